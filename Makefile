@@ -1,0 +1,40 @@
+# Every target sets up what it needs in .venv; nothing else on the machine is touched.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint fix eval bench clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
+
+setup: $(STAMP)  ## install aptool and the tested versions of what it needs into .venv
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "aptool needs Python 3.11 or later: make PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster,test,lint]'
+	@touch $@
+
+eval: $(STAMP)  ## run the experiments of jobs/eval.toml and print their MAP/MRR table
+	$(BIN)/aptool matrix jobs/eval.toml --output runs/eval
+
+test: $(STAMP)  ## run the tests
+	$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)  ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fix: $(STAMP)  ## format, and mend what can be mended by machine
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## measure, in one run, how the scorer compares with scoring pair by pair
+	$(BIN)/python -m bench.scoring
+
+clean:  ## remove the virtual environment and every cache; data/, models/ and runs/ stay
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,42 @@
+"""What the commands take where nothing is given; each default is said in a line when it is taken."""
+
+from pathlib import Path
+
+from aptool.cli.display import say
+from aptool.errors import UsageError
+
+COLLECTION = Path("data/functions")
+MODEL = Path("models/ap-cnn")
+
+
+def default_collection() -> Path:
+    """The built-in collection, built now if it is not there."""
+    if COLLECTION.exists():
+        say(f"COLLECTION not given: {COLLECTION}")
+        return COLLECTION
+    say(f"COLLECTION not given: {COLLECTION}, which is built now")
+    from aptool.datasets.functions import build
+
+    build(COLLECTION, limit=None, report=say)
+    return COLLECTION
+
+
+def default_model() -> Path:
+    """The model of ``aptool train`` in its shortest form."""
+    say(f"--model not given: {MODEL}")
+    return MODEL
+
+
+def default_run(pools: tuple[str, ...]) -> Path:
+    """The run file beside a single pools file.
+
+    Raises:
+        UsageError: there are several inputs, or it is not a file on this machine.
+    """
+    if len(pools) != 1 or "://" in pools[0] or not Path(pools[0]).is_file():
+        raise UsageError("--output RUN is needed unless POOLS is one file")
+    name = pools[0]
+    for suffix in (".parquet", ".pools"):
+        name = name.removesuffix(suffix)
+    say(f"--output not given: {name}.run")
+    return Path(f"{name}.run")

@@ -1,0 +1,84 @@
+"""``aptool``: the group of all commands, and the one place where errors become lines and exit codes."""
+
+import importlib
+import os
+import sys
+from typing import ClassVar, NoReturn
+
+import click
+
+from aptool import __version__
+from aptool.errors import AptoolError
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module only when that command runs.
+
+    ``aptool --help`` answers from the lines below without loading anything heavy.
+    """
+
+    entries: ClassVar = {
+        "data": ("aptool.cli.data", "data", "Make, import, check and describe collections."),
+        "vectors": ("aptool.cli.vectors", "vectors", "Learn or distill word vectors."),
+        "train": ("aptool.cli.train", "train", "Train a system on a collection."),
+        "score": ("aptool.cli.score", "score", "Score pools of candidates into a TREC run file."),
+        "eval": ("aptool.cli.evaluate", "evaluate", "Evaluate run files against qrels, as trec_eval does."),
+        "matrix": ("aptool.cli.matrix", "matrix", "Run a table of experiments: collections, systems, seeds."),
+    }
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names, in the order of a working day."""
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports the command's module."""
+        if cmd_name not in self.entries:
+            return None
+        module, attribute, _ = self.entries[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in self.entries.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="aptool")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def cli(debug: bool) -> None:
+    """Train, score and evaluate answer-selection rankers (Attentive Pooling Networks)."""
+
+
+def main() -> NoReturn:
+    """The console command."""
+    debug = "--debug" in sys.argv[1:]
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    try:
+        code = cli.main(arguments, prog_name="aptool", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("interrupted", 130)
+    except click.ClickException as error:
+        if debug:
+            raise
+        hint = ""
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            hint = f" (see `{error.ctx.command_path} --help`)"
+        _fail(" ".join(error.format_message().split()) + hint, error.exit_code)
+    except AptoolError as error:
+        if debug:
+            raise
+        _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        # The reader of stdout has left, as `aptool ... | head` does; nothing is wrong.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    click.echo(f"aptool: {' '.join(message.splitlines())}", err=True)
+    sys.exit(code)

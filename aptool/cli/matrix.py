@@ -1,0 +1,49 @@
+"""``aptool matrix``: a table of experiments in, run files and one table of figures out."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aptool.cli.display import say
+
+
+@click.command("matrix")
+@click.argument("table", type=click.Path(path_type=Path))
+@click.option(
+    "--output", required=True, type=click.Path(path_type=Path), help="The folder for everything made."
+)
+def matrix(table: Path, output: Path) -> None:
+    """Run the experiments of TABLE (such as jobs/eval.toml); what is done and unchanged is not run again."""
+    from aptool.errors import AptoolError
+    from aptool.experiments.matrix import read_matrix
+    from aptool.experiments.runner import Runner
+    from aptool.experiments.table import cells, columns, not_above_random, summarise, write_table
+    from aptool.formats.atomic import check_writable
+
+    plan = read_matrix(table)
+    check_writable(output / "table.md")
+
+    def epoch_done(system: str, entry: dict[str, Any]) -> None:
+        figures = ", ".join(f"{name} {value:.4f}" for name, value in entry["dev"].items())
+        seconds = sum(entry["seconds"].values())
+        say(f"  {system}: epoch {entry['epoch']}: loss {entry['loss']:.4f}, dev {figures}, {seconds:.0f} s")
+
+    results = Runner(plan, output, say=say, epoch_done=epoch_done).run()
+    lines = summarise(results)
+    write_table(output, lines, results, plan.measures)
+    _print([columns(plan.measures), *map(cells, lines)])
+    click.echo(f"\n{output / 'table.md'}, {output / 'table.json'}; run files beside them")
+    trained = {name for name, contender in plan.contenders.items() if contender.preset is not None}
+    baseline = next((name for name, one in plan.contenders.items() if one.baseline == "random"), None)
+    failed = not_above_random(lines, trained, baseline, plan.measures[0])
+    if failed:
+        raise AptoolError(f"not above random order: {'; '.join(failed)}")
+
+
+def _print(rows: list[list[str]]) -> None:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        left = [cell.ljust(width) for cell, width in zip(row[:2], widths, strict=False)]
+        right = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+        click.echo("  ".join([*left, *right]).rstrip())

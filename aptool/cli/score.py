@@ -1,0 +1,72 @@
+"""``aptool score``: pools and a model in, a TREC run file out."""
+
+from pathlib import Path
+
+import click
+
+from aptool.cli.defaults import default_model, default_run
+from aptool.cli.display import progress_bar, say
+
+
+@click.command("score")
+@click.argument("pools", nargs=-1, required=True)
+@click.option(
+    "--model", "folder", type=click.Path(path_type=Path), help="A model folder.  [default: models/ap-cnn]"
+)
+@click.option("--output", type=click.Path(path_type=Path), help="The run file.  [default: POOLS with .run]")
+@click.option(
+    "--answers", type=click.Path(path_type=Path), help="Texts of shared answers.  [default: beside POOLS]"
+)
+@click.option("--tag", help="The run's name in the file, one word.  [default: the model's preset]")
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    help="cpu, cuda, cuda:1; auto is a GPU if there is one.",
+)
+def score(
+    pools: tuple[str, ...],
+    folder: Path | None,
+    output: Path | None,
+    answers: Path | None,
+    tag: str | None,
+    device: str,
+) -> None:
+    """Score POOLS (files, folders, globs, URLs) into a TREC run file.
+
+    Run again after an interruption, it goes on where it stopped.
+    """
+    from aptool.formats.atomic import check_writable
+    from aptool.formats.pools import list_units, read_answers
+    from aptool.formats.storage import expand
+
+    folder = folder if folder is not None else default_model()
+    output = output if output is not None else default_run(pools)
+    check_writable(output)
+    files = expand(pools, ".pools.parquet")
+    units = list_units(files)
+    shared = answers if answers is not None else _answers_beside(files)
+
+    from aptool.models.checkpoint import load_model
+    from aptool.scoring.local import score_pools
+    from aptool.scoring.systems import ModelSystem, pick_device
+
+    system = ModelSystem(load_model(folder), pick_device(device))
+    texts = read_answers(shared) if shared is not None else None
+    with progress_bar("score") as tick:
+
+        def report(done: int, pairs: int) -> None:
+            tick(done, len(units), f"row groups, the last of {pairs:,} pairs")
+
+        pairs = score_pools(units, system, output, tag=tag or system.name, answers=texts, report=report)
+    if system.truncated:
+        say(f"{system.truncated} answers were cut at {system.max_answer_tokens} tokens")
+    click.echo(f"{output}: {pairs} pairs")
+
+
+def _answers_beside(files: list[str]) -> Path | None:
+    """The shared answers of the collection that the first pools file stands in, if it is a local one."""
+    from aptool.formats.collection import ANSWERS
+
+    path = Path(files[0]).parent / ANSWERS
+    return path if path.is_file() else None

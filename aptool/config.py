@@ -1,0 +1,232 @@
+"""Recipes: everything that decides what a trained system becomes.
+
+A recipe is a TOML file with the sections below; the named ones are in ``aptool/presets``. What the paper
+leaves open stands here as an option with its default, and the whole recipe is saved with the model.
+"""
+
+import difflib
+import tomllib
+import types
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from aptool.errors import InputError, UsageError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How texts become tokens.
+
+    Attributes:
+        lowercase: throw case away.
+        min_count: training words that occur less often are unknown, unless a vector file has them.
+        max_question_tokens: questions are cut after so many tokens.
+        max_answer_tokens: answers are cut after so many tokens.
+    """
+
+    lowercase: bool = True
+    min_count: int = 1
+    max_question_tokens: int = 60
+    max_answer_tokens: int = 200
+
+
+@dataclass(frozen=True)
+class VectorOptions:
+    """Where the word embeddings start.
+
+    Attributes:
+        source: ``learned`` (skip-gram on the training texts), ``random``, or a file, folder or hub name.
+        dim: d, the embedding size; that of the file where ``source`` is one.
+        fine_tune: train the embeddings along with the rest.
+        epochs: passes over the training texts when they are learned.
+        window: farthest context word when they are learned.
+        unknown: words without a vector start uniform in [-unknown, unknown].
+    """
+
+    source: str = "learned"
+    dim: int = 100
+    fine_tune: bool = True
+    epochs: int = 5
+    window: int = 5
+    unknown: float = 0.25
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """The training procedure.
+
+    Attributes:
+        epochs: passes over the training questions.
+        minibatch: questions per update.
+        pairs: ``all``: every (question, positive answer) pair once an epoch; ``one``: one positive answer,
+            drawn anew each epoch, per question.
+        margin: m of the hinge loss max(0, m - s(q, a+) + s(q, a-)).
+        negatives: where negative answers are drawn from: ``corpus`` (all answers of the training split),
+            ``pool`` (the question's own pool; the corpus where that has no negative) or ``mix`` (half and
+            half).
+        draws: negatives drawn per question and round, of which only the best-scoring one trains.
+        refresh: minibatches between two rounds of drawing; 1 scores negatives with the very weights that
+            they then train, more scores them in larger batches with weights that old.
+        optimizer: ``sgd`` or ``adam``.
+        learning_rate: of the first epoch.
+        schedule: ``constant``; ``inverse``: divided by the epoch's number, counted from 1; ``linear``: falls
+            to nothing over all updates.
+        dropout: share of state features zeroed in training.
+        clip: largest norm of the gradient; 0 leaves it alone.
+        patience: stop after so many epochs without a better dev figure; 0 never stops early.
+        dev_measure: the measure that picks the best epoch, as trec_eval names it.
+    """
+
+    epochs: int = 25
+    minibatch: int = 20
+    pairs: Literal["all", "one"] = "all"
+    margin: float = 0.5
+    negatives: Literal["corpus", "pool", "mix"] = "corpus"
+    draws: int = 50
+    refresh: int = 1
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    learning_rate: float = 1.1
+    schedule: Literal["constant", "inverse", "linear"] = "inverse"
+    dropout: float = 0.0
+    clip: float = 0.0
+    patience: int = 0
+    dev_measure: str = "map"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One system and how it is trained.
+
+    Attributes:
+        preset: the name that it was loaded by.
+        encoder: ``type`` and that encoder's own options (``aptool.models.encoders``).
+        pooling: ``type`` and that pooling's own options (``aptool.models.pooling``).
+    """
+
+    preset: str
+    encoder: dict[str, Any]
+    pooling: dict[str, Any]
+    text: TextOptions = field(default_factory=TextOptions)
+    vectors: VectorOptions = field(default_factory=VectorOptions)
+    training: TrainingOptions = field(default_factory=TrainingOptions)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The recipe as nested plain values, for ``config.json``."""
+        return asdict(self)
+
+    def with_vectors(self, source: str) -> "Recipe":
+        """The same recipe with word vectors from elsewhere."""
+        return replace(self, vectors=replace(self.vectors, source=source))
+
+
+def preset_names() -> list[str]:
+    """The presets that come with aptool."""
+    folder = resources.files("aptool") / "presets"
+    return sorted(
+        entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
+    )
+
+
+def load_recipe(preset: str, overrides: Sequence[str] = ()) -> Recipe:
+    """Reads a preset by name, or any recipe file by its path, and applies ``section.key=value`` overrides.
+
+    Raises:
+        UsageError: there is no such preset, or an override is not of that form.
+        InputError: the file holds something that a recipe does not.
+    """
+    path = Path(preset)
+    if path.suffix == ".toml":
+        if not path.is_file():
+            raise InputError(path, value="no such file", expected="a recipe")
+        name, text = path.stem, path.read_text(encoding="utf-8")
+    elif preset in preset_names():
+        name = preset
+        text = (resources.files("aptool") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
+    else:
+        raise UsageError(f"preset {preset!r}: expected one of {', '.join(preset_names())}, or a .toml file")
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(path, value=str(error), expected="TOML") from error
+    return recipe_from_dict({**apply_overrides(table, overrides), "preset": name}, where=preset)
+
+
+def recipe_from_dict(table: dict[str, Any], where: str) -> Recipe:
+    """Builds a recipe from nested plain values, as a recipe file or ``config.json`` holds them.
+
+    Raises:
+        InputError: naming the entry at fault in ``where``.
+    """
+    for section in ("encoder", "pooling"):
+        if not isinstance(table.get(section), dict) or not isinstance(table[section].get("type"), str):
+            raise InputError(where, place=section, expected="a section with a 'type'")
+    return build_options(Recipe, table, where)
+
+
+def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """A copy of ``table`` with each ``section.key=value`` set; values are read as TOML, else as text.
+
+    Raises:
+        UsageError: an override has another form.
+    """
+    table = {key: dict(value) if isinstance(value, dict) else value for key, value in table.items()}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        section, dot, name = key.strip().partition(".")
+        if not (equals and dot and section and name):
+            raise UsageError(f"--set {override!r}: expected section.key=value, such as training.epochs=5")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()
+        target = table.setdefault(section, {})
+        if not isinstance(target, dict):
+            raise UsageError(f"--set {override!r}: {section!r} is not a section")
+        target[name] = value
+    return table
+
+
+def build_options(kind: type[T], table: dict[str, Any], where: str, place: str = "") -> T:
+    """Makes the dataclass ``kind`` of a table, checking names and types; sections may nest.
+
+    Raises:
+        InputError: an entry is unknown (the nearest known name is said), missing or of the wrong type.
+    """
+    hints = get_type_hints(kind)
+    known = {option.name for option in fields(kind)}  # type: ignore[arg-type]
+    for name in table:
+        if name not in known:
+            near = difflib.get_close_matches(name, sorted(known), n=1)
+            wanted = f"{near[0]!r} perhaps" if near else f"one of {', '.join(sorted(known))}"
+            raise InputError(where, place=place + name, expected=f"{wanted}: there is no such entry")
+    values = {name: _checked(hints[name], value, where, place + name) for name, value in table.items()}
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise InputError(where, place=place.rstrip(".") or None, expected=f"every entry: {error}") from error
+
+
+def _checked(hint: Any, value: Any, where: str, place: str) -> Any:
+    if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
+        if isinstance(value, dict):
+            return build_options(hint, value, where, place + ".")
+        raise InputError(where, place=place, value=value, expected="a section")
+    if get_origin(hint) is Literal:
+        if value in get_args(hint):
+            return value
+        choices = ", ".join(map(str, get_args(hint)))
+        raise InputError(where, place=place, value=value, expected=f"one of {choices}")
+    if get_origin(hint) in (types.UnionType, dict):
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise InputError(where, place=place, value=value, expected=f"a value of type {hint.__name__}")
+    if isinstance(value, int | float) and not isinstance(value, bool) and not 0 <= value < float("inf"):
+        raise InputError(where, place=place, value=value, expected="a finite number of 0 or more")
+    return value

@@ -1,0 +1,1 @@
+"""Importers of public and private answer-selection data, and collections made on the spot."""

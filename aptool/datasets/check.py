@@ -1,0 +1,149 @@
+"""Checking files against what their formats promise: pools, answers, qrels, runs and whole collections."""
+
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from aptool.datasets.lines import read_lines
+from aptool.errors import InputError
+from aptool.formats import storage
+from aptool.formats.collection import MANIFEST, Collection
+from aptool.formats.pools import Answers, list_units, read_answers, read_pools
+from aptool.formats.trec import read_qrels, read_run
+
+_QRELS_FIELDS, _RUN_FIELDS = 4, 6
+
+
+class _PoolsFound(NamedTuple):
+    """What a pools file holds."""
+
+    question_ids: set[str]
+    candidates: int
+    row_groups: int
+
+
+def check_path(path: str) -> str:
+    """Checks one file or the folder of a collection through.
+
+    Returns:
+        what it is and how much is in it, in words.
+
+    Raises:
+        InputError: the first thing found wrong, with its place.
+    """
+    if not storage.is_remote(path) and Path(path).is_dir():
+        return _check_collection(path)
+    name = path.rsplit("/", 1)[-1]
+    if name == MANIFEST:
+        return _check_collection(str(Path(path).parent))
+    if name.endswith(".parquet"):
+        return _check_parquet(path)
+    plain = name.removesuffix(".gz")
+    if plain.endswith(".qrels") or (not plain.endswith(".run") and _looks_like_qrels(path)):
+        qrels = read_qrels(path)
+        questions = qrels["question_id"].n_unique()
+        right = qrels.filter(pl.col("relevance") > 0).height
+        return f"qrels, {questions:,} questions, {qrels.height:,} judgements, {right:,} right"
+    run = read_run(path)
+    questions = run.frame["question_id"].n_unique()
+    return f"run {run.tag!r}, {questions:,} questions, {run.frame.height:,} scored candidates"
+
+
+def _check_parquet(path: str) -> str:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with storage.open_binary(path) as file:
+        try:
+            names = pq.ParquetFile(file).schema_arrow.names
+        except (pa.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(path, value=reason, expected="a readable Parquet file") from error
+    if "candidates" not in names and {"answer_id", "text"} <= set(names):
+        return f"answers, {len(read_answers(path).answer_ids):,}"
+    beside = Path(path).parent / "answers.parquet"
+    shared = not storage.is_remote(path) and beside.is_file()
+    found = _check_pools(path, read_answers(beside) if shared else None)
+    groups = f"{found.row_groups:,} row group" + ("s" if found.row_groups != 1 else "")
+    return f"pools, {len(found.question_ids):,} questions, {found.candidates:,} candidates in {groups}"
+
+
+def _check_pools(path: str | Path, answers: Answers | None) -> _PoolsFound:
+    seen: set[str] = set()
+    candidates = 0
+    units = list_units([path])
+    for unit in units:
+        pools = read_pools(unit, answers)
+        candidates += len(pools.answer_ids)
+        for row, question_id in enumerate(pools.question_ids.to_pylist()):
+            if question_id in seen:
+                place = f"row group {unit.row_group}: row {row}"
+                expected = "each question once"
+                raise InputError(
+                    path, place=place, column="question_id", value=question_id, expected=expected
+                )
+            seen.add(question_id)
+    return _PoolsFound(seen, candidates, len(units))
+
+
+def _check_collection(path: str) -> str:
+    collection = Collection(path)
+    for name, digest in collection.manifest["files"].items():
+        _check_digest(collection.path / name, digest)
+    answers = read_answers(collection.answers) if collection.answers else None
+    questions = candidates = 0
+    for split in collection.splits:
+        found = _check_split(collection, split, answers)
+        questions += len(found.question_ids)
+        candidates += found.candidates
+    splits = ", ".join(collection.splits)
+    return f"collection {collection.name} ({splits}), {questions:,} questions, {candidates:,} candidates"
+
+
+def _check_digest(file: Path, digest: str) -> None:
+    if not file.is_file():
+        raise InputError(file, value="no such file", expected=f"the file that {MANIFEST} lists")
+    with file.open("rb") as opened:
+        found = hashlib.file_digest(opened, "sha256").hexdigest()
+    if found != digest:
+        expected = f"{digest[:12]}…, as {MANIFEST} has it"
+        raise InputError(file, column="sha256", value=f"{found[:12]}…", expected=expected)
+
+
+def _check_split(collection: Collection, split: str, answers: Answers | None) -> _PoolsFound:
+    found = _check_pools(collection.pools(split), answers)
+    qrels_path = collection.qrels(split)
+    qrels = read_qrels(qrels_path)
+    right = qrels.filter(pl.col("relevance") > 0).height
+    counted = {"questions": len(found.question_ids), "candidates": found.candidates, "positives": right}
+    stated = collection.manifest["splits"][split]
+    for key, count in counted.items():
+        if stated[key] != count:
+            manifest, place = collection.path / MANIFEST, f"splits/{split}/{key}"
+            raise InputError(manifest, place=place, value=stated[key], expected=f"{count}, as the files have")
+    for question_id in qrels["question_id"].unique(maintain_order=True):
+        if question_id not in found.question_ids:
+            expected = f"a question of {split}.pools.parquet"
+            raise InputError(qrels_path, column="question_id", value=question_id, expected=expected)
+    return found
+
+
+def _looks_like_qrels(path: str) -> bool:
+    """Tells qrels from a run by the first line of a file whose name does not say.
+
+    Raises:
+        InputError: it looks like neither.
+    """
+    for _, line in read_lines(path):
+        fields = line.split()
+        if not fields or line.startswith("#"):
+            continue
+        if len(fields) == _QRELS_FIELDS:
+            return True
+        if len(fields) >= _RUN_FIELDS and fields[1].upper() == "Q0":
+            return False
+        expected = "a pools, answers, qrels or run file, collection.json, or the folder of a collection"
+        raise InputError(path, value=line, expected=expected)
+    raise InputError(path, value="no line", expected="qrels, a run, or another file that aptool knows")

@@ -1,0 +1,259 @@
+"""What all importers share: rows become pools, pools become a collection, and every row is accounted for.
+
+An importer reads its format into `Pair`s. `pools_of` groups them by question and holds them to what a
+collection needs, so that a mistake is reported with the line that it stands on. `write_collection` hands
+the pools to `CollectionWriter`, in which the policies live, and records beside them how much was read.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aptool.errors import AptoolError, InputError, UsageError
+from aptool.formats.collection import MANIFEST, Collection, CollectionWriter, LabelledPool
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
+_OWN_POLICIES = ("empty_answers_kept", "questions_without_candidates_dropped")
+_SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+class Pair(NamedTuple):
+    """One question with one candidate, as a row of a file has it.
+
+    Attributes:
+        place: the number of the row or line, for messages.
+        question_id: names the question; pairs with the same one belong together.
+        question: its text, the same in all of them.
+        answer_id: names the candidate; where None, it is called after its place in the pool.
+        answer: its text.
+        relevance: its judgement.
+    """
+
+    place: int
+    question_id: str
+    question: str
+    answer_id: str | None
+    answer: str
+    relevance: int
+
+
+class Columns(NamedTuple):
+    """What a format calls the parts of a pair, for messages."""
+
+    question_id: str = "question_id"
+    question: str = "question"
+    answer_id: str = "answer_id"
+    answer: str = "answer"
+    label: str = "label"
+
+
+class _Pool:
+    """A pool while its pairs come in."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.place = pair.place
+        self.question = pair.question
+        self.answer_ids: list[str] = []
+        self.texts: list[str] = []
+        self.places: list[int] = []
+        self.rows: dict[str, int] = {}  # answer id -> where in the lists it came first
+        self.relevance: dict[str, int] = {}
+
+
+def pools_of(
+    path: str | Path, pairs: Iterable[Pair], columns: Columns, *, unit: str = "line", empty_answers: bool
+) -> Iterator[LabelledPool]:
+    """Groups pairs by question id, in the order in which the questions first appear.
+
+    Memory holds the file's text: the pairs of a question need not stand together.
+
+    Args:
+        path: where the pairs come from, for messages.
+        pairs: the rows.
+        columns: what the format calls their parts, for messages.
+        unit: what a place is: ``line`` or ``row``.
+        empty_answers: whether a candidate without any text is let through.
+
+    Raises:
+        InputError: there is no pair, an id or a text is not one, or two rows contradict each other.
+    """
+    pools: dict[str, _Pool] = {}
+    for pair in pairs:
+        place = f"{unit} {pair.place}"
+        pool = pools.get(pair.question_id)
+        if pool is None:
+            check_id(path, place, columns.question_id, pair.question_id, question=True)
+            check_text(path, place, columns.question, pair.question)
+            pool = pools[pair.question_id] = _Pool(pair)
+        elif pool.question != pair.question:
+            expected = f"the text that question {pair.question_id!r} has in {unit} {pool.place}"
+            raise InputError(
+                path, place=place, column=columns.question, value=pair.question, expected=expected
+            )
+        check_text(path, place, columns.answer, pair.answer, empty=empty_answers)
+        _add(path, unit, pool, pair, columns)
+    if not pools:
+        raise InputError(path, value=f"no {unit}", expected="at least one question with a candidate")
+    for question_id in list(pools):
+        pool = pools.pop(question_id)
+        yield LabelledPool(question_id, pool.question, pool.answer_ids, pool.texts, pool.relevance)
+
+
+def _add(path: str | Path, unit: str, pool: _Pool, pair: Pair, columns: Columns) -> None:
+    place = f"{unit} {pair.place}"
+    if pair.answer_id is None:
+        answer_id = f"{pair.question_id}-{len(pool.answer_ids)}"
+    else:
+        answer_id = pair.answer_id
+        check_id(path, place, columns.answer_id, answer_id)
+    first = pool.rows.setdefault(answer_id, len(pool.answer_ids))
+    if first < len(pool.answer_ids):
+        said = f"that candidate {answer_id!r} of this question has in {unit} {pool.places[first]}"
+        if pool.texts[first] != pair.answer:
+            expected = f"the text {said}"
+            raise InputError(path, place=place, column=columns.answer, value=pair.answer, expected=expected)
+        if pool.relevance[answer_id] != pair.relevance:
+            expected = f"the label {pool.relevance[answer_id]} {said}"
+            raise InputError(path, place=place, column=columns.label, value=pair.relevance, expected=expected)
+    pool.answer_ids.append(answer_id)
+    pool.texts.append(pair.answer)
+    pool.places.append(pair.place)
+    pool.relevance[answer_id] = pair.relevance
+
+
+def check_id(path: str | Path, place: str, column: str, value: str, *, question: bool = False) -> None:
+    """Holds an id to what runs and qrels can carry: white space would end it there, '#' begins a comment.
+
+    Raises:
+        InputError: it has neither.
+    """
+    odd = not value or any(c.isspace() or unicodedata.category(c) in ("Cc", "Cs") for c in value)
+    if odd or (question and value[0] in "#\ufeff"):
+        expected = "an id without white space" + (" that does not begin with '#'" if question else "")
+        raise InputError(path, place=place, column=column, value=value, expected=expected)
+
+
+def check_text(path: str | Path, place: str, column: str, value: str, *, empty: bool = False) -> None:
+    """Holds a text to what can be stored.
+
+    Raises:
+        InputError: it is blank (unless ``empty`` lets that through), or no UTF-8 can carry it.
+    """
+    if not empty and not value.strip():
+        raise InputError(path, place=place, column=column, value=value, expected="a text")
+    if "\0" in value or (not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value)):
+        wanted = "a text without NUL characters and lone surrogates"
+        raise InputError(path, place=place, column=column, value=value, expected=wanted)
+
+
+def parse_label(path: str | Path, place: str, column: str, value: str, *, graded: bool = False) -> int:
+    """A relevance label: 0 or 1, or where ``graded`` any whole number of at most nine digits.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if value in ("0", "1") or (graded and _INTEGER.fullmatch(value)):
+        return int(value)
+    expected = "a whole number, 0 for a wrong answer and 1 or more for a right one" if graded else "0 or 1"
+    raise InputError(path, place=place, column=column, value=value, expected=expected)
+
+
+def parse_splits(arguments: Iterable[str]) -> dict[str, str]:
+    """``SPLIT=PATH`` arguments as a mapping.
+
+    Raises:
+        UsageError: one has another form, or a split is given twice.
+    """
+    splits: dict[str, str] = {}
+    for argument in arguments:
+        split, equals, path = argument.partition("=")
+        if not (equals and path and _SPLIT.fullmatch(split)):
+            raise UsageError(f"{argument!r}: expected SPLIT=PATH, such as train=questions.tsv")
+        if split in splits:
+            raise UsageError(f"{argument!r}: split {split!r} is given twice")
+        splits[split] = path
+    return splits
+
+
+def check_output(out: str | Path) -> None:
+    """Makes sure that nothing but a collection is about to be replaced.
+
+    Raises:
+        InputError: ``out`` is a file, or a folder with something else in it.
+    """
+    path = Path(out)
+    if path.is_dir() and any(path.iterdir()) and not (path / MANIFEST).is_file():
+        wanted = "a collection to replace, an empty folder, or nothing yet"
+        raise InputError(path, value=f"a folder without {MANIFEST}", expected=wanted)
+    if path.exists() and not path.is_dir():
+        raise InputError(path, value="a file", expected="a folder, or nothing yet")
+
+
+class Source(NamedTuple):
+    """The pools of one split and the file they are read from."""
+
+    path: str | Path
+    pools: Iterable[LabelledPool]
+
+
+def write_collection(
+    out: str | Path,
+    *,
+    name: str,
+    source: str,
+    splits: Mapping[str, Source],
+    questions: str = "all",
+    details: Mapping[str, Any] | None = None,
+    answers: Iterable[tuple[str, str]] | None = None,
+) -> Collection:
+    """Writes a collection; its manifest's ``details.read`` says what was read before any policy.
+
+    Args:
+        out: the folder; a collection that stands there is replaced when all is well.
+        name: one word.
+        source: where the text came from, in words.
+        splits: split -> its pools, read one after the other.
+        questions: which questions are kept, see `CollectionWriter`.
+        details: what else the manifest should say.
+        answers: the ``(answer id, text)`` pairs that the pools share.
+
+    Raises:
+        AptoolError: as reading raises it, or no question of a split is left.
+    """
+    check_output(out)
+    read: dict[str, dict[str, int]] = {}
+    # The manifest is written last, so it sees what `read` has become by then.
+    everything = {**(details or {}), "questions": questions, "read": read}
+    with CollectionWriter(out, name=name, source=source, questions=questions, details=everything) as writer:
+        if answers is not None:
+            writer.add_answers(answers)
+        for split, (path, pools) in splits.items():
+            counts: Counter[str] = Counter()
+            try:
+                writer.add_split(split, _counted(pools, counts))
+            except InputError:
+                raise
+            except AptoolError as error:  # the writer knows the output only
+                kept = "at least one question" + (f" that is {questions}" if questions != "all" else "")
+                raise InputError(path, value=f"{counts['questions']} questions", expected=kept) from error
+            read[split] = {key: counts[key] for key in ("questions", "candidates")}
+            for policy in _OWN_POLICIES:
+                if counts[policy]:
+                    writer.count(policy, split, counts[policy])
+    return Collection(out)
+
+
+def _counted(pools: Iterable[LabelledPool], counts: Counter[str]) -> Iterator[LabelledPool]:
+    """The pools that have a candidate, which is what a writer takes."""
+    for pool in pools:
+        counts["questions"] += 1
+        counts["candidates"] += len(pool.answer_ids)
+        if pool.texts is not None:
+            counts["empty_answers_kept"] += sum(not text.strip() for text in pool.texts)
+        if pool.answer_ids:
+            yield pool
+        else:
+            counts["questions_without_candidates_dropped"] += 1

@@ -1,0 +1,439 @@
+"""Collections of a published shape with made-up words, for measuring at any size.
+
+How relevance comes about. A question has a topic, a facet (what kind of thing it asks for) and a few
+keywords of its topic. A right answer has the same topic, words that the facet calls for, and some of the
+keywords. In the question, three in five keywords appear as their synonyms, and a facet is asked for with
+other words than it is answered with. So the words that both share find the topic and some of the keywords,
+while the facet and the synonyms must be learnt from the training split; topics, facets and synonyms are the
+same in all splits. Wrong answers of the same pool have the same topic and another facet (``trecqa`` and
+``wikiqa``, whose candidates come from one page or one search) or are drawn from all answers
+(``insuranceqa``).
+
+Words follow Zipf's law: word r is drawn with a weight of 1 / (r + 2.7) within its kind (function words,
+facet words, words of a topic), and the kinds are mixed as in English.
+
+Memory holds one block of questions, and 20 bytes per question and answer besides.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from aptool.datasets.importing import check_output
+from aptool.errors import UsageError
+from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+
+BLOCK = 500  # questions
+FUNCTION_WORDS = 200
+FACETS, ASKING_WORDS, ANSWERING_WORDS = 24, 3, 12
+KEYWORDS = 6
+SYNONYMS = 0.6  # share of a question's keywords that its answers have under another name
+DISTRACTING = 0.4  # share of a same-topic wrong answer's keywords that are the question's
+# Which kind each word is of. Facet, keyword, topic, any topic; the rest are function words.
+ANSWER_MIX = (0.10, 0.10, 0.20, 0.10)
+QUESTION_MIX = (0.15, 0.35, 0.05, 0.0)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """One split.
+
+    Attributes:
+        questions: how many.
+        answers: right and, unless the pools share answers, wrong answers of all its questions.
+        right: right answers of all its questions.
+    """
+
+    questions: int
+    answers: int
+    right: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A published collection in numbers.
+
+    Attributes:
+        splits: its splits.
+        shared_pool: candidates drawn from all answers into each pool outside ``train``; None: pools have
+            their own answers.
+        question_length: mean, and standard deviation of the logarithm.
+        answer_length: the same.
+        longest: of a question, of an answer.
+        pool_spread: standard deviation of the logarithm of the number of candidates.
+        right_spread: that of the number of right answers.
+        vocabulary: words to draw from.
+        topics: how many.
+    """
+
+    splits: dict[str, Sizes]
+    shared_pool: int | None
+    question_length: tuple[float, float]
+    answer_length: tuple[float, float]
+    longest: tuple[int, int]
+    pool_spread: float
+    right_spread: float
+    vocabulary: int
+    topics: int
+
+
+# Splits and mean lengths as published (dos Santos et al. 2016, table 1; Feng et al. 2015); spreads measured
+# on the published training and development files.
+SHAPES = {
+    "insuranceqa": Shape(
+        splits={
+            "train": Sizes(12_887, 18_540, 18_540),
+            "dev": Sizes(1_000, 1_454, 1_454),
+            "test1": Sizes(1_800, 2_493, 2_493),
+            "test2": Sizes(1_800, 2_494, 2_494),
+        },
+        shared_pool=500,
+        question_length=(7.15, 0.26),
+        answer_length=(95.0, 0.55),
+        longest=(56, 1_200),
+        pool_spread=0.42,
+        right_spread=0.42,
+        vocabulary=22_352,
+        topics=150,
+    ),
+    "trecqa": Shape(
+        splits={
+            "train": Sizes(1_162, 53_313, 6_299),
+            "dev": Sizes(65, 1_117, 205),
+            "test": Sizes(68, 1_442, 248),
+        },
+        shared_pool=None,
+        question_length=(8.5, 0.33),
+        answer_length=(28.9, 0.49),
+        longest=(33, 261),
+        pool_spread=1.1,
+        right_spread=0.9,
+        vocabulary=57_878,
+        topics=300,
+    ),
+    "wikiqa": Shape(
+        splits={
+            "train": Sizes(873, 8_672, 1_040),
+            "dev": Sizes(126, 1_130, 140),
+            "test": Sizes(243, 2_352, 293),
+        },
+        shared_pool=None,
+        question_length=(6.3, 0.3),
+        answer_length=(22.8, 0.56),
+        longest=(19, 166),
+        pool_spread=0.71,
+        right_spread=0.3,
+        vocabulary=30_239,
+        topics=300,
+    ),
+}
+
+
+def build(out: str | Path, *, like: str, scale: float = 1.0, seed: int = 0) -> Collection:
+    """Writes a synthetic collection; the same arguments give the same bytes.
+
+    Args:
+        out: the collection's folder; a collection that stands there is replaced.
+        like: one of `SHAPES`.
+        scale: factor on the numbers of questions and answers; pools keep their size, and vocabulary and
+            topics grow with its square root.
+        seed: of everything drawn.
+
+    Raises:
+        UsageError: ``like`` is not a shape, or ``scale`` is not a positive number.
+        InputError: ``out`` is something other than a collection.
+    """
+    if like not in SHAPES:
+        raise UsageError(f"shape {like!r}: expected one of {', '.join(SHAPES)}")
+    if not 0 < scale < float("inf"):
+        raise UsageError(f"scale {scale}: expected a number above 0")
+    check_output(out)
+    shape = scaled(SHAPES[like], scale)
+    made = _Maker(shape, seed)
+    details = {"like": like, "scale": scale, "seed": seed, "numpy": np.__version__, "shape": asdict(shape)}
+    source = f"made-up words in the shape of {like}"
+    with CollectionWriter(out, name=f"synthetic-{like}", source=source, details=details) as writer:
+        if shape.shared_pool is not None:
+            writer.add_answers(made.shared_answers())
+        for split in shape.splits:
+            writer.add_split(split, made.pools(split))
+    return Collection(out)
+
+
+def scaled(shape: Shape, scale: float) -> Shape:
+    """The shape with ``scale`` times the questions and answers; at least one question a split."""
+    splits = {}
+    for split, sizes in shape.splits.items():
+        questions = max(1, round(sizes.questions * scale))
+        right = max(questions, round(sizes.right * scale))
+        wrong = (
+            max(questions, round((sizes.answers - sizes.right) * scale)) if sizes.answers > sizes.right else 0
+        )
+        splits[split] = Sizes(questions, right + wrong, right)
+    least = FUNCTION_WORDS + FACETS * (ASKING_WORDS + ANSWERING_WORDS)
+    topics = max(4, round(shape.topics * scale**0.5))
+    values = {field: getattr(shape, field) for field in Shape.__dataclass_fields__}
+    # A topic needs enough words for keywords and their synonyms.
+    vocabulary = max(least + 8 * KEYWORDS * topics, round(shape.vocabulary * scale**0.5))
+    return Shape(**{**values, "splits": splits, "vocabulary": vocabulary, "topics": topics})
+
+
+def spread_sizes(total: int, count: int, spread: float, least: int, rng: np.random.Generator) -> np.ndarray:
+    """``count`` log-normal whole numbers of at least ``least`` that add up to ``total`` exactly, (count,)."""
+    if total < count * least:
+        raise ValueError(f"{count} numbers of at least {least} do not add up to {total}")
+    weights = np.exp(spread * rng.standard_normal(count))
+    low, high = 0.0, float(total)
+    for _ in range(100):  # bisection for the factor at which the rounded sizes reach the total
+        middle = (low + high) / 2
+        if np.maximum(np.rint(weights * middle), least).sum() > total:
+            high = middle
+        else:
+            low = middle
+    sizes = np.maximum(np.rint(weights * low), least).astype(np.int64)
+    short = total - int(sizes.sum())
+    sizes[:] += short // count
+    sizes[rng.permutation(count)[: short % count]] += 1
+    return sizes
+
+
+class _Words(NamedTuple):
+    """Words of one kind: drawn by a number in [0, 1) within the stretch of ``mass`` of a group."""
+
+    ids: np.ndarray  # (words,) grouped, the frequent ones of a group first
+    mass: np.ndarray  # (words + 1,) running sum of weights
+    starts: np.ndarray  # (groups + 1,) into ids
+
+    def draw(self, groups: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """One word of each group, (n,) places in ``ids``."""
+        low, high = self.mass[self.starts[groups]], self.mass[self.starts[groups + 1]]
+        places = np.searchsorted(self.mass, low + numbers * (high - low), side="right") - 1
+        return np.clip(places, self.starts[groups], self.starts[groups + 1] - 1)
+
+
+class _Lexicon:
+    """The words of a collection; a word's number is its rank."""
+
+    def __init__(self, vocabulary: int, topics: int, seed: int) -> None:
+        rng = np.random.default_rng([seed, 0])
+        self.topics = topics
+        facet_words = FUNCTION_WORDS + np.arange(FACETS * (ASKING_WORDS + ANSWERING_WORDS))
+        rng.shuffle(facet_words)
+        asking, answering = np.split(facet_words, [FACETS * ASKING_WORDS])
+        content = np.arange(FUNCTION_WORDS + len(facet_words), vocabulary)
+        # Every topic gets as many words as the next, of all ranks.
+        topic = np.argsort(rng.random(len(content))) % topics
+        self.function = _grouped(np.arange(FUNCTION_WORDS), np.zeros(FUNCTION_WORDS, dtype=np.int64), 1)
+        self.asking = _grouped(asking, np.arange(len(asking)) % FACETS, FACETS)
+        self.answering = _grouped(answering, np.arange(len(answering)) % FACETS, FACETS)
+        self.topic = _grouped(content, topic, topics)
+        self.texts = np.array([spelled(rank) for rank in range(vocabulary)], dtype=object)
+
+    def synonyms(self, places: np.ndarray, groups: np.ndarray) -> np.ndarray:
+        """The word of the same topic that stands beside each in rank; its synonym in turn is the first."""
+        start, end = self.topic.starts[groups], self.topic.starts[groups + 1]
+        other = start + ((places - start) ^ 1)
+        return np.where(other < end, other, places)
+
+
+def _grouped(ids: np.ndarray, groups: np.ndarray, count: int) -> _Words:
+    order = np.lexsort((ids, groups))
+    weights = 1 / (ids[order] + 2.7)
+    starts = np.searchsorted(groups[order], np.arange(count + 1))
+    return _Words(ids[order], np.concatenate([[0.0], np.cumsum(weights)]), starts)
+
+
+def spelled(rank: int) -> str:
+    """A pronounceable word for each rank, all different, short for the frequent ones."""
+    consonants, vowels = "bdfgklmnprstvz", "aeiou"
+    syllables = len(consonants) * len(vowels)
+    rank, word = rank + 1, ""
+    while rank:
+        rank, syllable = divmod(rank - 1, syllables)
+        word = consonants[syllable // len(vowels)] + vowels[syllable % len(vowels)] + word
+    return word
+
+
+class _Block(NamedTuple):
+    """A stretch of questions and what is drawn for them before any text.
+
+    ``keywords`` are places in the lexicon's topic words.
+    """
+
+    topics: np.ndarray  # (questions,)
+    facets: np.ndarray  # (questions,)
+    keywords: np.ndarray  # (questions, KEYWORDS)
+
+
+class _Maker:
+    """Draws questions and answers block by block; a block is drawn anew, and the same, whenever needed."""
+
+    def __init__(self, shape: Shape, seed: int) -> None:
+        self._shape = shape
+        self._seed = seed
+        self._lexicon = _Lexicon(shape.vocabulary, shape.topics, seed)
+        self._splits = list(shape.splits)
+        self._right: dict[str, np.ndarray] = {}
+        self._own: dict[str, np.ndarray] = {}
+        for index, (split, sizes) in enumerate(shape.splits.items()):
+            rng = np.random.default_rng([seed, 1, index])
+            right = spread_sizes(sizes.right, sizes.questions, shape.right_spread, 1, rng)
+            wrong = np.zeros_like(right)
+            if sizes.answers > sizes.right:
+                wrong = spread_sizes(sizes.answers - sizes.right, sizes.questions, shape.pool_spread, 1, rng)
+            self._right[split], self._own[split] = right, right + wrong
+
+    @cached_property
+    def _names(self) -> np.ndarray:
+        """(answers,) the number by which each shared answer goes: any order, so that names tell nothing."""
+        count = sum(int(own.sum()) for own in self._own.values())
+        return np.random.default_rng([self._seed, 2]).permutation(count) + 1
+
+    def shared_answers(self) -> Iterator[tuple[str, str]]:
+        """Ids and texts of the answers that all pools share."""
+        number = 0
+        for split in self._splits:
+            for first in range(0, len(self._own[split]), BLOCK):
+                for text in self._answers(split, first):
+                    yield str(self._names[number]), text
+                    number += 1
+
+    def pools(self, split: str) -> Iterator[LabelledPool]:
+        """The pools of a split."""
+        before = sum(int(self._own[other].sum()) for other in self._splits[: self._splits.index(split)])
+        ends = before + np.cumsum(self._own[split])
+        for first in range(0, len(ends), BLOCK):
+            questions = self._questions(split, first)
+            shared = self._shape.shared_pool is not None
+            texts = [] if shared else self._answers(split, first)
+            rng = self._rng(split, first, 3)
+            taken = 0
+            for index, question in enumerate(questions, first):
+                own, right = int(self._own[split][index]), int(self._right[split][index])
+                question_id = f"{split}-{index + 1}"
+                if shared:
+                    golds = np.arange(ends[index] - own, ends[index])
+                    yield self._shared_pool(split, question_id, question, golds, rng)
+                else:
+                    yield _own_pool(question_id, question, texts[taken : taken + own], right, rng)
+                    taken += own
+
+    def _shared_pool(
+        self, split: str, question_id: str, question: str, golds: np.ndarray, rng: np.random.Generator
+    ) -> LabelledPool:
+        relevance = {str(name): 1 for name in self._names[golds]}
+        size = min(self._shape.shared_pool or 0, len(self._names))
+        if split == "train":
+            return LabelledPool(question_id, question, list(relevance), None, relevance)
+        drawn = rng.choice(len(self._names), size=size, replace=False, shuffle=False)
+        wrong = drawn[(drawn < golds[0]) | (drawn > golds[-1])]
+        pool = rng.permutation(np.concatenate([golds, wrong[: max(0, size - len(golds))]]))
+        return LabelledPool(question_id, question, [str(name) for name in self._names[pool]], None, relevance)
+
+    def _rng(self, split: str, first: int, purpose: int) -> np.random.Generator:
+        return np.random.default_rng([self._seed, 10 + purpose, self._splits.index(split), first])
+
+    def _block(self, split: str, first: int) -> _Block:
+        rng = self._rng(split, first, 0)
+        count = min(BLOCK, len(self._own[split]) - first)
+        topics = rng.integers(self._lexicon.topics, size=count)
+        facets = rng.integers(FACETS, size=count)
+        keywords = self._keywords(topics, rng)
+        return _Block(topics, facets, keywords)
+
+    def _keywords(self, topics: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """(n, KEYWORDS) places in the topic words; evenly from all ranks, or most would be the same few."""
+        starts, ends = self._lexicon.topic.starts[topics], self._lexicon.topic.starts[topics + 1]
+        numbers = rng.random((len(topics), KEYWORDS))
+        return (starts[:, None] + numbers * (ends - starts)[:, None]).astype(np.int64)
+
+    def _questions(self, split: str, first: int) -> list[str]:
+        block, rng = self._block(split, first), self._rng(split, first, 1)
+        lexicon = self._lexicon
+        lengths = _lengths(len(block.topics), self._shape.question_length, self._shape.longest[0], rng)
+        row, kinds = _kinds(lengths, QUESTION_MIX, rng)
+        begins = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+        kinds[begins] = 1  # every question asks for its facet first, and then names a keyword
+        kinds[begins[lengths > 1] + 1] = 2
+        words, numbers = self._plain_words(kinds, block.topics[row], rng)
+        facet = kinds == 1
+        asked = lexicon.asking.draw(block.facets[row[facet]], numbers[facet])
+        words[facet] = lexicon.asking.ids[asked]
+        keyword = kinds == 2
+        places = block.keywords[row[keyword], (numbers[keyword] * KEYWORDS).astype(np.int64)]
+        other = rng.random(len(places)) < SYNONYMS
+        places[other] = lexicon.synonyms(places[other], block.topics[row[keyword]][other])
+        words[keyword] = lexicon.topic.ids[places]
+        return self._joined(words, lengths)
+
+    def _answers(self, split: str, first: int) -> list[str]:
+        """Texts of the answers of a block: for each question its right ones, then its wrong ones."""
+        block, rng = self._block(split, first), self._rng(split, first, 2)
+        lexicon = self._lexicon
+        own = self._own[split][first : first + BLOCK]
+        owner = np.repeat(np.arange(len(own)), own)  # (answers,) the question of each
+        within = np.arange(len(owner)) - np.repeat(np.cumsum(own) - own, own)
+        right = within < self._right[split][first : first + BLOCK][owner]
+        topics = block.topics[owner]
+        shift = rng.integers(1, FACETS, size=len(owner))
+        facets = (block.facets[owner] + np.where(right, 0, shift)) % FACETS
+        strange = ~right[:, None] & (rng.random((len(owner), KEYWORDS)) >= DISTRACTING)
+        keywords = np.where(strange, self._keywords(topics, rng), block.keywords[owner])
+
+        lengths = _lengths(len(owner), self._shape.answer_length, self._shape.longest[1], rng)
+        row, kinds = _kinds(lengths, ANSWER_MIX, rng)
+        words, numbers = self._plain_words(kinds, topics[row], rng)
+        facet = kinds == 1
+        words[facet] = lexicon.answering.ids[lexicon.answering.draw(facets[row[facet]], numbers[facet])]
+        keyword = kinds == 2
+        places = keywords[row[keyword], (numbers[keyword] * KEYWORDS).astype(np.int64)]
+        words[keyword] = lexicon.topic.ids[places]
+        return self._joined(words, lengths)
+
+    def _plain_words(
+        self, kinds: np.ndarray, topics: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Function words and words of this and other topics, and the numbers to draw the others with."""
+        lexicon, numbers = self._lexicon, rng.random(len(kinds))
+        words = lexicon.function.ids[lexicon.function.draw(np.zeros_like(kinds), numbers)]
+        topical = kinds >= 3
+        anywhere = rng.integers(lexicon.topics, size=len(kinds))
+        group = np.where(kinds == 4, anywhere, topics)[topical]
+        words[topical] = lexicon.topic.ids[lexicon.topic.draw(group, numbers[topical])]
+        return words, numbers
+
+    def _joined(self, words: np.ndarray, lengths: np.ndarray) -> list[str]:
+        texts = self._lexicon.texts[words].tolist()
+        ends = np.cumsum(lengths).tolist()
+        return [" ".join(texts[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _lengths(count: int, shape: tuple[float, float], longest: int, rng: np.random.Generator) -> np.ndarray:
+    """(count,) log-normal lengths of the given mean, from 2 to ``longest``."""
+    mean, spread = shape
+    drawn = np.exp(np.log(mean) - spread**2 / 2 + spread * rng.standard_normal(count))
+    return np.clip(np.rint(drawn), 2, longest).astype(np.int64)
+
+
+def _kinds(
+    lengths: np.ndarray, mix: tuple[float, ...], rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """For every word of every text its text, (words,), and its kind: 1 to 4, or 0 for function words."""
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    kinds = np.searchsorted(np.cumsum(mix), rng.random(len(row)), side="right") + 1
+    kinds[kinds > len(mix)] = 0
+    return row, kinds
+
+
+def _own_pool(
+    question_id: str, question: str, texts: list[str], right: int, rng: np.random.Generator
+) -> LabelledPool:
+    """A pool with answers of its own, in any order."""
+    order = rng.permutation(len(texts))
+    ids = [f"{question_id}-{place}" for place in range(len(texts))]
+    relevance = {answer_id: int(at < right) for answer_id, at in zip(ids, order, strict=True)}
+    return LabelledPool(question_id, question, ids, [texts[at] for at in order], relevance)

@@ -1,0 +1,192 @@
+"""TREC-QA (Wang, Smith and Mitamura, 2007): sentences retrieved for the questions of TREC 8 to 13.
+
+Two layouts are read: the files of jacana-qa (Yao et al., 2013), which look like XML and are not, and folders
+with one line per pair in ``a.toks`` (question), ``b.toks`` (answer), ``id.txt`` and ``sim.txt`` (label).
+
+Two data sets go by this name. Raw TREC-QA has dev and test questions whose candidates are all right or all
+wrong; clean TREC-QA does not, and figures on one do not compare with figures on the other. So a collection
+says which it is: as the caller states it, or else by looking at every split but ``train``.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from aptool.datasets.importing import Columns, Pair, Source, parse_label, pools_of, write_collection
+from aptool.datasets.lines import read_rows, readable
+from aptool.errors import InputError, UsageError
+from aptool.formats import storage
+from aptool.formats.collection import Collection, LabelledPool
+
+SOURCE = "TREC-QA (Wang et al. 2007), as in jacana-qa-naacl2013 (Yao et al. 2013)"
+Variant = Literal["raw", "clean"]
+_QUESTION, _ANSWER, _ID, _LABEL = "a.toks", "b.toks", "id.txt", "sim.txt"
+_FILES = (_ID, _QUESTION, _ANSWER, _LABEL)
+_OPENING = re.compile(r"<QApairs id='([^']*)'>")
+_TAG = re.compile(r"</?(question|positive|negative)>|</?QApairs\b.*>")
+_BLOCKS = ("question", "positive", "negative")
+# Tokens, parts of speech, dependency labels, dependency heads, named entities; a positive answer has two
+# lines more, for the words that answer the question and their places.
+_TOKENS, _HEADS, _ANNOTATED = 0, 3, 5
+
+
+def build(
+    out: str | Path, splits: Mapping[str, str], *, questions: str = "all", variant: Variant | None = None
+) -> Collection:
+    """Imports TREC-QA.
+
+    Args:
+        out: the collection's folder.
+        splits: split -> a jacana file, or a folder with one line per pair.
+        questions: ``all``, ``answerable``, or as in the paper ``both-labels`` (1,162 train, 65 dev, 68 test).
+        variant: which TREC-QA this is; None: found out from the labels.
+
+    Raises:
+        InputError: a file is not TREC-QA, or a stated ``clean`` is not true of it.
+        UsageError: ``both-labels`` of the raw data is the clean data, yet ``raw`` is stated.
+    """
+    if questions == "both-labels" and variant == "raw":
+        raise UsageError(
+            "--variant raw with --questions both-labels: raw TREC-QA with these left is clean TREC-QA"
+        )
+    # Read before anything is written: the manifest's variant depends on the labels. It is a few megabytes.
+    sources = {split: Source(path, list(read_pools(path))) for split, path in splits.items()}
+    found = _variant(sources, questions)
+    if variant == "clean" and found is not None:
+        _check_clean(sources, questions)
+    decided = (
+        "stated" if variant else "found from the labels" if found else "open: there is only a train split"
+    )
+    variant = variant or found
+    return write_collection(
+        out,
+        name=f"trecqa-{variant}" if variant else "trecqa",
+        source=SOURCE,
+        splits=sources,
+        questions=questions,
+        details={"variant": variant, "variant_decided": decided},
+    )
+
+
+def read_pools(path: str) -> Iterator[LabelledPool]:
+    """The pools of one split, in the order of the file; jacana questions without a candidate included."""
+    if _is_folder(path):
+        pairs = _line_pairs(path.rstrip("/"))
+        return pools_of(path, pairs, Columns(_ID, _QUESTION, "", _ANSWER, _LABEL), empty_answers=True)
+    return _jacana_pools(path)
+
+
+def _variant(sources: Mapping[str, Source], questions: str) -> Variant | None:
+    """What the dev and test questions that will be kept show; None where there is no such split."""
+    if all(split == "train" for split in sources):
+        return None
+    return "raw" if next(_one_sided(sources, questions), None) else "clean"
+
+
+def _one_sided(sources: Mapping[str, Source], questions: str) -> Iterator[tuple[str | Path, LabelledPool]]:
+    """The dev and test pools that will be kept although all their candidates have the same label."""
+    for split, (path, pools) in sources.items():
+        for pool in pools if split != "train" and questions != "both-labels" else ():
+            labels = {value > 0 for value in pool.relevance.values()}
+            if len(labels) == 1 and (questions == "all" or labels == {True}):
+                yield path, pool
+
+
+def _check_clean(sources: Mapping[str, Source], questions: str) -> None:
+    for path, pool in _one_sided(sources, questions):
+        expected = "a right and a wrong answer, as clean TREC-QA has (--questions both-labels makes it so)"
+        place = f"question {pool.question_id!r}"
+        raise InputError(path, place=place, value="candidates with one label only", expected=expected)
+
+
+def _is_folder(path: str) -> bool:
+    if storage.is_remote(path):
+        with readable(path):
+            return storage.expand([path], _QUESTION) != [path]
+    return Path(path).is_dir()
+
+
+def _line_pairs(folder: str) -> Iterator[Pair]:
+    columns = {name: list(read_rows(f"{folder}/{name}")) for name in _FILES}
+    lines = len(columns[_ID])
+    for name, rows in columns.items():
+        if len(rows) != lines:
+            expected = f"as many as {folder}/{_ID} has: {lines}"
+            raise InputError(f"{folder}/{name}", value=f"{len(rows)} lines", expected=expected)
+    for (number, question_id), (_, question), (_, answer), (_, label) in zip(*columns.values(), strict=True):
+        relevance = parse_label(f"{folder}/{_LABEL}", f"line {number}", "label", label.strip())
+        yield Pair(number, question_id.strip(), question, None, answer, relevance)
+
+
+def _jacana_pools(path: str) -> Iterator[LabelledPool]:
+    seen: dict[str, int] = {}
+    for number, question_id, question, pairs in _jacana_questions(path):
+        if question_id in seen:
+            expected = f"each question once; line {seen[question_id]} begins this one already"
+            raise InputError(path, place=f"line {number}", column="id", value=question_id, expected=expected)
+        seen[question_id] = number
+        columns = Columns("id", "question", "", "answer", "label")
+        if pairs:
+            yield from pools_of(path, pairs, columns, empty_answers=True)
+        else:
+            yield LabelledPool(question_id, question, [], [], {})
+    if not seen:
+        raise InputError(path, value="no question", expected="<QApairs id='…'> elements")
+
+
+def _jacana_questions(path: str) -> Iterator[tuple[int, str, str, list[Pair]]]:
+    """Line, id, text and pairs of each ``<QApairs>``. Anything out of place is an error, not skipped."""
+    lines = read_rows(path)
+    for number, line in lines:
+        opening = _OPENING.fullmatch(line)
+        if opening is None:
+            raise InputError(path, place=f"line {number}", value=line, expected="<QApairs id='…'>")
+        question_id, question = opening[1], None
+        pairs: list[Pair] = []
+        for inner, tag in _until(path, lines, "</QApairs>", number):
+            kind = tag[1:-1]
+            if f"<{kind}>" != tag or kind not in _BLOCKS or (kind == "question") != (question is None):
+                expected = "<positive>, <negative> or </QApairs>" if question is not None else "<question>"
+                raise InputError(path, place=f"line {inner}", value=tag, expected=expected)
+            text = _sentence(path, inner, _block(path, lines, kind, inner))
+            if question is None:
+                question = text
+            else:
+                pairs.append(Pair(inner, question_id, question, None, text, int(kind == "positive")))
+        if question is None:
+            raise InputError(path, place=f"line {number}", value=line, expected="a <question> in it")
+        yield number, question_id, question, pairs
+
+
+def _until(path: str, lines: Iterable[tuple[int, str]], end: str, begun: int) -> Iterator[tuple[int, str]]:
+    for number, line in lines:
+        if line == end:
+            return
+        yield number, line
+    raise InputError(path, value="the end of the file", expected=f"{end} for what begins in line {begun}")
+
+
+def _block(path: str, lines: Iterable[tuple[int, str]], kind: str, begun: int) -> list[tuple[int, str]]:
+    """The lines up to the closing tag; with a tag among them, that of another block is missing."""
+    block = []
+    for number, line in _until(path, lines, f"</{kind}>", begun):
+        if _TAG.fullmatch(line):
+            expected = f"</{kind}> for what begins in line {begun}"
+            raise InputError(path, place=f"line {number}", value=line, expected=expected)
+        block.append((number, line))
+    return block
+
+
+def _sentence(path: str, begun: int, block: list[tuple[int, str]]) -> str:
+    """The tokens of a block. The annotations beside them show whether a line is missing."""
+    rows = [line.split("\t") for _, line in block]
+    for (number, line), row in zip(block[:_ANNOTATED], rows, strict=False):
+        if len(row) != len(rows[_TOKENS]):
+            expected = f"{len(rows[_TOKENS])} fields between tabs, as line {block[_TOKENS][0]} has"
+            raise InputError(path, place=f"line {number}", value=line, expected=expected)
+    whole = len(rows) >= _ANNOTATED and all(field.isdecimal() for field in rows[_HEADS])
+    if not whole:
+        expected = "lines of tokens, parts of speech, dependencies, heads (numbers) and named entities"
+        raise InputError(path, place=f"line {begun}", value=f"{len(rows)} lines", expected=expected)
+    return " ".join(rows[_TOKENS])

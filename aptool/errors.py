@@ -1,0 +1,55 @@
+"""The mistakes a user can make, each of which ends in one line and an exit code.
+
+Everything else that goes wrong is a programming error and stays an ordinary exception.
+"""
+
+from os import PathLike
+
+_UNSET = object()
+_LONGEST_VALUE = 80
+
+
+class AptoolError(Exception):
+    """The input or the environment is at fault; the command ends with exit code 1."""
+
+    exit_code = 1
+
+
+class UsageError(AptoolError):
+    """The command was asked for in a way that cannot work; it ends with exit code 2."""
+
+    exit_code = 2
+
+
+class InputError(AptoolError):
+    """A file holds something other than what was expected there.
+
+    The message reads ``FILE: PLACE: column 'COLUMN': VALUE: expected EXPECTED``; parts that are not
+    given are left out, and a long value is cut.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        expected: str,
+        place: str | None = None,
+        column: str | None = None,
+        value: object = _UNSET,
+    ) -> None:
+        parts = [str(path)]
+        if place is not None:
+            parts.append(place)
+        if column is not None:
+            parts.append(f"column {column!r}")
+        if value is not _UNSET:
+            parts.append(shortened(value))
+        parts.append(f"expected {expected}")
+        super().__init__(": ".join(parts))
+        self.path = str(path)
+
+
+def shortened(value: object) -> str:
+    """``repr(value)`` on one line, cut to what fits in a message."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"

@@ -1,0 +1,103 @@
+"""A table of experiments as a TOML file: collections, systems, and rows that pair them with seeds."""
+
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aptool.errors import InputError
+from aptool.formats.schemas import check_document
+
+MEASURES = ("map", "recip_rank", "P_1")
+
+
+class Source(NamedTuple):
+    """A collection of the table."""
+
+    name: str
+    path: Path
+    build: str | None
+    limit: int | None
+    split: str
+
+
+class Contender(NamedTuple):
+    """A system of the table; exactly one of ``baseline``, ``preset`` and ``fuse`` is set."""
+
+    name: str
+    baseline: str | None
+    preset: str | None
+    overrides: tuple[str, ...]
+    fuse: tuple[str, ...]
+
+
+class Row(NamedTuple):
+    """One line of the result: a system on a collection, over seeds."""
+
+    source: Source
+    contender: Contender
+    seeds: tuple[int, ...]
+
+
+class Matrix(NamedTuple):
+    """The whole table, its rows in an order in which every fused system follows its parts."""
+
+    measures: tuple[str, ...]
+    contenders: dict[str, Contender]
+    rows: list[Row]
+
+
+def read_matrix(path: str | Path) -> Matrix:
+    """Reads a table.
+
+    Raises:
+        InputError: it is not TOML, not as ``schemas/matrix.schema.json`` says, or names what it does not define.
+    """
+    if not Path(path).is_file():
+        raise InputError(path, value="no such file", expected="a table of experiments")
+    try:
+        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(path, value=str(error), expected="TOML") from error
+    check_document("matrix", document, path)
+    sources = {name: _source(name, entry) for name, entry in document["collections"].items()}
+    contenders = {name: _contender(name, entry) for name, entry in document["systems"].items()}
+    for contender in contenders.values():
+        for part in contender.fuse:
+            _known(path, f"systems/{contender.name}/fuse", part, contenders)
+            if contenders[part].fuse:
+                expected = "a system that is not itself fused"
+                raise InputError(path, place=f"systems/{contender.name}/fuse", value=part, expected=expected)
+    rows = []
+    for number, entry in enumerate(document["rows"]):
+        source = sources[_known(path, f"rows/{number}/collection", entry["collection"], sources)]
+        named = [
+            contenders[_known(path, f"rows/{number}/systems", name, contenders)] for name in entry["systems"]
+        ]
+        for contender in named:
+            for part in contender.fuse:
+                _known(
+                    path,
+                    f"rows/{number}/systems: {contender.name} fuses",
+                    part,
+                    dict.fromkeys(entry["systems"]),
+                )
+        seeds = tuple(entry.get("seeds", (0,)))
+        rows += [Row(source, contender, seeds) for contender in sorted(named, key=lambda one: bool(one.fuse))]
+    return Matrix(tuple(document.get("measures", MEASURES)), contenders, rows)
+
+
+def _source(name: str, entry: dict[str, Any]) -> Source:
+    return Source(
+        name, Path(entry["path"]), entry.get("build"), entry.get("limit"), entry.get("split", "test")
+    )
+
+
+def _contender(name: str, entry: dict[str, Any]) -> Contender:
+    overrides, fuse = tuple(entry.get("set", ())), tuple(entry.get("fuse", ()))
+    return Contender(name, entry.get("baseline"), entry.get("preset"), overrides, fuse)
+
+
+def _known(path: str | Path, place: str, name: str, defined: dict[str, Any]) -> str:
+    if name not in defined:
+        raise InputError(path, place=place, value=name, expected=f"one of {', '.join(defined)}")
+    return name

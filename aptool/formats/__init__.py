@@ -1,0 +1,1 @@
+"""The files aptool reads and writes: collections, pools, qrels and runs."""

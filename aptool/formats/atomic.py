@@ -1,0 +1,95 @@
+"""Files and folders that appear under their final name only when they are whole."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from aptool.errors import InputError
+
+
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[Path]:
+    """Yields a temporary path beside ``path``; renames it to ``path`` when the block ends well.
+
+    On an exception the temporary file is removed and what stood at ``path`` before is untouched.
+
+    Raises:
+        InputError: the folder of ``path`` cannot be written to.
+    """
+    final = Path(path)
+    check_writable(final)
+    handle, name = tempfile.mkstemp(prefix=f".{final.name}.", suffix=".part", dir=final.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        _flush(temporary)
+        # mkstemp makes files private; give the result the mode an ordinary open() would have.
+        temporary.chmod(0o666 & ~_umask())
+        os.replace(temporary, final)
+    except OSError as error:
+        raise InputError(final, value=error.strerror or str(error), expected="a writable file") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: str | Path) -> Iterator[Path]:
+    """Yields a temporary folder beside ``path``; moves it to ``path`` when the block ends well.
+
+    A folder that stood at ``path`` is replaced, and is removed only after the new one is in place.
+
+    Raises:
+        InputError: the parent of ``path`` cannot be written to, or ``path`` is a file.
+    """
+    final = Path(path)
+    if final.is_file():
+        raise InputError(final, value="a file", expected="a folder, or nothing yet")
+    check_writable(final)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".part", dir=final.parent))
+    replaced = temporary.with_name(temporary.name + ".old")
+    try:
+        yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                _flush(file)
+        temporary.chmod(0o777 & ~_umask())
+        if final.exists():
+            os.replace(final, replaced)
+        os.replace(temporary, final)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def check_writable(path: str | Path) -> None:
+    """Makes the folder that ``path`` will stand in, and finds out now whether it can be written to.
+
+    Called before long work starts, so that an output that cannot be written is said at once.
+
+    Raises:
+        InputError: it cannot.
+    """
+    final = Path(path)
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=final.parent):
+            pass
+    except OSError as error:
+        raise InputError(
+            final, value=error.strerror or str(error), expected="a place that can be written to"
+        ) from error
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

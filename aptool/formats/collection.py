@@ -1,0 +1,245 @@
+"""Collections: a folder with a manifest, pools and qrels per split, and perhaps shared answers.
+
+``CollectionWriter`` is the one way in which a collection comes to be. Every importer hands it labelled
+pools; the policies on duplicates, unanswerable questions and missing gold answers live here, and the
+manifest says how many rows each of them touched.
+"""
+
+import hashlib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from aptool.errors import AptoolError, InputError, UsageError
+from aptool.formats.atomic import atomic_folder
+from aptool.formats.pools import PoolRecord, PoolsWriter, write_answers
+from aptool.formats.schemas import check_document, load_schema
+
+MANIFEST = "collection.json"
+ANSWERS = "answers.parquet"
+POOLS_SUFFIX = ".pools.parquet"
+QRELS_SUFFIX = ".qrels"
+QUESTION_POLICIES = ("all", "answerable", "both-labels")
+
+
+class LabelledPool(NamedTuple):
+    """A question, its candidates and what is known of their relevance, as an importer yields it.
+
+    Attributes:
+        question_id: without white space, not beginning with '#'.
+        question: its text.
+        answer_ids: the pool, in the source's order; a repeated id is dropped and counted by the writer.
+        texts: the candidates' texts, or None where they stand among the collection's shared answers.
+        relevance: answer id -> judgement, for every judged answer, in the pool or not.
+    """
+
+    question_id: str
+    question: str
+    answer_ids: list[str]
+    texts: list[str] | None
+    relevance: dict[str, int]
+
+
+class Collection:
+    """A collection on disk, opened for reading."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Opens the collection at ``path``.
+
+        Raises:
+            InputError: there is none, or its manifest is not one.
+        """
+        self.path = Path(path)
+        manifest = self.path / MANIFEST
+        if not manifest.is_file():
+            raise InputError(self.path, value=f"no {MANIFEST} in it", expected="the folder of a collection")
+        try:
+            self.manifest: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError(manifest, value=str(error), expected="JSON") from error
+        check_document("collection", self.manifest, manifest)
+
+    @property
+    def name(self) -> str:
+        """The collection's name, one word."""
+        return str(self.manifest["name"])
+
+    @property
+    def splits(self) -> list[str]:
+        """The names of its splits, in the order in which they were written."""
+        return list(self.manifest["splits"])
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash over the contents of all its files."""
+        files = json.dumps(self.manifest["files"], sort_keys=True)
+        return hashlib.sha256(files.encode()).hexdigest()[:16]
+
+    def pools(self, split: str) -> Path:
+        """The pools file of a split.
+
+        Raises:
+            InputError: the collection has no such split.
+        """
+        return self._file(split, POOLS_SUFFIX)
+
+    def qrels(self, split: str) -> Path:
+        """The qrels file of a split.
+
+        Raises:
+            InputError: the collection has no such split.
+        """
+        return self._file(split, QRELS_SUFFIX)
+
+    @property
+    def answers(self) -> Path | None:
+        """The answers that its pools share, if they do."""
+        path = self.path / ANSWERS
+        return path if path.is_file() else None
+
+    def _file(self, split: str, suffix: str) -> Path:
+        if split not in self.splits:
+            raise InputError(self.path, value=f"split {split!r}", expected=f"one of {', '.join(self.splits)}")
+        return self.path / f"{split}{suffix}"
+
+
+class CollectionWriter(AbstractContextManager["CollectionWriter"]):
+    """Writes a collection into a temporary folder, renamed when the block ends well.
+
+    with CollectionWriter("data/mine", name="mine", source="my own questions") as writer:
+        writer.add_split("train", pools)
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        name: str,
+        source: str,
+        questions: str = "all",
+        details: dict[str, Any] | None = None,
+    ) -> None:
+        """Prepares to write.
+
+        Args:
+            path: the collection's folder; one that stands there is replaced.
+            name: one word.
+            source: where the text came from, in words.
+            questions: which questions are kept: ``all``, ``answerable`` (at least one positive answer in the
+                pool or the qrels) or ``both-labels`` (a positive and a negative candidate in the pool).
+            details: whatever else should stand in the manifest.
+        """
+        if questions not in QUESTION_POLICIES:
+            raise UsageError(
+                f"questions policy {questions!r}: expected one of {', '.join(QUESTION_POLICIES)}"
+            )
+        self._path = Path(path)
+        self._folder = atomic_folder(path)
+        self._questions = questions
+        self._policies: dict[str, Counter[str]] = defaultdict(Counter)
+        self._splits: dict[str, dict[str, int]] = {}
+        self._manifest = {"format": 1, "name": name, "source": source, "details": details or {}}
+
+    def __enter__(self) -> "CollectionWriter":
+        self._into = self._folder.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        if kind is None:
+            try:
+                self._write_manifest()
+            except BaseException as failure:
+                self._folder.__exit__(type(failure), failure, failure.__traceback__)
+                raise
+        return self._folder.__exit__(kind, error, trace)
+
+    def count(self, policy: str, split: str, rows: int) -> None:
+        """Records in the manifest that an importer's own policy touched ``rows`` rows of a split."""
+        self._policies[policy][split] += rows
+
+    def add_answers(self, answers: Iterable[tuple[str, str]]) -> None:
+        """Writes the ``(answer id, text)`` pairs that the pools share."""
+        write_answers(self._into / ANSWERS, answers)
+
+    def add_split(self, split: str, pools: Iterable[LabelledPool]) -> None:
+        """Writes one split, pool by pool, in the order given; memory holds one row group and the qrels.
+
+        Raises:
+            AptoolError: no question is left after the questions policy.
+            InputError: a pool is empty, or an id or a relevance is not one.
+        """
+        counts: Counter[str] = Counter()
+        with (
+            PoolsWriter(self._into / f"{split}{POOLS_SUFFIX}") as writer,
+            (self._into / f"{split}{QRELS_SUFFIX}").open("w", encoding="utf-8", newline="\n") as qrels,
+        ):
+            for pool in pools:
+                record = self._clean(split, pool)
+                if record is None:
+                    continue
+                writer.write(record)
+                in_pool = set(record.answer_ids)
+                positives = [answer for answer, value in pool.relevance.items() if value > 0]
+                counts["questions"] += 1
+                counts["candidates"] += len(record.answer_ids)
+                counts["positives"] += len(positives)
+                self._policies["gold_missing_from_pool_kept"][split] += sum(
+                    a not in in_pool for a in positives
+                )
+                qrels.writelines(f"{pool.question_id} 0 {a} {value}\n" for a, value in pool.relevance.items())
+        if not counts["questions"]:
+            raise AptoolError(f"{self._path}: split {split!r}: no question left, expected at least one")
+        self._splits[split] = {key: counts[key] for key in ("questions", "candidates", "positives")}
+
+    def _clean(self, split: str, pool: LabelledPool) -> PoolRecord | None:
+        """Applies the policies to one pool; None where the question is dropped."""
+        place = f"split {split!r}, question {pool.question_id!r}"
+        if not pool.answer_ids:
+            raise InputError(self._path, place=place, value=[], expected="a pool of at least one candidate")
+        for name in (pool.question_id, *pool.answer_ids):
+            if not name or any(character.isspace() for character in name) or pool.question_id.startswith("#"):
+                wanted = "an id without white space that does not begin with '#'"
+                raise InputError(self._path, place=place, value=name, expected=wanted)
+        kept = list(dict.fromkeys(pool.answer_ids))
+        if not self._wanted(kept, pool.relevance):
+            self._policies[f"questions_dropped_not_{self._questions}"][split] += 1
+            return None
+        repeated = len(pool.answer_ids) - len(kept)
+        self._policies["duplicate_candidates_dropped"][split] += repeated
+        texts = pool.texts
+        if texts is not None and repeated:
+            first = {answer_id: texts[i] for i, answer_id in reversed(list(enumerate(pool.answer_ids)))}
+            texts = [first[answer_id] for answer_id in kept]
+        return PoolRecord(pool.question_id, pool.question, kept, texts)
+
+    def _wanted(self, answer_ids: list[str], relevance: dict[str, int]) -> bool:
+        if self._questions == "all":
+            return True
+        if self._questions == "answerable":
+            return any(value > 0 for value in relevance.values())
+        labels = {relevance.get(answer_id, 0) > 0 for answer_id in answer_ids}
+        return len(labels) == 2
+
+    def _write_manifest(self) -> None:
+        files = sorted(file for file in self._into.iterdir() if file.is_file())
+        manifest = {
+            **self._manifest,
+            "splits": self._splits,
+            "policies": {name: dict(rows) for name, rows in sorted(self._policies.items())},
+            "files": {file.name: _sha256(file) for file in files},
+        }
+        check_document("collection", manifest, self._path / MANIFEST)
+        ordered = {key: manifest[key] for key in load_schema("collection")["properties"] if key in manifest}
+        text = json.dumps(ordered, indent=2, ensure_ascii=False) + "\n"
+        (self._into / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

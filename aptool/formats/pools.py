@@ -1,0 +1,383 @@
+"""Pools of candidate answers in Parquet: one row is one question with its pool.
+
+A row group is what one unit of work reads. It is read into columns and stays in columns: nothing here
+loops over rows or candidates in Python.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from aptool.errors import InputError
+from aptool.formats import storage
+from aptool.formats.schemas import arrow_schema, load_schema
+
+T = TypeVar("T")
+
+# A row group ends at whichever comes first: a few megabytes of text, or about a second's work of pairs.
+ROW_GROUP_BYTES = 4 << 20
+ROW_GROUP_CANDIDATES = 1 << 16
+
+
+class Unit(NamedTuple):
+    """One row group of a pools file: the unit of scoring, locally and on a cluster."""
+
+    path: str
+    row_group: int
+
+
+class Answers(NamedTuple):
+    """Answers shared by the pools of a collection (the columns of ``answers.parquet``)."""
+
+    path: str
+    answer_ids: pa.Array
+    texts: pa.Array
+
+
+class PoolRecord(NamedTuple):
+    """One row of a pools file, as an importer produces it.
+
+    ``texts`` is None where the answers stand in the collection's ``answers.parquet``.
+    """
+
+    question_id: str
+    question: str
+    answer_ids: Sequence[str]
+    texts: Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class Pools:
+    """The pools of one row group, in columns, with every distinct answer text once.
+
+    Pair ``i`` is question ``pair_question[i]`` with answer ``answer_ids[i]``, whose text is
+    ``answers[pair_answer[i]]``; pairs of one pool are adjacent, in file order.
+    """
+
+    question_ids: pa.Array  # (n,)
+    questions: pa.Array  # (n,) texts
+    offsets: np.ndarray  # (n + 1,) int64: pool i is pairs offsets[i] to offsets[i + 1]
+    answer_ids: pa.Array  # (pairs,)
+    answers: pa.Array  # (distinct,) texts
+    pair_answer: np.ndarray  # (pairs,) int64, into answers
+
+    @cached_property
+    def pair_question(self) -> np.ndarray:
+        """(pairs,) int64: the pool that each pair stands in."""
+        return np.repeat(np.arange(len(self.question_ids)), np.diff(self.offsets))
+
+
+def list_units(paths: Iterable[str | Path]) -> list[Unit]:
+    """Every row group of the given pools files, after a look at each file's schema.
+
+    Raises:
+        InputError: a file is missing, is not Parquet, or lacks a column of the right type.
+    """
+    units = []
+    for path in paths:
+        with storage.open_binary(path) as file:
+            reader = _parquet(path, file)
+            _check_columns(path, reader.schema_arrow, "pools")
+            units += [Unit(str(path), group) for group in range(reader.num_row_groups)]
+    return units
+
+
+def read_answers(path: str | Path) -> Answers:
+    """Reads an ``answers.parquet``.
+
+    Raises:
+        InputError: the file is not what its schema says, or an answer id stands in it twice.
+    """
+    with storage.open_binary(path) as file:
+        reader = _parquet(path, file)
+        _check_columns(path, reader.schema_arrow, "answers")
+        table = _read(path, "file", lambda: reader.read(columns=["answer_id", "text"]))
+    ids = _strings(table["answer_id"])
+    texts = _strings(table["text"])
+    _check_nulls(path, ids, "answer_id")
+    _check_nulls(path, texts, "text")
+    _check_pattern(
+        path, ids, "answer_id", load_schema("answers")["properties"]["answer_id"]["pattern"], "row"
+    )
+    repeated = _first_repeated(ids)
+    if repeated is not None:
+        raise InputError(
+            path,
+            place=f"row {repeated}",
+            column="answer_id",
+            value=ids[repeated].as_py(),
+            expected="each id once",
+        )
+    return Answers(str(path), ids, texts)
+
+
+def read_pools(unit: Unit, answers: Answers | None = None) -> Pools:
+    """Reads one row group and checks everything that scoring relies on.
+
+    Args:
+        unit: which row group of which file.
+        answers: where the texts of candidates without a text of their own are looked up.
+
+    Raises:
+        InputError: naming file, row group, row (from 0 in the row group), column, value and expectation,
+            for a null or malformed id, a null question, an empty pool, an answer twice in one pool, or a
+            candidate whose text is found nowhere.
+    """
+    path = unit.path
+    where = f"row group {unit.row_group}"
+    with storage.open_binary(path) as file:
+        reader = _parquet(path, file)
+        _check_columns(path, reader.schema_arrow, "pools")
+        columns = ["question_id", "question", "candidates"]
+        table = _read(path, where, lambda: reader.read_row_group(unit.row_group, columns=columns))
+    schema = load_schema("pools")["properties"]
+    question_ids = _strings(table["question_id"])
+    questions = _strings(table["question"])
+    candidates = table["candidates"].combine_chunks()
+    row = f"{where}: row"
+    _check_nulls(path, question_ids, "question_id", row)
+    _check_nulls(path, questions, "question", row)
+    _check_pattern(path, question_ids, "question_id", schema["question_id"]["pattern"], row)
+    _check_nulls(path, candidates, "candidates", row)
+
+    sizes = pc.list_value_length(candidates).to_numpy(zero_copy_only=False)
+    if len(sizes) and sizes.min() < schema["candidates"]["minItems"]:
+        bad = int(np.argmin(sizes))
+        raise InputError(
+            path,
+            place=f"{row} {bad}",
+            column="candidates",
+            value=[],
+            expected="a pool of at least one candidate",
+        )
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    flat = candidates.flatten()
+    answer_ids = _strings(flat.field("answer_id"))
+    texts = _strings(flat.field("text"))
+    pools = np.repeat(np.arange(len(sizes)), sizes)
+    _check_nulls(path, answer_ids, "candidates.answer_id", row, pools)
+    pattern = schema["candidates"]["items"]["properties"]["answer_id"]["pattern"]
+    _check_pattern(path, answer_ids, "candidates.answer_id", pattern, row, pools)
+    _check_distinct(path, answer_ids, pools, question_ids, row)
+    distinct, pair_answer = _resolve_texts(path, answer_ids, texts, answers, row, pools)
+    return Pools(question_ids, questions, offsets, answer_ids, distinct, pair_answer)
+
+
+class PoolsWriter:
+    """Writes pools row by row into row groups of a bounded size. Used as a context manager.
+
+    Memory holds one row group. The file is whole only after the block ends; write under a temporary name.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._schema = arrow_schema("pools")
+        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
+        self._rows: list[dict[str, object]] = []
+        self._bytes = self._candidates = 0
+
+    def __enter__(self) -> "PoolsWriter":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if exception[0] is None:
+            self._flush()
+        self._writer.close()
+
+    def write(self, pool: PoolRecord) -> None:
+        """Adds one pool."""
+        texts = pool.texts if pool.texts is not None else [None] * len(pool.answer_ids)
+        candidates = [
+            {"answer_id": answer_id, "text": text}
+            for answer_id, text in zip(pool.answer_ids, texts, strict=True)
+        ]
+        self._rows.append(
+            {"question_id": pool.question_id, "question": pool.question, "candidates": candidates}
+        )
+        self._bytes += sum(len(text or "") + 16 for text in texts)
+        self._candidates += len(candidates)
+        if self._bytes >= ROW_GROUP_BYTES or self._candidates >= ROW_GROUP_CANDIDATES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
+        self._rows = []
+        self._bytes = self._candidates = 0
+
+
+def write_answers(path: str | Path, answers: Iterable[tuple[str, str]]) -> None:
+    """Writes ``(answer id, text)`` pairs as an answers file (not atomically: see ``formats.atomic``)."""
+    schema = arrow_schema("answers")
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for ids, texts in _batched(answers, ROW_GROUP_CANDIDATES):
+            writer.write_table(pa.table({"answer_id": ids, "text": texts}, schema=schema))
+
+
+def _batched(pairs: Iterable[tuple[str, str]], size: int) -> Iterator[tuple[list[str], list[str]]]:
+    ids: list[str] = []
+    texts: list[str] = []
+    for answer_id, text in pairs:
+        ids.append(answer_id)
+        texts.append(text)
+        if len(ids) == size:
+            yield ids, texts
+            ids, texts = [], []
+    yield ids, texts
+
+
+def _parquet(path: str | Path, file: object) -> pq.ParquetFile:
+    return _read(path, None, lambda: pq.ParquetFile(file))
+
+
+def _read(path: str | Path, place: str | None, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(path, place=place, value=reason, expected="a readable Parquet file") from error
+
+
+def _check_columns(path: str | Path, found: pa.Schema, name: str) -> None:
+    for field in arrow_schema(name):
+        index = found.get_field_index(field.name)
+        if index < 0:
+            have = ", ".join(found.names) or "no column"
+            raise InputError(path, value=have, expected=f"a column {field.name!r} of type {field.type}")
+        kind = found.field(index).type
+        if not _same_type(kind, field.type):
+            raise InputError(path, column=field.name, value=str(kind), expected=f"type {field.type}")
+
+
+def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether ``found`` can be read as ``wanted``; large and dictionary-encoded forms of a type can."""
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if pa.types.is_string(wanted):
+        return pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found)
+    if pa.types.is_list(wanted):
+        is_list = pa.types.is_list(found) or pa.types.is_large_list(found)
+        return is_list and _same_type(found.value_type, wanted.value_type)
+    if pa.types.is_struct(wanted):
+        if not pa.types.is_struct(found):
+            return False
+        indices = [(field, found.get_field_index(field.name)) for field in wanted]
+        return all(index >= 0 and _same_type(found.field(index).type, field.type) for field, index in indices)
+    return bool(found == wanted)
+
+
+def _strings(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One plain array of strings with 64-bit offsets, whichever string type the file used."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):  # combine_chunks of no chunk, or of more than one array can hold
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    return array.cast(pa.large_string())
+
+
+def _check_nulls(
+    path: str | Path, array: pa.Array, column: str, row: str = "row", rows: np.ndarray | None = None
+) -> None:
+    if array.null_count:
+        index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
+        raise InputError(path, place=_place(row, index, rows), column=column, value=None, expected="a value")
+
+
+def _check_pattern(
+    path: str | Path, array: pa.Array, column: str, pattern: str, row: str, rows: np.ndarray | None = None
+) -> None:
+    good = pc.match_substring_regex(array, pattern).to_numpy(zero_copy_only=False)
+    if not good.all():
+        index = int(np.argmin(good))
+        wanted = "an id without white space" + (" that does not begin with '#'" if "#" in pattern else "")
+        raise InputError(
+            path, place=_place(row, index, rows), column=column, value=array[index].as_py(), expected=wanted
+        )
+
+
+def _check_distinct(
+    path: str | Path, answer_ids: pa.Array, pools: np.ndarray, question_ids: pa.Array, row: str
+) -> None:
+    repeated_question = _first_repeated(question_ids)
+    if repeated_question is not None:
+        value = question_ids[repeated_question].as_py()
+        place = f"{row} {repeated_question}"
+        raise InputError(path, place=place, column="question_id", value=value, expected="each question once")
+    codes = answer_ids.dictionary_encode().indices.to_numpy().astype(np.int64)
+    keys = pools * (int(codes.max(initial=0)) + 1) + codes
+    order = np.argsort(keys, kind="stable")
+    same = np.flatnonzero(keys[order][1:] == keys[order][:-1])
+    if len(same):
+        index = int(order[same + 1].min())
+        value = answer_ids[index].as_py()
+        place = _place(row, index, pools)
+        raise InputError(
+            path,
+            place=place,
+            column="candidates.answer_id",
+            value=value,
+            expected="each answer once in a pool",
+        )
+
+
+def _first_repeated(array: pa.Array) -> int | None:
+    codes = array.dictionary_encode().indices.to_numpy()
+    _, first = np.unique(codes, return_index=True)
+    if len(first) == len(codes):
+        return None
+    later = np.ones(len(codes), dtype=bool)
+    later[first] = False
+    return int(np.argmax(later))
+
+
+def _resolve_texts(
+    path: str | Path,
+    answer_ids: pa.Array,
+    texts: pa.Array,
+    answers: Answers | None,
+    row: str,
+    pools: np.ndarray,
+) -> tuple[pa.Array, np.ndarray]:
+    """The distinct texts, and for each candidate which of them is its own."""
+    shared = texts.is_null().to_numpy(zero_copy_only=False)
+    pair_answer = np.zeros(len(texts), dtype=np.int64)
+    own = texts.filter(pa.array(~shared)).dictionary_encode()
+    pair_answer[~shared] = own.indices.to_numpy()
+    if not shared.any():
+        return own.dictionary, pair_answer
+    if answers is None:
+        index = int(np.argmax(shared))
+        place = _place(row, index, pools)
+        value = answer_ids[index].as_py()
+        raise InputError(
+            path,
+            place=place,
+            column="candidates.text",
+            value=None,
+            expected=f"a text, or an answers file with {value!r}",
+        )
+    wanted = answer_ids.filter(pa.array(shared))
+    rows = pc.index_in(wanted, value_set=answers.answer_ids)
+    if rows.null_count:
+        index = int(np.flatnonzero(shared)[np.argmax(rows.is_null().to_numpy(zero_copy_only=False))])
+        value = answer_ids[index].as_py()
+        place = _place(row, index, pools)
+        raise InputError(
+            path,
+            place=place,
+            column="candidates.answer_id",
+            value=value,
+            expected=f"an answer of {answers.path}",
+        )
+    distinct_rows, codes = np.unique(rows.to_numpy(), return_inverse=True)
+    pair_answer[shared] = codes + len(own.dictionary)
+    return pa.concat_arrays([own.dictionary, answers.texts.take(pa.array(distinct_rows))]), pair_answer
+
+
+def _place(row: str, index: int, rows: np.ndarray | None) -> str:
+    return f"{row} {index if rows is None else int(rows[index])}"

@@ -1,0 +1,77 @@
+"""The JSON Schemas of every file aptool reads or writes, and the Arrow types that follow from them.
+
+The schemas are the one description of each format: Arrow types, the patterns that ids must match and
+the least length of a pool are all read from them.
+"""
+
+import json
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from aptool.errors import InputError
+
+Schema = dict[str, Any]
+
+
+@cache
+def load_schema(name: str) -> Schema:
+    """The schema ``NAME.schema.json``: from the installed package, or from the source tree beside it."""
+    carried = resources.files("aptool") / "schemas" / f"{name}.schema.json"
+    if not carried.is_file():
+        carried = Path(__file__).parents[2] / "schemas" / f"{name}.schema.json"
+    schema: Schema = json.loads(carried.read_text(encoding="utf-8"))
+    return schema
+
+
+def arrow_schema(name: str) -> pa.Schema:
+    """The Arrow schema of a file whose rows are described by ``NAME.schema.json``."""
+    return pa.schema(_fields(load_schema(name)))
+
+
+def check_document(name: str, document: object, path: str | Path) -> None:
+    """Checks a JSON or TOML document against its schema.
+
+    Raises:
+        InputError: naming the place in the document, the value and what was expected.
+    """
+    import jsonschema
+
+    validator = jsonschema.Draft202012Validator(load_schema(name))
+    error = jsonschema.exceptions.best_match(validator.iter_errors(document))
+    if error is None:
+        return
+    place = "/".join(str(part) for part in error.absolute_path) or "top level"
+    if error.validator == "required":
+        missing = [key for key in error.validator_value if key not in error.instance]
+        raise InputError(path, place=place, expected=f"the entry {missing[0]!r}")
+    if error.validator == "additionalProperties" and isinstance(error.instance, dict):
+        known = sorted(error.schema.get("properties", {}))
+        extra = sorted(set(error.instance) - set(known))
+        raise InputError(path, place=place, value=extra[0], expected=f"one of {', '.join(known)}")
+    wanted = f"{error.validator} {json.dumps(error.validator_value)}"
+    raise InputError(path, place=place, value=error.instance, expected=wanted)
+
+
+def _fields(schema: Schema) -> list[pa.Field]:
+    return [_field(name, part) for name, part in schema["properties"].items()]
+
+
+def _field(name: str, schema: Schema) -> pa.Field:
+    kind = schema["type"]
+    nullable = isinstance(kind, list) and "null" in kind
+    return pa.field(name, _type(schema), nullable=nullable)
+
+
+def _type(schema: Schema) -> pa.DataType:
+    kind = schema["type"]
+    if isinstance(kind, list):
+        kind = next(part for part in kind if part != "null")
+    if kind == "array":
+        return pa.list_(pa.field("element", _type(schema["items"]), nullable=False))
+    if kind == "object":
+        return pa.struct(_fields(schema))
+    return {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}[kind]

@@ -1,0 +1,1 @@
+"""Rankers: an encoder of tokens to states, a pooling of two state sequences, and a cosine."""

@@ -1,0 +1,173 @@
+"""Model folders: config.json, tokenizer.json, model.safetensors, a model card, and training/ beside them.
+
+The layout is that of the Hugging Face hub. Nothing in it is executed when it is read.
+"""
+
+import hashlib
+import json
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from aptool import __version__
+from aptool.config import Recipe, recipe_from_dict
+from aptool.errors import AptoolError, InputError
+from aptool.formats.atomic import atomic_folder
+from aptool.formats.schemas import check_document
+from aptool.models.ranker import Ranker, build_ranker
+from aptool.text.tokenizer import WordTokenizer
+
+CONFIG = "config.json"
+TOKENIZER = "tokenizer.json"
+WEIGHTS = "model.safetensors"
+
+
+class Model(NamedTuple):
+    """A trained system, ready to score."""
+
+    ranker: Ranker
+    tokenizer: WordTokenizer
+    recipe: Recipe
+    config: dict[str, Any]
+    fingerprint: str  # hash of configuration, vocabulary and weights
+
+
+def save_model(
+    folder: str | Path,
+    ranker: Ranker,
+    tokenizer: WordTokenizer,
+    recipe: Recipe,
+    training: dict[str, Any],
+    history: list[dict[str, Any]],
+) -> None:
+    """Writes a model folder; it appears whole or not at all.
+
+    Args:
+        folder: where to; a model that stands there is replaced.
+        ranker: the weights.
+        tokenizer: the vocabulary.
+        recipe: what made it.
+        training: the ``training`` part of ``config.json`` (see ``schemas/model.schema.json``).
+        history: what each epoch reported, kept as JSON lines.
+    """
+    config = {
+        "model_type": "aptool",
+        "format": 1,
+        "recipe": recipe.to_dict(),
+        "vocabulary": len(tokenizer),
+        "dim": embedding_dim(ranker),
+        "versions": {"aptool": __version__, "python": platform.python_version(), "torch": version("torch")},
+        "training": training,
+    }
+    check_document("model", config, Path(folder) / CONFIG)
+    with atomic_folder(folder) as into:
+        (into / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        tokenizer.save(into / TOKENIZER)
+        weights = {name: tensor.detach().contiguous().cpu() for name, tensor in ranker.state_dict().items()}
+        save_file(weights, into / WEIGHTS, metadata={"format": "pt"})
+        (into / "README.md").write_text(model_card(config), encoding="utf-8")
+        (into / "training").mkdir()
+        lines = "".join(json.dumps(entry) + "\n" for entry in history)
+        (into / "training" / "history.jsonl").write_text(lines, encoding="utf-8")
+
+
+def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Model:
+    """Reads a model folder.
+
+    Raises:
+        AptoolError: there is no such folder.
+        InputError: a file is missing, or does not hold what the others say it should.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise AptoolError(
+            f"{path}: no such model folder; `aptool train COLLECTION --output {path}` makes one"
+        )
+    config = _read_config(path / CONFIG)
+    recipe = recipe_from_dict(config["recipe"], where=str(path / CONFIG))
+    tokenizer = WordTokenizer.load(path / TOKENIZER)
+    if len(tokenizer) != config["vocabulary"]:
+        expected = f"{config['vocabulary']} words, as {CONFIG} says"
+        raise InputError(path / TOKENIZER, value=len(tokenizer), expected=expected)
+    ranker = build_ranker(recipe, config["vocabulary"], config["dim"])
+    ranker.load_state_dict(_read_weights(path / WEIGHTS, ranker))
+    ranker.eval().to(device)
+    return Model(ranker, tokenizer, recipe, config, model_fingerprint(path))
+
+
+def model_fingerprint(folder: str | Path) -> str:
+    """A hash of the files that decide a model's scores: two folders with one fingerprint score alike."""
+    digest = hashlib.sha256()
+    for name in (CONFIG, TOKENIZER, WEIGHTS):
+        with (Path(folder) / name).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+def embedding_dim(ranker: Ranker) -> int:
+    """d, the size of the word embeddings."""
+    return int(ranker.encoder.get_parameter("embedding.weight").shape[1])
+
+
+def model_card(config: dict[str, Any]) -> str:
+    """The README of a model folder, in Markdown."""
+    recipe, training = config["recipe"], config["training"]
+    figures = "\n".join(f"| {name} | {value:.4f} |" for name, value in training["dev"].items())
+    parameters = json.dumps({key: recipe[key] for key in recipe if key != "preset"}, indent=2)
+    return f"""---
+library_name: aptool
+tags: [answer-selection, re-ranking]
+---
+# {recipe["preset"]} trained on {training["collection"]}
+
+Ranks candidate answers to a question by {recipe["pooling"]["type"]} pooling over a
+{recipe["encoder"]["type"]} encoder. Score pools with `aptool score POOLS --model FOLDER`.
+
+| dev measure (best epoch, {training["best_epoch"]}) | value |
+|---|---|
+{figures}
+
+Trained with seed {training["seed"]} on collection `{training["collection"]}` (fingerprint
+`{training["fingerprint"]}`), aptool {config["versions"]["aptool"]}, torch {config["versions"]["torch"]}.
+`training/history.jsonl` has every epoch.
+
+```json
+{parameters}
+```
+"""
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise InputError(path, value="no such file", expected="the configuration of a model")
+    try:
+        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(path, value=str(error), expected="JSON") from error
+    check_document("model", config, path)
+    return config
+
+
+def _read_weights(path: Path, ranker: Ranker) -> dict[str, torch.Tensor]:
+    if not path.is_file():
+        raise InputError(path, value="no such file", expected="the weights of a model")
+    try:
+        weights = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise InputError(path, value=str(error), expected="a safetensors file") from error
+    wanted = ranker.state_dict()
+    for name in sorted(wanted.keys() | weights.keys()):
+        if name not in weights or name not in wanted:
+            had = "missing" if name in wanted else "not known"
+            raise InputError(path, place=name, value=had, expected=f"the weights that {CONFIG} describes")
+        if weights[name].shape != wanted[name].shape:
+            shape, expected = list(weights[name].shape), f"shape {list(wanted[name].shape)}, as {CONFIG} says"
+            raise InputError(path, place=name, value=shape, expected=expected)
+        if not torch.isfinite(weights[name]).all():
+            raise InputError(path, place=name, value="NaN or infinite", expected="finite weights")
+    return weights

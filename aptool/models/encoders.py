@@ -1,0 +1,154 @@
+"""Encoders: token ids to states, one state per token (paper, section 2).
+
+An encoder is a class with its options; ``ENCODERS`` names it for recipes. Both sides of a pair go through the
+same encoder, each text by itself, which is what lets the scorer encode every distinct text once.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from aptool.models.ragged import Ragged
+from aptool.text.tokenizer import PAD
+
+# Bytes that a table of precomputed convolutions may take.
+LARGEST_TABLE = 1 << 30
+
+
+class Encoder(nn.Module, ABC):
+    """What every encoder offers."""
+
+    Options: ClassVar[type]
+    size: int  # c, features per state
+
+    @abstractmethod
+    def forward(self, tokens: Ragged) -> Ragged:
+        """States of token ids.
+
+        Args:
+            tokens: ids, values (N,) int64.
+
+        Returns:
+            States, values (N, c), of the same sequences. A state depends on its own text alone.
+        """
+
+    def prepared(self) -> Callable[[Ragged], Ragged]:
+        """``forward`` for inference with the weights as they stand now, after whatever work pays off once."""
+        return self
+
+
+class WordEncoder(Encoder):
+    """An encoder over word embeddings W0, shared by questions and answers; PAD is the zero vector."""
+
+    def __init__(self, words: int, dim: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, dim, padding_idx=PAD, sparse=True)
+
+
+class CnnEncoder(WordEncoder):
+    """Convolution over the k word embeddings around each token, without a nonlinearity (eq. 1, 2).
+
+    The window of token m is tokens m - (k-1)//2 to m + k//2, zero vectors outside the text: an even window
+    reaches one further to the right, and there are as many states as tokens for every k.
+    """
+
+    @dataclass(frozen=True)
+    class Options:
+        """Options of a ``cnn`` encoder.
+
+        Attributes:
+            features: c, the number of filters.
+            window: k, the words each filter sees.
+        """
+
+        features: int = 400
+        window: int = 3
+
+    def __init__(self, words: int, dim: int, options: Options) -> None:
+        super().__init__(words, dim)
+        self.size = options.features
+        self.window = options.window
+        self.convolution = nn.Linear(options.window * dim, options.features)  # W1 (c, k·d), b1
+
+    def forward(self, tokens: Ragged) -> Ragged:
+        """See ``Encoder.forward``."""
+        embedded = self.embedding(self.windows(tokens))  # (N, k, d)
+        return tokens.with_values(self.convolution(embedded.flatten(1)))  # (N, c)
+
+    def prepared(self) -> Callable[[Ragged], Ragged]:
+        """A convolution of looked-up vectors is a sum of looked-up convolutions.
+
+        W1 z = W1[0] r(w-1) + W1[1] r(w) + ...: each product of a word's vector with one slice of the filters
+        is computed once per word of the vocabulary, and a state is then k rows of that table added up. The
+        state of a text comes out the same to the bit whatever else is in the batch.
+        """
+        words, dim = self.embedding.weight.shape
+        if words * self.window * self.size * 4 > LARGEST_TABLE:
+            return self
+        slices = self.convolution.weight.view(self.size, self.window, dim)  # (c, k, d)
+        table = torch.cat([self.embedding.weight @ slices[:, j].T for j in range(self.window)])  # (k·V, c)
+        bias = self.convolution.bias
+
+        def encode(tokens: Ragged) -> Ragged:
+            windows = self.windows(tokens)  # (N, k)
+            rows = windows + words * torch.arange(self.window, device=windows.device)
+            return tokens.with_values(F.embedding_bag(rows, table, mode="sum") + bias)
+
+        return encode
+
+    def windows(self, tokens: Ragged) -> Tensor:
+        """(N, k) int64: the ids in the window of each token, PAD outside its text."""
+        place, length = tokens.positions()  # (N,), (N,)
+        reach = torch.arange(self.window, device=place.device) - (self.window - 1) // 2  # (k,)
+        inside = (place[:, None] + reach >= 0) & (place[:, None] + reach < length[:, None])  # (N, k)
+        index = torch.arange(len(place), device=place.device)[:, None] + reach
+        return torch.where(inside, tokens.values[index.clamp(0, len(place) - 1)], PAD)
+
+
+class BiLstmEncoder(WordEncoder):
+    """Two LSTMs, one reading backwards; a state is their two hidden vectors end to end (eq. 3 to 8)."""
+
+    @dataclass(frozen=True)
+    class Options:
+        """Options of a ``bilstm`` encoder.
+
+        Attributes:
+            hidden: H, the hidden size per direction; c = 2 H.
+        """
+
+        hidden: int = 141
+
+    def __init__(self, words: int, dim: int, options: Options) -> None:
+        super().__init__(words, dim)
+        self.size = 2 * options.hidden
+        self.forwards = nn.LSTM(dim, options.hidden, batch_first=True)
+        self.backwards = nn.LSTM(dim, options.hidden, batch_first=True)
+
+    def forward(self, tokens: Ragged) -> Ragged:
+        """See ``Encoder.forward``.
+
+        Each text is laid out from the left, for the backward LSTM in reversed order: what stands behind its
+        end is then read after it, and cannot reach any of its states.
+        """
+        place, length = tokens.positions()
+        ids, mask = tokens.padded()  # (n, T)
+        slots = mask.flatten().nonzero().squeeze(1)  # (N,) where token i stands
+        mirrored = slots - place + (length - 1 - place)  # (N,) where it stands when its text is reversed
+        reversed_ids = torch.zeros_like(ids).view(-1).index_copy(0, mirrored, tokens.values).view_as(ids)
+        left, _ = self.forwards(self.embedding(ids))  # (n, T, H)
+        right, _ = self.backwards(self.embedding(reversed_ids))  # (n, T, H)
+        states = torch.cat([left.flatten(0, 1)[slots], right.flatten(0, 1)[mirrored]], dim=1)
+        return tokens.with_values(states)  # (N, 2 H)
+
+
+ENCODERS: dict[str, Any] = {"cnn": CnnEncoder, "bilstm": BiLstmEncoder}
+
+
+def dropped(states: Ragged, share: float, training: bool) -> Ragged:
+    """States with a share of their features zeroed, in training only."""
+    return states.with_values(F.dropout(states.values, share, training)) if share else states

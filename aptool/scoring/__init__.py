@@ -1,0 +1,1 @@
+"""Scoring of many pairs: every distinct text encoded once, then joined."""

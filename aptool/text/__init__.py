@@ -1,0 +1,1 @@
+"""Text to numbers: words, vocabularies, vectors and lexical scores."""

@@ -1,0 +1,160 @@
+"""Texts as word ids: a word-level vocabulary on the ``tokenizers`` library.
+
+PAD and UNK are two different ids. A text without a single word becomes one UNK, so that every text has
+a state sequence and every pair a defined score.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.normalizers import Lowercase
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.trainers import WordLevelTrainer
+
+from aptool.errors import InputError
+
+PAD, UNK = 0, 1
+PAD_WORD, UNK_WORD = "[PAD]", "[UNK]"
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Ragged token ids: text ``i`` is ``ids[offsets[i] : offsets[i + 1]]``, never empty.
+
+    Attributes:
+        ids: (tokens,) int32.
+        offsets: (texts + 1,) int64, beginning with 0.
+        truncated: how many of the texts were cut at the limit.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    truncated: int = 0
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(texts,) int64: tokens per text."""
+        return np.diff(self.offsets)
+
+    def take(self, rows: np.ndarray) -> "Tokens":
+        """The texts at ``rows``, in that order."""
+        lengths = self.lengths[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        return Tokens(self.ids[np.repeat(self.offsets[rows], lengths) + within], offsets)
+
+    def counts(self, words: int) -> np.ndarray:
+        """(words,) int64: how often each id occurs."""
+        return np.bincount(self.ids, minlength=words)
+
+
+class WordTokenizer:
+    """Splits texts into words and punctuation, and maps them to ids."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def learn(
+        cls, texts: Iterable[str], *, lowercase: bool = True, min_count: int = 1, also: Iterable[str] = ()
+    ) -> "WordTokenizer":
+        """Makes a vocabulary of the words in ``texts``, the most frequent first.
+
+        Args:
+            texts: the training texts.
+            lowercase: whether case is thrown away.
+            min_count: words that occur less often are left out.
+            also: words that get an id whether or not they occur, after the others.
+        """
+        tokenizer = _untrained(lowercase)
+        trainer = WordLevelTrainer(
+            min_frequency=min_count,
+            special_tokens=[PAD_WORD, UNK_WORD],
+            vocab_size=2**31 - 1,
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator(texts, trainer)
+        vocabulary = tokenizer.get_vocab()
+        words = [word for word, _ in sorted(vocabulary.items(), key=lambda item: item[1])]
+        words += [word for word in dict.fromkeys(also) if word not in vocabulary]
+        return cls.from_words(words[2:], lowercase=lowercase)
+
+    @classmethod
+    def from_words(cls, words: Sequence[str], *, lowercase: bool = True) -> "WordTokenizer":
+        """A tokenizer whose vocabulary is PAD, UNK and then ``words`` in the order given."""
+        tokenizer = _untrained(lowercase)
+        ids = {word: index for index, word in enumerate([PAD_WORD, UNK_WORD, *words])}
+        tokenizer.model = WordLevel(ids, unk_token=UNK_WORD)
+        return cls(tokenizer)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "WordTokenizer":
+        """Reads a ``tokenizer.json``.
+
+        Raises:
+            InputError: there is none, or it is not one.
+        """
+        if not Path(path).is_file():
+            raise InputError(path, value="no such file", expected="the tokenizer of a model")
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises nothing more special
+            reason = str(error).splitlines()[0]
+            raise InputError(path, value=reason, expected="a tokenizer.json") from error
+        if (tokenizer.token_to_id(PAD_WORD), tokenizer.token_to_id(UNK_WORD)) != (PAD, UNK):
+            raise InputError(path, expected=f"{PAD_WORD} with id {PAD} and {UNK_WORD} with id {UNK}")
+        return cls(tokenizer)
+
+    def save(self, path: str | Path) -> None:
+        """Writes a ``tokenizer.json``."""
+        self._tokenizer.save(str(path), pretty=False)
+
+    def __len__(self) -> int:
+        return int(self._tokenizer.get_vocab_size())
+
+    @property
+    def words(self) -> list[str]:
+        """The vocabulary, by id; PAD and UNK come first."""
+        vocabulary: Mapping[str, int] = self._tokenizer.get_vocab()
+        return sorted(vocabulary, key=vocabulary.__getitem__)
+
+    def encode(self, texts: Sequence[str] | pa.Array, limit: int | None = None) -> Tokens:
+        """Ids of each text, cut after ``limit`` tokens; the library works on all cores."""
+        batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
+        encodings = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+        rows = [encoding.ids or [UNK] for encoding in encodings]
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
+        tokens = Tokens(ids, np.concatenate([[0], np.cumsum(lengths)]))
+        return tokens if limit is None else truncate(tokens, limit)
+
+    def split(self, text: str) -> list[str]:
+        """The words of one text as they stand in it, before they are mapped to ids."""
+        parts = Whitespace().pre_tokenize_str(text)
+        return [word for word, _ in parts]
+
+
+def truncate(tokens: Tokens, limit: int) -> Tokens:
+    """Every text cut after ``limit`` tokens, with a count of those that were."""
+    lengths = np.minimum(tokens.lengths, limit)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    ids = tokens.ids[np.repeat(tokens.offsets[:-1], lengths) + within]
+    return Tokens(ids, offsets, truncated=int((tokens.lengths > limit).sum()))
+
+
+def _untrained(lowercase: bool) -> Tokenizer:
+    tokenizer = Tokenizer(WordLevel({PAD_WORD: PAD, UNK_WORD: UNK}, unk_token=UNK_WORD))
+    if lowercase:
+        tokenizer.normalizer = Lowercase()
+    tokenizer.pre_tokenizer = Whitespace()
+    return tokenizer

@@ -1,0 +1,1 @@
+"""Training: negatives, the loop, and what it learns from."""

@@ -1,0 +1,75 @@
+"""Negative answers: drawn anew each round, never a positive, the best-scored of each draw trains.
+
+The draws depend on the seed and the epoch alone, not on weights or on what was drawn before.
+"""
+
+import numpy as np
+
+from aptool.scoring.scorer import Scorer
+from aptool.training.examples import Lists, TrainingSet
+
+
+class NegativeSampler:
+    """Draws answers of a training set that are not relevant to a question."""
+
+    def __init__(self, examples: TrainingSet, source: str, draws: int) -> None:
+        """Prepares to draw.
+
+        Args:
+            examples: the training set.
+            source: ``corpus``, ``pool`` or ``mix``, as in ``TrainingOptions.negatives``.
+            draws: negatives per question.
+        """
+        self._corpus = len(examples.answers)
+        self._positives = examples.positives
+        self._pools = examples.pool_negatives
+        self._from_pool = {"corpus": 0, "pool": draws, "mix": draws // 2}[source]
+        self._draws = draws
+
+    def draw(self, questions: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """(n, draws) int64 answers for (n,) questions, drawn with replacement.
+
+        A question whose own pool has no negative draws from the corpus instead. A question to which every
+        answer of the corpus is relevant cannot be given one; ``trainable`` leaves such out.
+        """
+        corpus = self._corpus_draws(questions, generator)
+        if not self._from_pool:
+            return corpus
+        sizes = self._pools.lengths[questions]
+        places = (generator.random((len(questions), self._from_pool)) * sizes[:, None]).astype(np.int64)
+        rows = self._pools.offsets[questions][:, None] + places
+        pool = self._pools.values[np.minimum(rows, max(0, len(self._pools.values) - 1))]
+        corpus[:, : self._from_pool] = np.where(sizes[:, None] > 0, pool, corpus[:, : self._from_pool])
+        return corpus
+
+    def trainable(self) -> np.ndarray:
+        """(questions,) bool: whether there is an answer that is not relevant to the question."""
+        return self._positives.lengths < self._corpus
+
+    def _corpus_draws(self, questions: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """Uniform over the answers that are not positive: the x-th of them, stepping over positives."""
+        left = self._corpus - self._positives.lengths[questions]  # (n,)
+        drawn = (generator.random((len(questions), self._draws)) * left[:, None]).astype(np.int64)
+        for rank in range(int(self._positives.lengths[questions].max(initial=0))):
+            positive = _member(self._positives, questions, rank, beyond=self._corpus)
+            drawn += drawn >= positive[:, None]
+        return drawn
+
+
+def hardest(scorer: Scorer, examples: TrainingSet, questions: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """(n,) int64: the best-scored of the (n, draws) answers drawn for each of (n,) questions."""
+    asked, row = np.unique(questions, return_inverse=True)
+    present, column = np.unique(drawn, return_inverse=True)
+    pair_question = np.repeat(row, drawn.shape[1])
+    scores = scorer.score(
+        examples.questions.take(asked), examples.answers.take(present), pair_question, column.reshape(-1)
+    )
+    best = scores.reshape(drawn.shape).argmax(1)
+    return drawn[np.arange(len(questions)), best]
+
+
+def _member(lists: Lists, rows: np.ndarray, rank: int, beyond: int) -> np.ndarray:
+    """The ``rank``-th member of each list, or ``beyond`` where a list is shorter."""
+    has = lists.lengths[rows] > rank
+    index = np.minimum(lists.offsets[rows] + rank, max(0, len(lists.values) - 1))
+    return np.where(has, lists.values[index], beyond)

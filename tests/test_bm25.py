@@ -1,0 +1,77 @@
+import math
+
+import numpy as np
+import pytest
+
+from aptool.text.bm25 import BM25, words
+
+
+def test_words_are_lower_cased_runs_of_letters_digits_and_underscores():
+    assert words("Reads foo_bar2, twice-over: É!") == ["reads", "foo_bar2", "twice", "over", "é"]
+    assert words(["Given", "as is"]) == ["Given", "as is"]
+
+
+def test_scores_worked_out_by_hand():
+    # N = 3 documents of 3, 2 and 1 words, mean length 2; 'a' stands in two of them, 'c' in one.
+    # idf(a) = ln(1 + 1.5 / 2.5), idf(c) = ln(1 + 2.5 / 1.5)
+    # document 0: tf(a) = 2, 1.2 * (0.25 + 0.75 * 3 / 2) = 1.65    document 1: 1.2 * (0.25 + 0.75) = 1.2
+    index = BM25(["a a b", "a c", "d"])
+    idf_a, idf_c = math.log(1.6), math.log(1 + 2.5 / 1.5)
+    expected = [idf_a * 2 / (2 + 1.65), idf_a / 2.2 + idf_c / 2.2, 0]
+    np.testing.assert_allclose(index.scores("a C unknown"), expected, rtol=1e-6)
+    # A word asked for twice counts twice.
+    np.testing.assert_allclose(index.scores("a a"), [2 * idf_a * 2 / 3.65, 2 * idf_a / 2.2, 0], rtol=1e-6)
+
+
+def test_texts_and_word_lists_are_the_same_documents():
+    texts = ["one two two", "two three", "four"]
+    lists = [text.split() for text in texts]
+    assert BM25(texts).scores("two").tolist() == BM25(lists).scores(["two"]).tolist()
+
+
+def test_equal_scores_stand_in_the_order_of_documents():
+    # Documents 1, 2 and 4 are one text; 0 and 3 share no word with the query.
+    indices, scores = BM25(["x", "a b", "a b", "y", "a b"]).top(["a"], 4)
+    assert indices.tolist() == [[1, 2, 4, 0]]
+    assert scores[0, 0] == scores[0, 2] > scores[0, 3] == 0
+
+
+@pytest.mark.parametrize("k", [1, 7, 100])
+def test_top_is_a_full_stable_sort_cut_off(k):
+    # Few distinct words over many short documents: most scores are tied.
+    draw = np.random.default_rng(0)
+    documents = [" ".join(draw.choice(list("abcdefgh"), draw.integers(1, 6))) for _ in range(5000)]
+    index = BM25(documents)
+    queries = ["a", "b c", "h g a", "none of these words z"]
+    indices, scores = index.top(queries, k)
+    for row, query in enumerate(queries):
+        every = index.scores(query)
+        expected = sorted(range(len(documents)), key=lambda document: (-every[document], document))[:k]
+        assert indices[row].tolist() == expected
+        assert scores[row].tolist() == every[expected].tolist()
+
+
+def test_more_asked_for_than_there_are_documents():
+    indices, scores = BM25(["a", "b"]).top(["b", "a"], 10)
+    assert indices.tolist() == [[1, 0], [0, 1]]
+    assert scores.shape == (2, 2)
+
+
+def test_pairs_get_the_scores_that_top_gives():
+    documents = ["a b c", "b c", "c d e", "a a", "e"]
+    index = BM25(documents)
+    queries = ["a c", "e", "b b", "z"]
+    indices, scores = index.top(queries, 3)
+    query_index = np.repeat(np.arange(4), 3)
+    shuffled = np.random.default_rng(1).permutation(12)
+    pairs = index.score_pairs(queries, query_index[shuffled], indices.ravel()[shuffled])
+    assert pairs.dtype == np.float32
+    assert pairs.tolist() == scores.ravel()[shuffled].tolist()
+
+
+def test_nothing_in_common_or_nothing_at_all_scores_zero():
+    assert BM25(["", "..."]).scores("a").tolist() == [0, 0]
+    assert BM25(["a"]).scores("").tolist() == [0]
+    assert BM25([]).top(["a"], 3)[0].shape == (1, 0)
+    none = np.empty(0, dtype=np.int64)
+    assert BM25(["a"]).score_pairs([], none, none).shape == (0,)

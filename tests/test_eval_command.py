@@ -1,0 +1,260 @@
+"""``aptool eval`` from the command line: what it prints, and one line for every mistake."""
+
+import gzip
+import json
+import sys
+
+import polars as pl
+import pytest
+
+QRELS = "q1 0 a 1\nq1 0 b 0\nq2 0 a 0\nq2 0 b 1\n"
+# Reciprocal ranks 1 and 1/2, hence a mean of 3/4; one relevant answer each, so average precision is the same.
+RUN = "q1 Q0 a 1 2 bm25\nq1 Q0 b 2 1 bm25\nq2 Q0 a 1 2.5 bm25\nq2 Q0 b 2 1.5 bm25\n"
+PERFECT = "q1 Q0 a 1 2 gold\nq2 Q0 b 1 1 gold\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with dev.qrels and dev.run that is the current one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dev.qrels").write_text(QRELS)
+    (tmp_path / "dev.run").write_text(RUN)
+    return tmp_path
+
+
+@pytest.fixture
+def aptool(folder, monkeypatch, capsys):
+    """Runs the program in this process: (exit code, lines of stdout, lines of stderr)."""
+    from aptool.cli.main import main
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["aptool", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out.splitlines(), captured.err.splitlines()
+
+    return run
+
+
+def test_table_of_one_run(aptool):
+    code, out, err = aptool("eval", "dev.run", "--qrels", "dev.qrels")
+
+    assert code == 0
+    assert [line.split() for line in out] == [
+        ["run", "questions", "map", "recip_rank", "P_1"],
+        ["dev.run", "2", "0.7500", "0.7500", "0.5000"],
+    ]
+    assert err == []
+
+
+def test_runs_stand_side_by_side(aptool, folder):
+    (folder / "gold.run").write_text(PERFECT)
+
+    code, out, err = aptool(
+        "eval", "dev.run", "gold.run", "--qrels", "dev.qrels", "--measures", "P_1,num_ret"
+    )
+
+    assert (code, err) == (0, [])
+    assert [line.split() for line in out[1:]] == [
+        ["dev.run", "2", "0.5000", "4"],
+        ["gold.run", "2", "1.0000", "2"],
+    ]
+    # Aligned: each column ends in one place.
+    assert len({len(line) for line in out}) == 1
+
+
+def test_many_measures_become_rows(aptool):
+    _, out, _ = aptool("eval", "dev.run", "--qrels", "dev.qrels", "--measures", "P,P_1,success.1,5")
+
+    assert out[0].split() == ["measure", "dev.run"]
+    cells = dict(line.split() for line in out[1:])
+    assert len(cells) == 13  # questions, nine usual cut-offs of P, P_1, success_1, success_5
+    # Two relevant candidates over two questions, cut-off 5: 1/5 each.
+    assert (cells["P_5"], cells["P_1"], cells["success_5"]) == ("0.2000", "0.5000", "1.0000")
+
+
+def test_table_on_a_terminal_holds_the_same_and_takes_names_as_they_are(aptool, folder, monkeypatch):
+    (folder / "[red]dev.run").write_text(RUN)
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda stream: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "100")
+
+    code, out, _ = aptool("eval", "[red]dev.run", "--qrels", "dev.qrels")
+
+    assert code == 0
+    assert ["[red]dev.run", "2", "0.7500", "0.7500", "0.5000"] in [line.split() for line in out]
+
+
+@pytest.mark.parametrize(
+    ("run", "qrels"),
+    [
+        ("dev.run", "dev.qrels"),
+        ("test.ap-cnn.run", "test.qrels"),
+        ("test.ap-cnn.run", "test.ap-cnn.qrels"),
+        ("test.run.gz", "test.qrels.gz"),
+        ("scores", "scores.qrels"),
+    ],
+)
+def test_qrels_beside_the_run_are_used_and_named(aptool, folder, run, qrels):
+    data = folder / "data"
+    data.mkdir()
+    for name, text in ((run, RUN), (qrels, QRELS)):
+        content = text.encode()
+        (data / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+
+    code, out, err = aptool("eval", f"data/{run}")
+
+    assert code == 0
+    assert out[1].split()[2] == "0.7500"
+    assert err == [f"--qrels not given: data/{qrels}"]
+
+
+def test_no_qrels_anywhere_is_one_line(aptool, folder):
+    (folder / "test.ap-cnn.run").write_text(RUN)
+
+    code, out, err = aptool("eval", "test.ap-cnn.run")
+
+    assert code == 2
+    assert out == []
+    assert len(err) == 1
+    assert "no test.ap-cnn.qrels or test.qrels beside it: pass --qrels FILE" in err[0]
+
+
+def test_runs_with_different_qrels_beside_them_are_not_mixed(aptool, folder):
+    (folder / "test.run").write_text(RUN)
+    (folder / "test.qrels").write_text(QRELS)
+
+    code, _, err = aptool("eval", "dev.run", "test.run")
+
+    assert code == 2
+    assert len(err) == 1
+    assert "dev.qrels, test.qrels" in err[0]
+
+
+def test_gaps_are_told_on_stderr_with_five_names(aptool, folder):
+    (folder / "dev.qrels").write_text(QRELS + "".join(f"q{i} 0 a 1\n" for i in range(3, 10)))
+    (folder / "dev.run").write_text(RUN + "z Q0 a 1 1 t\nq1 Q0 new 3 0 t\n")
+
+    code, out, err = aptool("eval", "dev.run", "--qrels", "dev.qrels")
+
+    assert code == 0
+    # (1 + 1/2) / 9
+    assert out[1].split()[:3] == ["dev.run", "9", "0.1667"]
+    assert err == [
+        "dev.run: questions missing from the run, counted as 0: 7 of 9 (q3, q4, q5, q6, q7, …)",
+        "dev.run: questions not in the qrels, left out: 1 (z)",
+        "dev.run: candidates not judged, counted as not relevant: 1 (q1 new)",
+    ]
+
+
+def test_json_is_in_full_precision(aptool, folder):
+    (folder / "dev.run").write_text("q1 Q0 b 1 3 t\nq1 Q0 x 2 2 t\nq1 Q0 a 3 1 t\nz Q0 a 1 1 t\n")
+
+    code, out, _ = aptool(
+        "eval", "dev.run", "--qrels", "dev.qrels", "--json", "--measures", "recip_rank,num_q"
+    )
+
+    assert code == 0
+    assert json.loads("\n".join(out)) == {
+        "qrels": "dev.qrels",
+        "measures": ["recip_rank", "num_q"],
+        "runs": [
+            {
+                "run": "dev.run",
+                "tag": "t",
+                "questions": 2,
+                "measures": {"recip_rank": 1 / 3 / 2, "num_q": 2.0},
+                "missing": ["q2"],
+                "extra": ["z"],
+                "unjudged": 1,
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "read"), [("x.parquet", pl.read_parquet), ("x.csv", pl.read_csv), ("x.jsonl", pl.read_ndjson)]
+)
+def test_measures_of_every_question_are_written(aptool, folder, name, read):
+    (folder / "gold.run").write_text(PERFECT)
+
+    code, _, _ = aptool(
+        "eval", "dev.run", "gold.run", "--qrels", "dev.qrels", "--per-question", f"out/{name}"
+    )
+
+    assert code == 0
+    frame = read(folder / "out" / name)
+    assert frame.columns == ["run", "question_id", "candidates", "map", "recip_rank", "P_1"]
+    assert frame.rows() == [
+        ("dev.run", "q1", 2, 1.0, 1.0, 1.0),
+        ("dev.run", "q2", 2, 0.5, 0.5, 0.0),
+        ("gold.run", "q1", 1, 1.0, 1.0, 1.0),
+        ("gold.run", "q2", 1, 1.0, 1.0, 1.0),
+    ]
+    assert [path.name for path in (folder / "out").iterdir()] == [name]
+
+
+def test_unknown_ending_and_bad_measures_are_usage_errors(aptool):
+    code, out, err = aptool("eval", "dev.run", "--per-question", "x.txt")
+    assert (code, out, len(err)) == (2, [], 1)
+    assert "x.txt: expected a name that ends in one of .parquet, .csv, .jsonl" in err[0]
+
+    code, out, err = aptool("eval", "dev.run", "--measures", "mrr,map,P@1")
+    assert (code, out, len(err)) == (2, [], 1)
+    assert "'mrr' (did you mean 'recip_rank'?), 'P@1' (did you mean 'P_1'?)" in err[0]
+
+
+MALFORMED = {
+    "short line": ("dev.run", b"q1 Q0 a 1 2 t\nq1 Q0 b 2\n", "line 2", "expected 6 fields"),
+    "text score": (
+        "dev.run",
+        b"q1 Q0 a 1 high t\n",
+        "line 1: column 'score': 'high'",
+        "expected a finite number",
+    ),
+    "NaN": ("dev.run", b"\nq1 Q0 a 1 nan t\n", "line 2: column 'score': 'nan'", "expected a finite number"),
+    "duplicate candidate": (
+        "dev.run",
+        b"q1 Q0 a 1 2 t\nq1 Q0 b 2 1 t\nq1 Q0 a 3 0 t\n",
+        "line 3: column 'answer_id': 'q1 a'",
+        "line 1 has this one already",
+    ),
+    "float relevance": (
+        "dev.qrels",
+        b"q1 0 a 0.9\n",
+        "line 1: column 'relevance': '0.9'",
+        "expected a whole number",
+    ),
+    "empty run": ("dev.run", b"", "'no line'", "expected lines of"),
+    "empty qrels": ("dev.qrels", b"", "'no line'", "expected lines of"),
+    "binary run": ("dev.run", b"PAR1\n\x15\x00\x15", "line 2: 'a NUL byte'", "not a binary file"),
+    "bytes that are not UTF-8": ("dev.qrels", b"q1 0 \xff 1\n", "line 1", "expected text in UTF-8"),
+    "no common question": ("dev.run", b"Q1 Q0 a 1 2 t\n", "'Q1'", "one question of dev.qrels, such as 'q1'"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "place", "expected"), MALFORMED.values(), ids=MALFORMED.keys())
+def test_malformed_file_ends_in_one_line(aptool, folder, name, content, place, expected):
+    (folder / name).write_bytes(content)
+
+    code, out, err = aptool("eval", "dev.run", "--qrels", "dev.qrels", "--per-question", "x.csv")
+
+    assert code == 1
+    assert out == []
+    assert len(err) == 1
+    assert f"{name}: {place}" in err[0]
+    assert expected in err[0]
+    assert not (folder / "x.csv").exists()
+
+
+@pytest.mark.parametrize("arguments", [["none.run"], ["dev.run", "--qrels", "none.run"]])
+def test_missing_file_ends_in_one_line(aptool, arguments):
+    code, out, err = aptool("eval", *arguments)
+
+    assert (code, out, len(err)) == (1, [], 1)
+    assert "none.run: 'no such file': expected a file that exists" in err[0]

@@ -1,0 +1,217 @@
+"""A user's own data: what is read from it, and what is said of its mistakes."""
+
+import json
+
+import pytest
+
+from aptool.datasets.tabular import Layout, build_jsonl, build_tsv
+from aptool.errors import InputError
+from aptool.formats.pools import list_units, read_pools
+from aptool.formats.trec import read_qrels
+
+
+def write(path, *lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="")
+    return str(path)
+
+
+def pools_of(collection, split="train"):
+    (unit,) = list_units([collection.pools(split)])
+    pools = read_pools(unit)
+    ids, texts = pools.answer_ids.to_pylist(), [pools.answers[i].as_py() for i in pools.pair_answer]
+    bounds = zip(pools.offsets[:-1], pools.offsets[1:], strict=True)
+    return [
+        (question_id, question, list(zip(ids[start:end], texts[start:end], strict=True)))
+        for question_id, question, (start, end) in zip(
+            pools.question_ids.to_pylist(), pools.questions.to_pylist(), bounds, strict=True
+        )
+    ]
+
+
+def import_tsv(tmp_path, path, **layout):
+    return build_tsv(tmp_path / "out", {"train": path}, Layout(**layout), name="mine")
+
+
+def import_jsonl(tmp_path, path, **layout):
+    given = Layout(**{"answer": "text", **layout})
+    return build_jsonl(tmp_path / "out", {"train": path}, given, name="mine")
+
+
+def test_a_question_without_id_is_its_text(tmp_path):
+    path = write(tmp_path / "a.tsv", "label\tquestion\tanswer", "1\twho?\tme", "0\twhy?\tyes", "0\twho?\tyes")
+    collection = import_tsv(tmp_path, path)
+    assert pools_of(collection) == [
+        ("Q0", "who?", [("Q0-0", "me"), ("Q0-1", "yes")]),
+        ("Q1", "why?", [("Q1-0", "yes")]),
+    ]
+    assert read_qrels(collection.qrels("train")).rows() == [
+        ("Q0", "Q0-0", 1),
+        ("Q0", "Q0-1", 0),
+        ("Q1", "Q1-0", 0),
+    ]
+
+
+def test_columns_by_name_with_ids_and_grades(tmp_path):
+    path = write(
+        tmp_path / "a.tsv", "n\tq\tqid\ta\taid\tgrade", "x\twho?\t7\tme\td1\t2", "y\twho?\t8\tme\td1\t-1"
+    )
+    collection = import_tsv(
+        tmp_path, path, question="q", question_id="qid", answer="a", answer_id="aid", label="grade"
+    )
+    assert [pool[0] for pool in pools_of(collection)] == ["7", "8"]
+    assert read_qrels(collection.qrels("train"))["relevance"].to_list() == [2, -1]
+    assert collection.manifest["splits"]["train"]["positives"] == 1
+
+
+def test_csv_by_its_name(tmp_path):
+    # Two records on three lines; "" is a quotation mark, and the comma and the line break are text.
+    path = write(tmp_path / "a.csv", "question,answer,label", '"who, me?","I said\n""you""",1', "why?,no,0")
+    assert pools_of(import_tsv(tmp_path, path)) == [
+        ("Q0", "who, me?", [("Q0-0", 'I said\n"you"')]),
+        ("Q1", "why?", [("Q1-0", "no")]),
+    ]
+
+
+def test_quotation_marks_with_tabs_are_text_unless_said(tmp_path):
+    path = write(tmp_path / "a.tsv", "question\tanswer\tlabel", '"who?"\t"me\t1')
+    assert pools_of(import_tsv(tmp_path, path)) == [("Q0", '"who?"', [("Q0-0", '"me')])]
+    quoted = write(tmp_path / "b.tsv", "question\tanswer\tlabel", '"who?"\t"me"\t1')
+    assert pools_of(import_tsv(tmp_path, quoted, quotes="csv")) == [("Q0", "who?", [("Q0-0", "me")])]
+
+
+def test_the_same_row_twice_is_dropped_and_counted(tmp_path):
+    path = write(tmp_path / "a.tsv", "question\tanswer\tlabel", "who?\tme\t1", "who?\tme\t1", "who?\tyou\t0")
+    collection = import_tsv(tmp_path, path)
+    assert collection.manifest["policies"]["duplicate_candidates_dropped"] == {"train": 1}
+    assert collection.manifest["details"]["read"]["train"] == {"questions": 1, "candidates": 3}
+    assert collection.manifest["splits"]["train"]["candidates"] == 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "layout", "message"),
+    [
+        (
+            ["question\tanswers\tlabel", "who?\tme\t1"],
+            {},
+            "line 1: column 'answer': expected such a column; the header has 'question', 'answers', 'label'; "
+            "'answers' perhaps",
+        ),
+        (["question,answer,label", "who?,me,1"], {}, "one column, separated by comma perhaps (--delimiter)"),
+        (
+            ["Question\tanswer\tlabel"],
+            {},
+            "column 'question': expected such a column; the header has 'Question'",
+        ),
+        (
+            ["question\tanswer\tanswer\tlabel"],
+            {},
+            "line 1: column 'answer': expected each column's name once",
+        ),
+        ([], {}, "'no line': expected a header line"),
+        (["question\tanswer\tlabel"], {}, "'no line': expected at least one question"),
+        (["question\tanswer\tlabel", "who?\tme"], {}, "line 2: '2 columns': expected 3 as in the header"),
+        (
+            ["question\tanswer\tlabel", "who?\tme\tyes"],
+            {},
+            "line 2: column 'label': 'yes': expected a whole number",
+        ),
+        (["question\tanswer\tlabel", "who?\tme\t0.9"], {}, "line 2: column 'label': '0.9'"),
+        (["question\tanswer\tlabel", "who?\tme\t"], {}, "line 2: column 'label': ''"),
+        (["question\tanswer\tlabel", "who?\t \t1"], {}, "line 2: column 'answer': ' ': expected a text"),
+        (["question\tanswer\tlabel", "\tme\t1"], {}, "line 2: column 'question': '': expected a text"),
+        (
+            ["question\tanswer\tlabel", "who?\tme\t1", "why?\tme\t1", "who?\tme\t0"],
+            {},
+            "line 4: column 'label': 0: expected the label 1 that candidate 'Q0-0' of this question has "
+            "in line 2",
+        ),
+        (["question\tanswer\tlabel", "who?\tme\t1", "", "why?\tme\t1"], {}, "line 3: '': expected a row"),
+        (["id\tquestion\tanswer\tlabel", "a b\twho?\tme\t1"], {"question_id": "id"}, "column 'id': 'a b'"),
+        (["id\tquestion\tanswer\tlabel", "#1\twho?\tme\t1"], {"question_id": "id"}, "not begin with '#'"),
+        (
+            ["id\tquestion\tanswer\tlabel", "1\twho?\tme\t1", "1\twhy?\tme\t1"],
+            {"question_id": "id"},
+            "line 3: column 'question': 'why?': expected the text that question '1' has in line 2",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_table(tmp_path, lines, layout, message):
+    path = write(tmp_path / "a.tsv", *lines)
+    with pytest.raises(InputError) as error:
+        import_tsv(tmp_path, path, **layout)
+    assert str(error.value).startswith(f"{path}: ")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        # Never closed: all that follows would be one field.
+        (["question,answer,label", 'who?,"me,1', "why?,no,0"], "line 2: 'unexpected end of data'"),
+        (["question,answer,label", 'who?,"me"s,1'], "line 2: '\\',\\' expected after"),
+        (["question,answer,label", "who?,me,1", "", "why?,no,0"], "line 3: '': expected a row"),
+        (["question,answer,label", '"a\nb",me,1', "why?,no,x"], "line 4: column 'label': 'x'"),
+    ],
+)
+def test_what_is_wrong_with_a_csv(tmp_path, lines, message):
+    path = write(tmp_path / "a.csv", *lines)
+    with pytest.raises(InputError) as error:
+        import_tsv(tmp_path, path)
+    assert message in str(error.value)
+
+
+def test_jsonl(tmp_path):
+    path = write(
+        tmp_path / "a.jsonl",
+        '{"question": "who?", "candidates": [{"text": "me", "label": 1}, {"text": "you", "label": false}]}',
+        "",
+        '{"question": "why?", "more": [], "candidates": [{"label": 0, "text": "no", "from": "x"}]}',
+    )
+    collection = import_jsonl(tmp_path, path)
+    assert pools_of(collection) == [
+        ("Q0", "who?", [("Q0-0", "me"), ("Q0-1", "you")]),
+        ("Q1", "why?", [("Q1-0", "no")]),
+    ]
+    assert read_qrels(collection.qrels("train"))["relevance"].to_list() == [1, 0, 0]
+
+
+def test_jsonl_with_ids_under_other_names(tmp_path):
+    pool = {"id": 12, "q": "who?", "pool": [{"a": "me", "n": "x", "ok": 1}, {"a": "me", "n": "y", "ok": 0}]}
+    path = write(tmp_path / "a.jsonl", json.dumps(pool))
+    names = {"question": "q", "answer": "a", "label": "ok", "candidates": "pool"}
+    collection = import_jsonl(tmp_path, path, **names, question_id="id", answer_id="n")
+    assert pools_of(collection) == [("12", "who?", [("x", "me"), ("y", "me")])]
+
+
+GOOD = '{"question": "who?", "candidates": [{"text": "me", "label": 1}]}'
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 2: 'Expecting property name enclosed in double quotes at character 2'"),
+        ("[1]", "line 2: [1]: expected a JSON object"),
+        (GOOD + GOOD, "line 2: 'Extra data"),
+        (GOOD.replace("who?", "\\ud800"), "column 'question': '\\ud800': expected a text without NUL"),
+        (GOOD.replace("who?", "\\u0000"), "column 'question': '\\x00': expected a text without NUL"),
+        (GOOD.replace('"who?"', "7"), "line 2: column 'question': 7: expected a text"),
+        (GOOD.replace("question", "Question"), "column 'question': expected an object with this key; it has"),
+        (GOOD.replace('"text"', '"texts"'), "line 2, candidate 1: column 'text': expected a candidate with"),
+        (GOOD.replace("1}", "1.0}"), "line 2, candidate 1: column 'label': '1.0': expected a whole number"),
+        (GOOD.replace("1}", "NaN}"), "line 2: 'NaN is not JSON'"),
+        (GOOD.replace("1}", "null}"), "column 'label': 'null'"),
+        (GOOD.replace("1}", '1, "label": 0}'), "line 2: 'an object with the same key twice'"),
+        (GOOD.replace('[{"text": "me", "label": 1}]', "[]"), "'candidates': []: expected a list of at least"),
+        (GOOD.replace('[{"text": "me", "label": 1}]', '["me"]'), "candidate 1: 'me': expected a JSON object"),
+        ("[" * 100_000, "line 2: "),
+        ('{"question": ' + "9" * 5000 + "}", "line 2: "),
+    ],
+)
+def test_what_is_wrong_with_json_lines(tmp_path, line, message):
+    path = write(tmp_path / "a.jsonl", GOOD, line)
+    with pytest.raises(InputError) as error:
+        import_jsonl(tmp_path, path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,334 @@
+"""Qrels and runs against literal TREC text; what trec_eval would misread is refused with its line."""
+
+import gzip
+import struct
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aptool.errors import InputError
+from aptool.formats import trec
+from aptool.formats.trec import rank_candidates, read_qrels, read_run, write_qrels, write_run
+
+RUN = (
+    "# made by hand\n"
+    "q1 Q0 a1 1 0.5 first\n"
+    "\n"
+    "  q1\tQ0   a#2 \t 7 -1.5e-3 first and more words, ignored  \r\n"
+    " \t \n"
+    'q"2 whatever #3 x +2 last'
+)
+RUN_ROWS = [("q1", "a1", 0.5), ("q1", "a#2", -0.0015), ('q"2', "#3", 2.0)]
+
+
+def frame(rows, number="score"):
+    return pl.DataFrame(rows, schema=["question_id", "answer_id", number], orient="row")
+
+
+@pytest.fixture
+def run_file(tmp_path):
+    def write(content: str | bytes, name: str = "dev.run") -> Path:
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("prefix", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte order mark"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_run_is_read_from_literal_text(run_file, prefix, end):
+    frame, tag = read_run(run_file(prefix + RUN.replace("\n", end).encode()))
+
+    assert frame.rows() == RUN_ROWS
+    assert tag == "last"
+    assert frame.schema == {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
+
+
+def test_qrels_are_read_from_literal_text(run_file):
+    qrels = read_qrels(run_file("q1 0 a1 1\n\n#q1 0 a1 2\nq1\t0\ta2\t-1\nq10 Q0 a1 +03 \n"))
+
+    assert qrels.rows() == [("q1", "a1", 1), ("q1", "a2", -1), ("q10", "a1", 3)]
+    assert qrels.schema == {"question_id": pl.String, "answer_id": pl.String, "relevance": pl.Int64}
+
+
+def test_run_is_written_in_trec_evals_order(tmp_path):
+    rows = [
+        ("q2", "a1", 1.0),
+        ("q1", "a10", 0.25),
+        ("q1", "a9", 0.25),  # a tie: the higher id in bytes is first, so a9 before a10
+        ("q1", "é", 0.25),  # é is 0xC3 0xA9 in UTF-8, above all of ASCII
+        ("q1", "Z", 1e-30),
+        ("q10", "x", -3.5),  # "q10" < "q2" in bytes
+    ]
+    write_run(tmp_path / "dev.run", frame(rows), "ap-cnn")
+
+    assert (tmp_path / "dev.run").read_text(encoding="utf-8") == (
+        "q1 Q0 é 1 0.25 ap-cnn\n"
+        "q1 Q0 a9 2 0.25 ap-cnn\n"
+        "q1 Q0 a10 3 0.25 ap-cnn\n"
+        "q1 Q0 Z 4 1e-30 ap-cnn\n"
+        "q10 Q0 x 1 -3.5 ap-cnn\n"
+        "q2 Q0 a1 1 1.0 ap-cnn\n"
+    )
+
+
+def test_qrels_are_written_in_order(tmp_path):
+    write_qrels(tmp_path / "x.qrels", frame([("q2", "a", 0), ("q10", "b", -1), ("q10", "a", 2)], "relevance"))
+
+    assert (tmp_path / "x.qrels").read_text() == "q10 0 a 2\nq10 0 b -1\nq2 0 a 0\n"
+
+
+SHORT = "3: 'q2 Q0 a3 1': expected 6 fields (question_id Q0 answer_id rank score tag), found 4"
+RUN_FAULTS = {
+    "short line": ("q1 Q0 a1 1 1 t\n\nq2 Q0 a3 1\n", SHORT),
+    "no tag": ("q1 Q0 a1 1 1\n", "1: 'q1 Q0 a1 1 1': expected 6 fields"),
+    "text score": ("# c\nq1 Q0 a1 1 abc t\n", "2: column 'score': 'abc': expected a finite number"),
+    "comma in score": ("q1 Q0 a1 1 1,5 t\n", "1: column 'score': '1,5': expected a finite number"),
+    "hexadecimal": ("q1 Q0 a1 1 0x1p3 t\n", "1: column 'score': '0x1p3': expected a finite number"),
+    "underscore": ("q1 Q0 a1 1 1_0 t\n", "1: column 'score': '1_0': expected a finite number"),
+    "NaN": ("q1 Q0 a1 1 1 t\nq1 Q0 a2 1 NaN t\n", "2: column 'score': 'NaN': expected a finite number"),
+    "minus infinity": ("q1 Q0 a1 1 -inf t\n", "1: column 'score': '-inf': expected a finite number"),
+    "overflow": ("q1 Q0 a1 1 1e400 t\n", "1: column 'score': '1e400': expected a finite number"),
+    "duplicate": (
+        "q1 Q0 a1 1 1 t\nq2 Q0 a1 1 1 t\n# c\n q1  Q0 a1 9 2 t\n",
+        "4: column 'answer_id': 'q1 a1': expected each candidate of a question once; line 1 has this one",
+    ),
+    "NUL": ("q1 Q0 a1 1 1 t\nq\0 Q0 a1 1 1 t\n", "2: 'a NUL byte': expected text, not a binary file"),
+    "not UTF-8": (b"q1 Q0 a1 1 1 t\nq2 Q0 \xe9 1 1 t\n", "2: b'\\xe9': expected text in UTF-8"),
+    "qrels": ("q1 0 a1 1\n", "1: 'q1 0 a1 1': expected 6 fields"),
+}
+QRELS_FAULTS = {
+    "float": ("q1 0 a1 1\nq1 0 a2 0.9\n", "2: column 'relevance': '0.9': expected a whole number"),
+    "text": ("q1 0 a1 yes\n", "1: column 'relevance': 'yes': expected a whole number"),
+    "too long": ("q1 0 a1 9223372036854775808\n", "1: column 'relevance': '9223372036854775808': expected"),
+    "short": ("q1 a1 1\n", "1: 'q1 a1 1': expected 4 fields (question_id 0 answer_id relevance), found 3"),
+    "long": ("q1 0 a1 1\nq1 0 a2 1 x\n", "2: 'q1 0 a2 1 x': expected 4 fields"),
+    "duplicate": ("q1 0 a1 1\nq1 0 a1 1\n", "2: column 'answer_id': 'q1 a1': expected each candidate"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), RUN_FAULTS.values(), ids=RUN_FAULTS.keys())
+def test_fault_in_a_run_is_named_with_its_line(run_file, content, message):
+    path = run_file(content)
+
+    with pytest.raises(InputError) as error:
+        read_run(path)
+
+    assert str(error.value).startswith(f"{path}: line {message}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("content", "message"), QRELS_FAULTS.values(), ids=QRELS_FAULTS.keys())
+def test_fault_in_qrels_is_named_with_its_line(run_file, content, message):
+    path = run_file(content)
+
+    with pytest.raises(InputError) as error:
+        read_qrels(path)
+
+    assert str(error.value).startswith(f"{path}: line {message}")
+
+
+def test_line_number_holds_in_a_long_file(run_file):
+    lines = [f"q{i} Q0 a 1 {i} t" for i in range(1, 20_001)]
+    lines[17_000 - 1] = "q Q0 a 1 one t"
+
+    with pytest.raises(InputError, match=r": line 17000: column 'score': 'one'"):
+        read_run(run_file("\n".join(lines)))
+
+
+FILES = {
+    "empty": (b"", "dev.run", "'no line': expected lines of question_id Q0 answer_id rank score tag"),
+    "only comments": (b"#\n\n# q1 Q0 a1 1 1 t\n", "dev.run", "'no line': expected lines"),
+    "cut short": (gzip.compress(b"q1 Q0 a1 1 1 t\n" * 9)[:-9], "dev.run.gz", "expected a whole gzip file"),
+    "not gzip": (b"q1 Q0 a1 1 1 t\n", "dev.run.gz", "expected a whole gzip file"),
+    "gzip unsaid": (
+        gzip.compress(b"q1 Q0 a1 1 1 t\n"),
+        "dev.run",
+        "expected text, or a name that ends in .gz",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "name", "message"), FILES.values(), ids=FILES.keys())
+def test_file_that_is_no_run_is_refused(run_file, content, name, message):
+    path = run_file(content, name)
+
+    with pytest.raises(InputError) as error:
+        read_run(path)
+
+    assert str(error.value).startswith(f"{path}: ")
+    assert message in str(error.value)
+
+
+def test_missing_file_and_folder_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"none\.run: 'no such file'"):
+        read_run(tmp_path / "none.run")
+    with pytest.raises(InputError, match="'a folder': expected a file"):
+        read_qrels(tmp_path)
+
+
+BLANKS = st.text(" \t\v\f\r", min_size=1, max_size=3)
+WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Z", "Cs"]), min_size=1, max_size=4)
+LINES = st.one_of(
+    st.builds(
+        lambda ends, fields, blanks: (
+            ends[0] + "".join(f + b for f, b in zip(fields, blanks, strict=True)) + ends[1]
+        ),
+        st.tuples(BLANKS, BLANKS),
+        st.tuples(WORDS, WORDS, WORDS, WORDS, st.floats(-1e9, 1e9).map(repr), WORDS),
+        st.lists(BLANKS, min_size=6, max_size=6),
+    ),
+    BLANKS,
+    st.just(""),
+    WORDS.map("#".__add__),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(lines=st.lists(LINES, max_size=6))
+def test_any_blanks_separate_fields(tmp_path_factory, lines):
+    # The oracle is the definition: fields are what stands between blanks of ASCII.
+    split = [line.encode().split() for line in lines]
+    split = [[field.decode() for field in fields] for fields in split]
+    kept = [fields for fields in split if fields and not fields[0].startswith(("#", "\ufeff"))]
+    pairs = {(fields[0], fields[2]) for fields in kept}
+    path = tmp_path_factory.mktemp("blanks") / "dev.run"
+    path.write_bytes("\n".join(lines).encode())
+
+    if len(kept) < sum(1 for fields in split if fields and not fields[0].startswith("#")):
+        return  # a byte order mark may be the file's or the id's
+    if not kept or len(pairs) < len(kept):
+        with pytest.raises(InputError):
+            read_run(path)
+    else:
+        rows = [(f[0], f[2], float(f[4]), f[5]) for f in kept]
+        assert read_run(path).frame.rows() == [row[:3] for row in rows]
+        # The reader that finds faults takes what the fast one takes.
+        assert trec._parse_line_by_line(path, path.read_bytes(), trec._RUN).rows() == rows
+
+
+FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    scores=st.lists(
+        st.one_of(FLOAT32, st.sampled_from([0.0, -0.0, 1e-45, -1e-45, 1.0])), min_size=1, max_size=20
+    ),
+    kind=st.sampled_from([pl.Float32, pl.Float64]),
+)
+def test_float32_scores_survive_with_their_order_and_ties(tmp_path_factory, scores, kind):
+    scores = [struct.unpack("f", struct.pack("f", score))[0] for score in scores]
+    rows = [(f"q{i % 2}", f"a{i}", score) for i, score in enumerate(scores)]
+    path = tmp_path_factory.mktemp("float32") / "dev.run"
+    write_run(path, frame(rows).cast({"score": kind}), "t")
+
+    back = read_run(path).frame
+
+    # Order worked out by Python's own sort; ids are ASCII, whose characters compare as their bytes.
+    by_id = sorted(rows, key=lambda row: row[1], reverse=True)
+    by_score = sorted(by_id, key=lambda row: row[2], reverse=True)
+    expected = sorted(by_score, key=lambda row: row[0])
+    assert back.cast({"score": pl.Float32}).rows() == expected
+    assert back["score"].n_unique() == len({score + 0.0 for score in scores})
+    # As %.9g would: nine digits, and any C program's float is the score.
+    for line, (_, _, score) in zip(path.read_text().splitlines(), expected, strict=True):
+        mantissa = line.split()[4].lower().partition("e")[0]
+        assert len(mantissa.replace(".", "").lstrip("-0").rstrip("0")) <= 9
+        assert struct.pack("f", float(line.split()[4])) == struct.pack("f", score + 0.0)
+    assert [int(line.split()[3]) for line in path.read_text().splitlines()] == rank_of(expected)
+
+
+def rank_of(rows):
+    return [1 + sum(other[0] == row[0] for other in rows[:i]) for i, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize("score", [1e-30, 1e-45, -1.1754944e-38, 3.4028235e38, 0.1, 16777217.0, 1e22, 5e-324])
+def test_extreme_scores_are_read_back(tmp_path, score):
+    write_run(tmp_path / "dev.run", frame([("q", "a", score)]), "t")
+
+    assert read_run(tmp_path / "dev.run").frame.rows() == [("q", "a", score)]
+
+
+def test_minus_zero_ties_with_zero(tmp_path):
+    write_run(tmp_path / "dev.run", frame([("q", "a", 0.0), ("q", "b", -0.0)]), "t")
+
+    assert (tmp_path / "dev.run").read_text() == "q Q0 b 1 0.0 t\nq Q0 a 2 0.0 t\n"
+
+
+@settings(deadline=None, max_examples=100)
+@given(scores=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=10))
+def test_float64_scores_survive_with_one_that_is_not_float32(tmp_path_factory, scores):
+    scores = [*scores, 0.1, 0.1 + 2**-55]  # neighbours in float64, equal in float32
+    rows = [("q", f"a{i}", score) for i, score in enumerate(scores)]
+    path = tmp_path_factory.mktemp("float64") / "dev.run"
+    write_run(path, frame(rows), "t")
+
+    assert sorted(read_run(path).frame.rows()) == sorted(rows)
+
+
+def test_gzip_holds_the_same_text_and_no_time(tmp_path):
+    rows = [(f"q{i % 7}", f"a{i}", i / 3) for i in range(1000)]
+    for name in ("dev.run", "dev.run.gz", "again.run.gz"):
+        write_run(tmp_path / name, frame(rows), "t")
+    packed = (tmp_path / "dev.run.gz").read_bytes()
+
+    assert gzip.decompress(packed) == (tmp_path / "dev.run").read_bytes()
+    assert packed == (tmp_path / "again.run.gz").read_bytes()
+    assert packed[4:8] == bytes(4)  # MTIME, RFC 1952
+    assert read_run(tmp_path / "dev.run.gz").frame.equals(read_run(tmp_path / "dev.run").frame)
+
+
+UNWRITABLE = {
+    "blank in an id": (
+        [("q 1", "a", 1.0)],
+        "column 'question_id': 'q 1': expected an id without white space",
+    ),
+    "wide blank": ([("q", "a\u2003b", 1.0)], "column 'answer_id': 'a\\u2003b': expected"),
+    "NUL": ([("q", "a\0", 1.0)], "column 'answer_id': 'a\\x00': expected"),
+    "empty id": ([("q", "", 1.0)], "column 'answer_id': '': expected"),
+    "no id": ([(None, "a", 1.0), ("q", "b", 1.0)], "column 'question_id': None: expected"),
+    "comment": ([("#1", "a", 1.0)], "column 'question_id': '#1': expected an id"),
+    "byte order mark": ([("\ufeffq", "a", 1.0)], "column 'question_id': '\\ufeffq': expected"),
+    "NaN": ([("q", "a", float("nan"))], "candidate 'a': column 'score': nan: expected a finite number"),
+    "infinity": (
+        [("q", "a", float("-inf"))],
+        "candidate 'a': column 'score': -inf: expected a finite number",
+    ),
+    "no score": ([("q", "a", None), ("q", "b", 1.0)], "column 'score': None: expected a finite number"),
+    "repeated": ([("q", "a", 1.0), ("q", "a", 2.0)], "'q a': expected each candidate of a question once"),
+    "nothing": ([], "'no row': expected at least one to write"),
+}
+
+
+@pytest.mark.parametrize(("rows", "message"), UNWRITABLE.values(), ids=UNWRITABLE.keys())
+def test_what_could_not_be_read_back_is_not_written(tmp_path, rows, message):
+    path = tmp_path / "dev.run"
+    schema = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
+
+    with pytest.raises(InputError) as error:
+        write_run(path, pl.DataFrame(rows, schema=schema, orient="row"), "t")
+
+    assert message in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("tag", ["", "two words", "a\ttab"])
+def test_tag_is_one_word(tmp_path, tag):
+    with pytest.raises(InputError, match="expected one word"):
+        write_run(tmp_path / "dev.run", frame([("q", "a", 1.0)]), tag)
+
+
+def test_relevance_that_is_no_integer_is_not_cut_to_one(tmp_path):
+    with pytest.raises(TypeError, match="not an integer"):
+        write_qrels(tmp_path / "x.qrels", frame([("q", "a", 0.9)], "relevance"))
+
+
+def test_ranks_count_in_each_question():
+    ranked = rank_candidates(frame([("b", "x", 1), ("a", "x", 1), ("a", "y", 2)]))
+
+    assert ranked.rows() == [("a", "y", 2, 1), ("a", "x", 1, 2), ("b", "x", 1, 1)]

@@ -1,0 +1,179 @@
+"""TREC-QA: counts of the published files, and small files of both layouts."""
+
+import os
+
+import pytest
+
+from aptool.datasets import trecqa
+from aptool.errors import InputError, UsageError
+from aptool.formats.trec import read_qrels
+
+DATA = os.environ.get("APTOOL_DATA")
+needs_data = pytest.mark.skipif(not DATA, reason="APTOOL_DATA is not set")
+
+
+def block(kind, tokens):
+    words = tokens.split()
+    lines = [words, ["NN"] * len(words), ["SUB"] * len(words), ["0"] * len(words), ["-"] * len(words)]
+    if kind == "positive":
+        lines += [["x"], ["1"]]
+    return [f"<{kind}>", *("\t".join(line) for line in lines), f"</{kind}>"]
+
+
+def question(question_id, text, *candidates):
+    lines = [f"<QApairs id='{question_id}'>", *block("question", text)]
+    for kind, answer in candidates:
+        lines += block(kind, answer)
+    return [*lines, "</QApairs>"]
+
+
+# A bare & and an unclosed < in the text: no XML parser reads this.
+JACANA = [
+    *question("1", "Who founded Farrar & Straus ?", ("positive", "Roger Straus <did"), ("negative", "AT&T")),
+    *question("2", "When ?", ("negative", "Never .")),
+    *question("2.5", "Where ?"),
+]
+
+
+def write_lines(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return str(path)
+
+
+def write_folder(path, rows):
+    path.mkdir()
+    for index, name in enumerate(("id.txt", "a.toks", "b.toks", "sim.txt")):
+        write_lines(path / name, [row[index] for row in rows])
+    return str(path)
+
+
+PAIRS = [
+    ("7", "who ?", "me .", "1"),
+    ("7", "who ?", "you .", "0"),
+    ("8", "who ?", "me .", "0"),
+    ("8", "who ?", "us .", "1"),
+]
+
+
+def counts_of(collection):
+    return {split: tuple(counts.values()) for split, counts in collection.manifest["splits"].items()}
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("dev", "questions", "expected", "variant"),
+    [
+        ("raw-dev", "all", {"train": (1229, 53417, 6403), "dev": (81, 1148, 222)}, "raw"),
+        ("clean-dev", "all", {"train": (1229, 53417, 6403), "dev": (65, 1117, 205)}, "clean"),
+        # Table 1 of the paper: 1,162 and 65 questions.
+        ("clean-dev", "both-labels", {"train": (1162, 53313, 6299), "dev": (65, 1117, 205)}, "clean"),
+        ("raw-dev", "both-labels", {"train": (1162, 53313, 6299), "dev": (65, 1117, 205)}, "clean"),
+    ],
+)
+def test_published_counts(tmp_path, dev, questions, expected, variant):
+    folders = {"train": f"{DATA}/trecqa/train-all", "dev": f"{DATA}/trecqa/{dev}"}
+    collection = trecqa.build(tmp_path / "out", folders, questions=questions)
+    assert counts_of(collection) == expected
+    assert collection.manifest["details"]["variant"] == variant
+    assert collection.name == f"trecqa-{variant}"
+
+
+@needs_data
+def test_published_counts_of_jacana(tmp_path):
+    files = {split: f"{DATA}/trecqa/{split}.xml" for split in ("train", "dev")}
+    # 94 and 82 questions, of which one each comes without any candidate.
+    collection = trecqa.build(tmp_path / "all", files)
+    assert counts_of(collection) == {"train": (93, 4718, 348), "dev": (81, 1148, 222)}
+    read = {split: counts["questions"] for split, counts in collection.manifest["details"]["read"].items()}
+    assert read == {"train": 94, "dev": 82}
+    assert collection.manifest["policies"]["questions_without_candidates_dropped"] == {"train": 1, "dev": 1}
+    both = trecqa.build(tmp_path / "both", files, questions="both-labels")
+    assert counts_of(both)["train"][0] == 78
+    assert counts_of(both)["dev"] == (65, 1117, 205)
+
+
+def test_jacana_is_read_by_lines(tmp_path):
+    collection = trecqa.build(tmp_path / "out", {"dev": write_lines(tmp_path / "dev.xml", JACANA)})
+    assert counts_of(collection) == {"dev": (2, 3, 1)}
+    assert read_qrels(collection.qrels("dev")).rows() == [("1", "1-0", 1), ("1", "1-1", 0), ("2", "2-0", 0)]
+    (pool, _) = list(trecqa.read_pools(str(tmp_path / "dev.xml")))[:2]
+    assert pool.question == "Who founded Farrar & Straus ?"
+    assert pool.texts == ["Roger Straus <did", "AT&T"]
+
+
+def test_questions_are_told_apart_by_id_not_text(tmp_path):
+    collection = trecqa.build(tmp_path / "out", {"train": write_folder(tmp_path / "in", PAIRS)})
+    assert counts_of(collection) == {"train": (2, 4, 2)}
+
+
+def test_blank_line_and_missing_newline_at_the_end(tmp_path):
+    folder = write_folder(tmp_path / "in", PAIRS)
+    (tmp_path / "in/b.toks").write_text("me .\nyou .\nme .\nus .\n\n", encoding="utf-8")
+    (tmp_path / "in/sim.txt").write_text("1\n0\n0\n1", encoding="utf-8")
+    assert counts_of(trecqa.build(tmp_path / "out", {"train": folder})) == {"train": (2, 4, 2)}
+
+
+def test_files_of_different_length_are_named_with_their_lengths(tmp_path):
+    folder = write_folder(tmp_path / "in", PAIRS)
+    write_lines(tmp_path / "in/b.toks", ["me .", "you .", "me ."])
+    with pytest.raises(InputError) as error:
+        trecqa.build(tmp_path / "out", {"train": folder})
+    assert str(error.value) == f"{folder}/b.toks: '3 lines': expected as many as {folder}/id.txt has: 4"
+
+
+@pytest.mark.parametrize(
+    ("stated", "rows", "variant", "decided"),
+    [
+        (None, PAIRS, "clean", "found from the labels"),
+        (None, PAIRS[:3], "raw", "found from the labels"),
+        ("clean", PAIRS, "clean", "stated"),
+        ("raw", PAIRS, "raw", "stated"),
+    ],
+)
+def test_variant(tmp_path, stated, rows, variant, decided):
+    collection = trecqa.build(tmp_path / "out", {"dev": write_folder(tmp_path / "in", rows)}, variant=stated)
+    details = collection.manifest["details"]
+    assert (details["variant"], details["variant_decided"]) == (variant, decided)
+
+
+def test_train_alone_is_no_variant(tmp_path):
+    # Question 8 has a wrong answer only, but training questions are the same in raw and clean TREC-QA.
+    collection = trecqa.build(tmp_path / "out", {"train": write_folder(tmp_path / "in", PAIRS[:3])})
+    assert collection.manifest["details"]["variant"] is None
+    assert collection.name == "trecqa"
+
+
+def test_stated_clean_is_checked(tmp_path):
+    folder = write_folder(tmp_path / "in", PAIRS[:3])
+    with pytest.raises(InputError, match=r"question '8': .*one label only"):
+        trecqa.build(tmp_path / "out", {"dev": folder}, variant="clean")
+    with pytest.raises(UsageError, match="clean TREC-QA"):
+        trecqa.build(tmp_path / "out", {"dev": folder}, variant="raw", questions="both-labels")
+
+
+def without(*indices):
+    return [line for index, line in enumerate(JACANA) if index not in indices]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (without(0), "line 1: '<question>': expected <QApairs"),
+        (without(1), "line 2: 'Who\\tfounded"),
+        # The tokens of the first answer are gone: the parts of speech must not become the answer.
+        (without(9), "line 14: 'x': expected 3 fields between tabs, as line 10 has"),
+        (without(18), "line 18: '4 lines': expected lines of tokens"),
+        # Without its end, the question would swallow everything up to the end of the next one.
+        (without(7), "expected </question> for what begins in line 2"),
+        (JACANA[:-1], "expected </QApairs> for what begins in line"),
+        ([*JACANA, *question("1", "Again ?")], "'1': expected each question once; line 1"),
+        (["<QApairs id='1'>", "</QApairs>"], "line 1"),
+        ([], "'no question': expected <QApairs"),
+    ],
+)
+def test_what_is_wrong_with_a_jacana_file(tmp_path, lines, message):
+    path = write_lines(tmp_path / "dev.xml", lines)
+    with pytest.raises(InputError) as error:
+        trecqa.build(tmp_path / "out", {"dev": path})
+    assert str(error.value).startswith(path)
+    assert message in str(error.value)
