@@ -5,6 +5,7 @@ leaves open stands here as an option with its default, and the whole recipe is s
 """
 
 import difflib
+import math
 import tomllib
 import types
 from collections.abc import Sequence
@@ -16,6 +17,11 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from aptool.errors import InputError, UsageError
 
 T = TypeVar("T")
+
+
+def bounded(default: Any, *, least: float = 0, below: float = math.inf) -> Any:
+    """A field of an options class that holds a number from ``least`` up to, but not, ``below``."""
+    return field(default=default, metadata={"least": least, "below": below})
 
 
 @dataclass(frozen=True)
@@ -31,8 +37,8 @@ class TextOptions:
 
     lowercase: bool = True
     min_count: int = 1
-    max_question_tokens: int = 60
-    max_answer_tokens: int = 200
+    max_question_tokens: int = bounded(60, least=1)
+    max_answer_tokens: int = bounded(200, least=1)
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class VectorOptions:
     """
 
     source: str = "learned"
-    dim: int = 100
+    dim: int = bounded(100, least=1)
     fine_tune: bool = True
     epochs: int = 5
     window: int = 5
@@ -65,11 +71,16 @@ class TrainingOptions:
         minibatch: questions per update.
         pairs: ``all``: every (question, positive answer) pair once an epoch; ``one``: one positive answer,
             drawn anew each epoch, per question.
-        margin: m of the hinge loss max(0, m - s(q, a+) + s(q, a-)).
+        loss: ``hinge``, max(0, m - s(q, a+) + s(q, a-)) with the best-scored negative, or ``softmax``, the
+            cross-entropy of the positive among all its negatives.
+        margin: m of the hinge loss.
+        temperature: what scores are divided by in the softmax.
         negatives: where negative answers are drawn from: ``corpus`` (all answers of the training split),
             ``pool`` (the question's own pool; the corpus where that has no negative) or ``mix`` (half and
             half).
-        draws: negatives drawn per question and round, of which only the best-scoring one trains.
+        draws: negatives drawn per question and round, of which only the best-scoring one trains; 0 for none.
+        in_batch: the other answers of a minibatch are negatives of a question too, except those that are
+            relevant to it.
         refresh: minibatches between two rounds of drawing; 1 scores negatives with the very weights that
             they then train, more scores them in larger batches with weights that old.
         optimizer: ``sgd`` or ``adam``.
@@ -83,16 +94,19 @@ class TrainingOptions:
     """
 
     epochs: int = 25
-    minibatch: int = 20
+    minibatch: int = bounded(20, least=1)
     pairs: Literal["all", "one"] = "all"
+    loss: Literal["hinge", "softmax"] = "hinge"
     margin: float = 0.5
+    temperature: float = 0.05
     negatives: Literal["corpus", "pool", "mix"] = "corpus"
     draws: int = 50
-    refresh: int = 1
+    in_batch: bool = False
+    refresh: int = bounded(1, least=1)
     optimizer: Literal["sgd", "adam"] = "sgd"
     learning_rate: float = 1.1
     schedule: Literal["constant", "inverse", "linear"] = "inverse"
-    dropout: float = 0.0
+    dropout: float = bounded(0.0, below=1)
     clip: float = 0.0
     patience: int = 0
     dev_measure: str = "map"
@@ -143,7 +157,10 @@ def load_recipe(preset: str, overrides: Sequence[str] = ()) -> Recipe:
     if path.suffix == ".toml":
         if not path.is_file():
             raise InputError(path, value="no such file", expected="a recipe")
-        name, text = path.stem, path.read_text(encoding="utf-8")
+        try:
+            name, text = path.stem, path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(path, value=str(error), expected="text in UTF-8") from error
     elif preset in preset_names():
         name = preset
         text = (resources.files("aptool") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
@@ -205,6 +222,12 @@ def build_options(kind: type[T], table: dict[str, Any], where: str, place: str =
             wanted = f"{near[0]!r} perhaps" if near else f"one of {', '.join(sorted(known))}"
             raise InputError(where, place=place + name, expected=f"{wanted}: there is no such entry")
     values = {name: _checked(hints[name], value, where, place + name) for name, value in table.items()}
+    for option in fields(kind):  # type: ignore[arg-type]
+        least, below = option.metadata.get("least"), option.metadata.get("below")
+        value = values.get(option.name)
+        if least is not None and value is not None and not least <= value < below:
+            wanted = f"{least} or more" + (f" and below {below}" if below < math.inf else "")
+            raise InputError(where, place=place + option.name, value=value, expected=wanted)
     try:
         return kind(**values)
     except TypeError as error:

@@ -222,7 +222,7 @@ def stats(collection: str, vectors: str | None, words: Any, as_json: bool) -> No
     from aptool.datasets.stats import describe
     from aptool.formats.collection import Collection
 
-    found = describe(Collection(collection), vectors=vectors, words=words)
+    found = describe(Collection(collection), vectors=vectors, words=words, report=say)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
     else:

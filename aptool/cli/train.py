@@ -28,8 +28,9 @@ def train(
 ) -> None:
     """Train a system on COLLECTION (by default the built-in one) and write a model folder."""
     from aptool.config import load_recipe
-    from aptool.formats.atomic import check_writable
+    from aptool.formats.atomic import check_folder
     from aptool.formats.collection import Collection
+    from aptool.models.checkpoint import WEIGHTS
     from aptool.models.ranker import check_recipe
 
     recipe = load_recipe(preset, overrides)
@@ -39,7 +40,7 @@ def train(
     if output is None:
         output = Path("models") / recipe.preset
         say(f"--output not given: {output}")
-    check_writable(output)
+    check_folder(output, WEIGHTS)
     opened = Collection(collection if collection is not None else default_collection())
 
     from aptool.training.fit import fit
@@ -51,10 +52,8 @@ def train(
             tick(state.pairs, state.pairs_in_epoch, f"pairs, epoch {state.epoch}, loss {state.loss:.4f}")
 
         def epoch_done(entry: dict[str, Any]) -> None:
-            seconds = sum(entry["seconds"].values())
-            say(
-                f"epoch {entry['epoch']}: loss {entry['loss']:.4f}, dev {_figures(entry['dev'])}, {seconds:.0f} s"
-            )
+            seconds, figures = sum(entry["seconds"].values()), _figures(entry["dev"])
+            say(f"epoch {entry['epoch']}: loss {entry['loss']:.4f}, dev {figures}, {seconds:.0f} s")
 
         result = fit(opened, recipe, output, seed=seed, say=say, progress=progress, epoch_done=epoch_done)
     click.echo(

@@ -22,8 +22,8 @@ from aptool.datasets.source_code import (
     without_garbage_collection,
 )
 from aptool.errors import AptoolError, UsageError
-from aptool.formats.atomic import check_writable
-from aptool.formats.collection import CollectionWriter, LabelledPool
+from aptool.formats.atomic import check_folder
+from aptool.formats.collection import MANIFEST, CollectionWriter, LabelledPool
 from aptool.text.bm25 import BM25
 
 POOL_SIZE = 100
@@ -71,7 +71,7 @@ def build(
     """
     if limit is not None and limit < SMALLEST_LIMIT:
         raise UsageError(f"limit {limit}: expected at least {SMALLEST_LIMIT}")
-    check_writable(out)
+    check_folder(out, MANIFEST)
     versions: dict[str, str] = {}
     if sources is None:
         versions = installed_packages()

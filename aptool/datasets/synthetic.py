@@ -24,12 +24,11 @@ from typing import NamedTuple
 import numpy as np
 
 from aptool.datasets.importing import check_output
+from aptool.datasets.made_up_words import FACETS, NOT_OF_TOPICS, Lexicon
 from aptool.errors import UsageError
 from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
 
 BLOCK = 500  # questions
-FUNCTION_WORDS = 200
-FACETS, ASKING_WORDS, ANSWERING_WORDS = 24, 3, 12
 KEYWORDS = 6
 SYNONYMS = 0.6  # share of a question's keywords that its answers have under another name
 DISTRACTING = 0.4  # share of a same-topic wrong answer's keywords that are the question's
@@ -174,11 +173,10 @@ def scaled(shape: Shape, scale: float) -> Shape:
             max(questions, round((sizes.answers - sizes.right) * scale)) if sizes.answers > sizes.right else 0
         )
         splits[split] = Sizes(questions, right + wrong, right)
-    least = FUNCTION_WORDS + FACETS * (ASKING_WORDS + ANSWERING_WORDS)
-    topics = max(4, round(shape.topics * scale**0.5))
+        topics = max(4, round(shape.topics * scale**0.5))
     values = {field: getattr(shape, field) for field in Shape.__dataclass_fields__}
     # A topic needs enough words for keywords and their synonyms.
-    vocabulary = max(least + 8 * KEYWORDS * topics, round(shape.vocabulary * scale**0.5))
+    vocabulary = max(NOT_OF_TOPICS + 8 * KEYWORDS * topics, round(shape.vocabulary * scale**0.5))
     return Shape(**{**values, "splits": splits, "vocabulary": vocabulary, "topics": topics})
 
 
@@ -201,63 +199,6 @@ def spread_sizes(total: int, count: int, spread: float, least: int, rng: np.rand
     return sizes
 
 
-class _Words(NamedTuple):
-    """Words of one kind: drawn by a number in [0, 1) within the stretch of ``mass`` of a group."""
-
-    ids: np.ndarray  # (words,) grouped, the frequent ones of a group first
-    mass: np.ndarray  # (words + 1,) running sum of weights
-    starts: np.ndarray  # (groups + 1,) into ids
-
-    def draw(self, groups: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """One word of each group, (n,) places in ``ids``."""
-        low, high = self.mass[self.starts[groups]], self.mass[self.starts[groups + 1]]
-        places = np.searchsorted(self.mass, low + numbers * (high - low), side="right") - 1
-        return np.clip(places, self.starts[groups], self.starts[groups + 1] - 1)
-
-
-class _Lexicon:
-    """The words of a collection; a word's number is its rank."""
-
-    def __init__(self, vocabulary: int, topics: int, seed: int) -> None:
-        rng = np.random.default_rng([seed, 0])
-        self.topics = topics
-        facet_words = FUNCTION_WORDS + np.arange(FACETS * (ASKING_WORDS + ANSWERING_WORDS))
-        rng.shuffle(facet_words)
-        asking, answering = np.split(facet_words, [FACETS * ASKING_WORDS])
-        content = np.arange(FUNCTION_WORDS + len(facet_words), vocabulary)
-        # Every topic gets as many words as the next, of all ranks.
-        topic = np.argsort(rng.random(len(content))) % topics
-        self.function = _grouped(np.arange(FUNCTION_WORDS), np.zeros(FUNCTION_WORDS, dtype=np.int64), 1)
-        self.asking = _grouped(asking, np.arange(len(asking)) % FACETS, FACETS)
-        self.answering = _grouped(answering, np.arange(len(answering)) % FACETS, FACETS)
-        self.topic = _grouped(content, topic, topics)
-        self.texts = np.array([spelled(rank) for rank in range(vocabulary)], dtype=object)
-
-    def synonyms(self, places: np.ndarray, groups: np.ndarray) -> np.ndarray:
-        """The word of the same topic that stands beside each in rank; its synonym in turn is the first."""
-        start, end = self.topic.starts[groups], self.topic.starts[groups + 1]
-        other = start + ((places - start) ^ 1)
-        return np.where(other < end, other, places)
-
-
-def _grouped(ids: np.ndarray, groups: np.ndarray, count: int) -> _Words:
-    order = np.lexsort((ids, groups))
-    weights = 1 / (ids[order] + 2.7)
-    starts = np.searchsorted(groups[order], np.arange(count + 1))
-    return _Words(ids[order], np.concatenate([[0.0], np.cumsum(weights)]), starts)
-
-
-def spelled(rank: int) -> str:
-    """A pronounceable word for each rank, all different, short for the frequent ones."""
-    consonants, vowels = "bdfgklmnprstvz", "aeiou"
-    syllables = len(consonants) * len(vowels)
-    rank, word = rank + 1, ""
-    while rank:
-        rank, syllable = divmod(rank - 1, syllables)
-        word = consonants[syllable // len(vowels)] + vowels[syllable % len(vowels)] + word
-    return word
-
-
 class _Block(NamedTuple):
     """A stretch of questions and what is drawn for them before any text.
 
@@ -275,7 +216,7 @@ class _Maker:
     def __init__(self, shape: Shape, seed: int) -> None:
         self._shape = shape
         self._seed = seed
-        self._lexicon = _Lexicon(shape.vocabulary, shape.topics, seed)
+        self._lexicon = Lexicon(shape.vocabulary, shape.topics, seed)
         self._splits = list(shape.splits)
         self._right: dict[str, np.ndarray] = {}
         self._own: dict[str, np.ndarray] = {}

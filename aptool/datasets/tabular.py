@@ -123,7 +123,7 @@ def _tsv_pairs(path: str, layout: Layout) -> Iterator[Pair]:
     delimiter = layout.delimiter or ("," if comma else "\t")
     quotes = layout.quotes or ("csv" if delimiter == "," else "literal")
     rows = _quoted_rows(path, delimiter) if quotes == "csv" else _literal_rows(path, delimiter)
-    names, columns = find_columns(path, rows, layout.columns, delimiter)
+    names, columns = find_columns(path, rows, layout.columns, delimiter, options=True)
     for number, row in rows:
         fields = row_fields(path, number, row, names)
         question_id, question, answer_id, answer, label = (fields[column] for column in columns)
@@ -163,9 +163,16 @@ def _quoted_rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def find_columns(
-    path: str, rows: Iterator[tuple[int, Any]], wanted: Columns, delimiter: str
+    path: str, rows: Iterator[tuple[int, Any]], wanted: Columns, delimiter: str, *, options: bool = False
 ) -> tuple[list[str], list[int]]:
     """Reads the header off ``rows`` and finds the wanted columns in it.
+
+    Args:
+        path: the file, for messages.
+        rows: its lines or rows, of which the first is taken.
+        wanted: the columns' names.
+        delimiter: what separates them in a line.
+        options: whether there are command-line options that give them other names.
 
     Returns:
         all column names, and for each part of ``wanted`` which column it is.
@@ -184,7 +191,8 @@ def find_columns(
             raise InputError(path, place=place, column=name, expected="each column's name once")
     for name in wanted:
         if name not in names:
-            raise InputError(path, place=place, column=name, expected=_missing(name, names, delimiter))
+            expected = _missing(name, names, delimiter) + (f" ({_option(name, wanted)})" if options else "")
+            raise InputError(path, place=place, column=name, expected=expected)
     return names, [names.index(name) for name in wanted]
 
 
@@ -197,6 +205,13 @@ def _missing(name: str, names: Sequence[str], delimiter: str) -> str:
     lowered = {column.casefold(): column for column in names}
     near = difflib.get_close_matches(name.casefold(), lowered, n=1, cutoff=0.5)
     return f"{said}; {lowered[near[0]]!r} perhaps" if near else said
+
+
+def _option(name: str, wanted: Columns) -> str:
+    """The option that names a column; a column may be wanted for two reasons, of which the text is first."""
+    parts = ("question", "answer", "label", "question_id", "answer_id")
+    part = next(part for part in parts if getattr(wanted, part) == name)
+    return f"--{part.replace('_', '-')} says which"
 
 
 def _shortened(name: str) -> str:

@@ -50,7 +50,7 @@ def read_matrix(path: str | Path) -> Matrix:
     """Reads a table.
 
     Raises:
-        InputError: it is not TOML, not as ``schemas/matrix.schema.json`` says, or names what it does not define.
+        InputError: it is not TOML, not as its schema says, or names what it does not define.
     """
     if not Path(path).is_file():
         raise InputError(path, value="no such file", expected="a table of experiments")

@@ -81,7 +81,7 @@ def not_above_random(
     """The trained systems whose mean is not above that of random order on the same collection."""
     random = {line.collection: line.means[measure] for line in lines if line.system == baseline}
     return [
-        f"{line.system} on {line.collection} ({line.means[measure]:.4f} against {random[line.collection]:.4f})"
+        f"{line.system} on {line.collection}: {line.means[measure]:.4f}, random {random[line.collection]:.4f}"
         for line in lines
         if line.system in trained
         and line.collection in random

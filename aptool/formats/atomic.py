@@ -37,18 +37,21 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_folder(path: str | Path) -> Iterator[Path]:
+def atomic_folder(path: str | Path, mark: str) -> Iterator[Path]:
     """Yields a temporary folder beside ``path``; moves it to ``path`` when the block ends well.
 
-    A folder that stood at ``path`` is replaced, and is removed only after the new one is in place.
+    A folder of the same kind that stood at ``path`` is replaced, and is removed only after the new one is in
+    place.
+
+    Args:
+        path: the folder.
+        mark: a file that every folder of this kind holds; see ``check_folder``.
 
     Raises:
-        InputError: the parent of ``path`` cannot be written to, or ``path`` is a file.
+        InputError: the folder cannot be made there.
     """
-    final = Path(path)
-    if final.is_file():
-        raise InputError(final, value="a file", expected="a folder, or nothing yet")
-    check_writable(final)
+    check_folder(path, mark)
+    final = Path(path).resolve()
     temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".part", dir=final.parent))
     replaced = temporary.with_name(temporary.name + ".old")
     try:
@@ -61,26 +64,52 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
             os.replace(final, replaced)
         os.replace(temporary, final)
     finally:
+        if replaced.exists() and not final.exists():  # stopped between the two renames
+            os.replace(replaced, final)
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(replaced, ignore_errors=True)
 
 
 def check_writable(path: str | Path) -> None:
-    """Makes the folder that ``path`` will stand in, and finds out now whether it can be written to.
+    """Makes the folder that the file ``path`` will stand in, and finds out now whether it can be written to.
 
     Called before long work starts, so that an output that cannot be written is said at once.
 
     Raises:
-        InputError: it cannot.
+        InputError: it cannot, or ``path`` is a folder.
     """
+    _check_parent(path)
+    if Path(path).is_dir():
+        raise InputError(path, value="a folder", expected="a file, or nothing yet")
+
+
+def check_folder(path: str | Path, mark: str) -> None:
+    """Like ``check_writable``, for a folder.
+
+    What stands at ``path`` is replaced only if it is empty or holds a file named ``mark``: a slip of the pen
+    must not cost anyone a folder of other things.
+
+    Raises:
+        InputError: the folder cannot be written, or ``path`` is a file or a folder of other things.
+    """
+    _check_parent(path)
     final = Path(path)
+    if final.is_dir():
+        if any(final.iterdir()) and not (final / mark).is_file():
+            raise InputError(path, value=f"no {mark} in it", expected="a folder to replace, or nothing yet")
+    elif final.exists():
+        raise InputError(path, value="a file", expected="a folder, or nothing yet")
+
+
+def _check_parent(path: str | Path) -> None:
     try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=final.parent):
+        parent = Path(path).resolve().parent
+        parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=parent):
             pass
     except OSError as error:
         raise InputError(
-            final, value=error.strerror or str(error), expected="a place that can be written to"
+            path, value=error.strerror or str(error), expected="a place that can be written to"
         ) from error
 
 

@@ -7,6 +7,7 @@ manifest says how many rows each of them touched.
 
 import hashlib
 import json
+import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -126,19 +127,20 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         """Prepares to write.
 
         Args:
-            path: the collection's folder; one that stands there is replaced.
+            path: the collection's folder; a collection that stands there is replaced, other files beside it
+                stay.
             name: one word.
             source: where the text came from, in words.
             questions: which questions are kept: ``all``, ``answerable`` (at least one positive answer in the
                 pool or the qrels) or ``both-labels`` (a positive and a negative candidate in the pool).
-            details: whatever else should stand in the manifest.
+            details: whatever else should stand in the manifest; may be filled until the block ends.
         """
         if questions not in QUESTION_POLICIES:
             raise UsageError(
                 f"questions policy {questions!r}: expected one of {', '.join(QUESTION_POLICIES)}"
             )
         self._path = Path(path)
-        self._folder = atomic_folder(path)
+        self._folder = atomic_folder(path, MANIFEST)
         self._questions = questions
         self._policies: dict[str, Counter[str]] = defaultdict(Counter)
         self._splits: dict[str, dict[str, int]] = {}
@@ -238,6 +240,24 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         ordered = {key: manifest[key] for key in load_schema("collection")["properties"] if key in manifest}
         text = json.dumps(ordered, indent=2, ensure_ascii=False) + "\n"
         (self._into / MANIFEST).write_text(text, encoding="utf-8")
+        self._keep_others()
+
+    def _keep_others(self) -> None:
+        """Takes along what stands in the replaced folder but is no part of a collection, such as run files."""
+        if not self._path.is_dir():
+            return
+        try:
+            replaced = set(json.loads((self._path / MANIFEST).read_text(encoding="utf-8"))["files"])
+        except (OSError, ValueError, KeyError, TypeError):
+            replaced = set()
+        for entry in self._path.iterdir():
+            target = self._into / entry.name
+            if entry.name in replaced or target.exists():
+                continue
+            if entry.is_dir():
+                shutil.copytree(entry, target, symlinks=True)
+            else:
+                shutil.copy2(entry, target, follow_symlinks=False)
 
 
 def _sha256(path: Path) -> str:

@@ -1,6 +1,9 @@
 """Where files are read from: this machine, or anything fsspec knows by its URL."""
 
 import glob
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -19,12 +22,8 @@ def open_binary(path: str | Path) -> IO[bytes]:
         InputError: there is no such file, it is a folder, or it cannot be read.
     """
     try:
-        if is_remote(path):
-            import fsspec
-
-            return cast(IO[bytes], fsspec.open(str(path), "rb").open())
-        return Path(path).open("rb")
-    except (OSError, ValueError, ImportError) as error:
+        return _open_remote(str(path)) if is_remote(path) else Path(path).open("rb")
+    except (OSError, ValueError) as error:
         raise unreadable(path, error) from error
 
 
@@ -53,8 +52,31 @@ def unreadable(path: str | Path, error: BaseException) -> InputError:
         return InputError(path, value="no such file", expected="a file that exists")
     if isinstance(error, IsADirectoryError):
         return InputError(path, value="a folder", expected="a file")
-    reason = str(getattr(error, "strerror", None) or error).splitlines()[0]
+    reason = (str(getattr(error, "strerror", None) or error) or type(error).__name__).splitlines()[0]
     return InputError(path, value=reason, expected="a file that can be read")
+
+
+def _open_remote(url: str) -> IO[bytes]:
+    """A file that can be read from any place; one whose server only streams is read into memory."""
+    with _remote_failures(url):
+        import fsspec
+
+        file = cast(IO[bytes], fsspec.open(url, "rb").open())
+        try:
+            file.seek(0, io.SEEK_END)
+            file.seek(0)
+        except (OSError, ValueError):
+            return io.BytesIO(file.read())
+        return file
+
+
+@contextmanager
+def _remote_failures(url: str) -> Iterator[None]:
+    """Each protocol has exceptions of its own; to a user they are all a file that cannot be read."""
+    try:
+        yield
+    except Exception as error:
+        raise unreadable(url, error) from error
 
 
 def _matches(path: str, suffix: str) -> list[str]:
@@ -68,9 +90,9 @@ def _matches(path: str, suffix: str) -> list[str]:
 
 
 def _remote_matches(path: str, suffix: str) -> list[str]:
-    import fsspec
+    with _remote_failures(path):
+        import fsspec
 
-    try:
         system, name = fsspec.core.url_to_fs(path)
         if any(mark in name for mark in "*?["):
             found: list[Any] = system.glob(name)
@@ -78,6 +100,4 @@ def _remote_matches(path: str, suffix: str) -> list[str]:
             found = system.glob(f"{name.rstrip('/')}/*{suffix}")
         else:
             return [path]
-    except (OSError, ValueError, ImportError) as error:
-        raise unreadable(path, error) from error
     return sorted(str(system.unstrip_protocol(file)) for file in found)

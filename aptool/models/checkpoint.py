@@ -65,7 +65,7 @@ def save_model(
         "training": training,
     }
     check_document("model", config, Path(folder) / CONFIG)
-    with atomic_folder(folder) as into:
+    with atomic_folder(folder, WEIGHTS) as into:
         (into / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         tokenizer.save(into / TOKENIZER)
         weights = {name: tensor.detach().contiguous().cpu() for name, tensor in ranker.state_dict().items()}

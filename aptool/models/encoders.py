@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from aptool.config import bounded
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import PAD
 
@@ -66,8 +67,8 @@ class CnnEncoder(WordEncoder):
             window: k, the words each filter sees.
         """
 
-        features: int = 400
-        window: int = 3
+        features: int = bounded(400, least=1)
+        window: int = bounded(3, least=1)
 
     def __init__(self, words: int, dim: int, options: Options) -> None:
         super().__init__(words, dim)
@@ -121,7 +122,7 @@ class BiLstmEncoder(WordEncoder):
             hidden: H, the hidden size per direction; c = 2 H.
         """
 
-        hidden: int = 141
+        hidden: int = bounded(141, least=1)
 
     def __init__(self, words: int, dim: int, options: Options) -> None:
         super().__init__(words, dim)

@@ -31,6 +31,19 @@ class Pooling(nn.Module, ABC):
             r_q (n, c) and r_a (n, c).
         """
 
+    @abstractmethod
+    def cross(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
+        """Vectors of every question with every answer.
+
+        Args:
+            questions: states of n questions.
+            answers: states of k answers.
+
+        Returns:
+            r_q and r_a up to a positive factor, each (n, k, c), or with 1 for n or k where that makes no
+            difference.
+        """
+
 
 class MaxPooling(Pooling):
     """QA-*: r = tanh(max over time), each side by itself (eq. 9, 10)."""
@@ -45,6 +58,10 @@ class MaxPooling(Pooling):
     def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """See ``Pooling.forward``."""
         return self.represent(questions), self.represent(answers)
+
+    def cross(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
+        """See ``Pooling.cross``."""
+        return self.represent(questions)[:, None], self.represent(answers)[None]
 
     def represent(self, states: Ragged) -> Tensor:
         """(n, c): the vector of each text, whatever it is paired with."""
@@ -89,6 +106,18 @@ class AttentivePooling(Pooling):
         weights_q, weights_a = self.attention(questions, answers)
         return torch.einsum("nm,nmc->nc", weights_q, Q), torch.einsum("nl,nlc->nc", weights_a, A)
 
+    def cross(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
+        """See ``Pooling.cross``."""
+        alignment = (questions.values @ self.U) @ answers.values.T  # (N, N'), G of all pairs before its tanh
+        g_q = _maxima(alignment.T.contiguous(), answers).tanh()  # (k, N)
+        g_a = _maxima(alignment, questions).tanh()  # (n, N')
+        # g is within [-1, 1]: exp needs no shift. A cosine does not see the divisor of a softmax.
+        weights_q, _ = questions.with_values(g_q.T.exp()).padded()  # (n, M, k)
+        weights_a, _ = answers.with_values(g_a.T.exp()).padded()  # (k, L, n)
+        r_q = weights_q.transpose(1, 2) @ questions.padded()[0]  # (n, k, c)
+        r_a = weights_a.transpose(1, 2) @ answers.padded()[0]  # (k, n, c)
+        return r_q, r_a.transpose(0, 1)
+
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """σ_q (n, M) and σ_a (n, L): each row sums to one over its text and is zero behind it."""
         Q, mask_q = questions.padded()  # (n, M, c), (n, M)
@@ -99,6 +128,11 @@ class AttentivePooling(Pooling):
         g_a = alignment.amax(1).tanh()  # (n, L)
         weights_q = g_q.masked_fill(~mask_q, -torch.inf).softmax(1)
         return weights_q, g_a.masked_fill(~mask_a, -torch.inf).softmax(1)
+
+
+def _maxima(values: Tensor, sequences: Ragged) -> Tensor:
+    """(n, ...) the maximum of ``values`` (N, ...) over each of n sequences."""
+    return torch.segment_reduce(values, "max", lengths=sequences.lengths, axis=0)
 
 
 POOLINGS: dict[str, Any] = {"max": MaxPooling, "attentive": AttentivePooling}

@@ -16,6 +16,9 @@ from aptool.models.encoders import ENCODERS, Encoder, dropped
 from aptool.models.pooling import POOLINGS, Pooling
 from aptool.models.ragged import Ragged
 
+# The least norm that a vector is divided by.
+EPSILON = 1e-8
+
 
 class Ranker(nn.Module):
     """s(q, a) = cosine(r_q, r_a) (eq. 11)."""
@@ -46,12 +49,17 @@ class Ranker(nn.Module):
     def compare(self, questions: Ragged, answers: Ragged) -> Tensor:
         """(n,) scores of pairs from their states."""
         r_q, r_a = self.pooling(questions, answers)
-        return F.cosine_similarity(r_q, r_a)
+        return F.cosine_similarity(r_q, r_a, eps=EPSILON)
+
+    def compare_all(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """(n, k) scores of every one of n questions with every one of k answers, from their states."""
+        r_q, r_a = self.pooling.cross(questions, answers)
+        return torch.einsum("nkc,nkc->nk", *torch.broadcast_tensors(unit(r_q), unit(r_a)))
 
 
-def hinge_loss(positive: Tensor, negative: Tensor, margin: float) -> Tensor:
-    """(n,) max(0, m - s(q, a+) + s(q, a-)) (eq. 12)."""
-    return torch.clamp(margin - positive + negative, min=0)
+def unit(vectors: Tensor) -> Tensor:
+    """Vectors (..., c) scaled to length one; the zero vector stays."""
+    return F.normalize(vectors, dim=-1, eps=EPSILON)
 
 
 def build_ranker(recipe: Recipe, words: int, dim: int) -> Ranker:

@@ -15,15 +15,13 @@ from torch.nn import functional as F
 
 from aptool.models.pooling import AttentivePooling, MaxPooling, Pooling
 from aptool.models.ragged import Ragged
+from aptool.models.ranker import EPSILON, unit
 
 # One text and the pairs that it is part of.
 Group = tuple[int, Tensor]
 
 # What starting on a group costs, in tokens moved.
 GROUP_TOKENS = 500
-
-# The least norm that a vector is divided by, as torch.nn.functional.cosine_similarity has it.
-EPSILON = 1e-8
 
 
 @singledispatch
@@ -61,7 +59,7 @@ def _(pooling: MaxPooling, states: Ragged) -> Ragged:
     """One unit vector a text."""
     r = torch.segment_reduce(states.values, "max", lengths=states.lengths, axis=0).tanh()  # (n, c)
     count = torch.arange(len(states.lengths) + 1, device=r.device)
-    return Ragged(F.normalize(r, dim=1, eps=EPSILON), count)
+    return Ragged(unit(r), count)
 
 
 @join.register
@@ -91,8 +89,8 @@ def _(pooling: AttentivePooling, questions: Ragged, answers: Ragged, pairs: Tens
     """Pairs grouped around the texts of one side: all pairs of a question, or all pairs of an answer.
 
     With one text held fixed its length is fixed as well: no padding, no mask, and the alignment with all its
-    partners is a single matrix product over the partners' states put end to end. Putting them there costs most,
-    so the side is chosen of whose partners fewer tokens are moved.
+    partners is a single matrix product over the partners' states put end to end. Putting them there costs
+    most, so the side is chosen of whose partners fewer tokens are moved.
     """
     projected = questions.with_values(questions.values @ pooling.U)  # (N, c): rows of Qᵀ U
     around_questions = answers.lengths[pairs[1]].sum() + GROUP_TOKENS * len(pairs[0].unique())
@@ -142,7 +140,7 @@ def _around(aligned: Tensor, states: Tensor, partners: Ragged, raw: Ragged, memb
     r_partner = F.embedding_bag(
         rows, raw.values, lengths.cumsum(0) - lengths, mode="sum", per_sample_weights=weights
     )  # (K, c)
-    return F.cosine_similarity(r_text, r_partner)
+    return F.cosine_similarity(r_text, r_partner, eps=EPSILON)
 
 
 def _in_threads(work: Callable[[Sequence[Group]], None], groups: list[Group], device: torch.device) -> None:

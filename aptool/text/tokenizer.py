@@ -112,6 +112,9 @@ class WordTokenizer:
             raise InputError(path, value=reason, expected="a tokenizer.json") from error
         if (tokenizer.token_to_id(PAD_WORD), tokenizer.token_to_id(UNK_WORD)) != (PAD, UNK):
             raise InputError(path, expected=f"{PAD_WORD} with id {PAD} and {UNK_WORD} with id {UNK}")
+        ids = tokenizer.get_vocab().values()
+        if max(ids) != len(ids) - 1:
+            raise InputError(path, value=max(ids), expected=f"ids from 0 to {len(ids) - 1}")
         return cls(tokenizer)
 
     def save(self, path: str | Path) -> None:

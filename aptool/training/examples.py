@@ -28,16 +28,22 @@ class Lists:
     @classmethod
     def of(cls, owner: np.ndarray, values: np.ndarray, lists: int) -> "Lists":
         """Gathers ``values[i]`` into list ``owner[i]``; what comes twice is kept once."""
-        pairs = (
-            np.unique(np.stack([owner, values], axis=1), axis=0) if len(owner) else np.empty((0, 2), np.int64)
-        )
-        offsets = np.searchsorted(pairs[:, 0], np.arange(lists + 1))
-        return cls(pairs[:, 1].astype(np.int64), offsets.astype(np.int64))
+        span = int(values.max(initial=0)) + 1
+        keys = np.sort(owner.astype(np.int64) * span + values)
+        keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)]]
+        return cls(keys % span, np.searchsorted(keys, np.arange(lists + 1) * span))
 
     @property
     def lengths(self) -> np.ndarray:
         """(n,) int64: the size of each list."""
         return np.diff(self.offsets)
+
+    def contain(self, lists: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """(n, k) bool: whether each of (n,) lists has each of (k,) values."""
+        found = np.zeros((len(lists), len(values)), dtype=bool)
+        for row, number in enumerate(lists):
+            found[row] = np.isin(values, self.values[self.offsets[number] : self.offsets[number + 1]])
+        return found
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import torch
 
 from aptool.config import Recipe
 from aptool.evaluation.metrics import measure_names
-from aptool.formats.atomic import check_writable
+from aptool.formats.atomic import check_folder
 from aptool.formats.collection import Collection
-from aptool.models.checkpoint import save_model
+from aptool.models.checkpoint import WEIGHTS, save_model
 from aptool.models.ranker import build_ranker, check_recipe
 from aptool.training.dev import DevSet
 from aptool.training.examples import read_texts, tokenized
@@ -61,7 +61,7 @@ def fit(
     """
     check_recipe(recipe)
     measure_names([recipe.training.dev_measure])
-    check_writable(output)
+    check_folder(output, WEIGHTS)
     texts = read_texts(collection, train_split)
     torch.manual_seed(seed)
     tokenizer, vectors, recipe = make_vocabulary(collection, texts, recipe, seed, say, vectors_cache)

@@ -17,9 +17,10 @@ from aptool.config import TrainingOptions
 from aptool.errors import AptoolError
 from aptool.models.encoders import WordEncoder
 from aptool.models.ragged import Ragged
-from aptool.models.ranker import Ranker, hinge_loss
+from aptool.models.ranker import Ranker
 from aptool.scoring.scorer import Scorer
 from aptool.training.examples import TrainingSet
+from aptool.training.losses import loss
 from aptool.training.negatives import NegativeSampler, hardest
 
 
@@ -83,12 +84,13 @@ def train(
         mining = 0.0
         for round_ in _blocks(todo, options.minibatch * options.refresh):
             clock = time.perf_counter()
-            drawn = sampler.draw(round_[:, 0], generator)
-            negatives = hardest(Scorer(ranker.eval()), examples, round_[:, 0], drawn)
+            if options.draws:
+                drawn = sampler.draw(round_[:, 0], generator)
+                negatives = hardest(Scorer(ranker.eval()), examples, round_[:, 0], drawn)
+                round_ = np.column_stack([round_, negatives])
             mining += time.perf_counter() - clock
             ranker.train()
-            triples = np.column_stack([round_, negatives])
-            for batch in _blocks(triples, options.minibatch):
+            for batch in _blocks(round_, options.minibatch):
                 progress = (epoch - 1 + done / len(todo)) / options.epochs
                 rate = learning_rate(options, epoch, progress)
                 losses = _step(ranker, examples, batch, options, optimizers, rate)
@@ -139,27 +141,39 @@ def learning_rate(options: TrainingOptions, epoch: int, progress: float) -> floa
     return options.learning_rate
 
 
-def losses_of(ranker: Ranker, examples: TrainingSet, triples: np.ndarray, margin: float) -> Tensor:
-    """(n,) hinge losses of (n, 3) question, positive answer and negative answer; each text encoded once."""
-    n = len(triples)
-    questions = ranker.encode(Ragged.of(examples.questions.take(triples[:, 0])))
-    answers = ranker.encode(
-        Ragged.of(examples.answers.take(triples[:, 1:].T.reshape(-1)))
-    )  # positives, negatives
-    twice = torch.arange(n).repeat(2)
-    scores = ranker.compare(questions.select(twice), answers)  # (2 n,)
-    return hinge_loss(scores[:n], scores[n:], margin)
+def score_batch(ranker: Ranker, examples: TrainingSet, batch: np.ndarray, in_batch: bool) -> Tensor:
+    """Scores of a minibatch, each text encoded once.
+
+    Args:
+        ranker: in training mode or not.
+        examples: the training set.
+        batch: (n, 2) question and positive answer, or (n, 3) with a negative answer.
+        in_batch: score every answer of the minibatch against every question.
+
+    Returns:
+        (n, k): the positive answer in column 0, its negatives in the others, -inf where one is not.
+    """
+    questions = ranker.encode(Ragged.of(examples.questions.take(batch[:, 0])))
+    rows = batch[:, 1:].T.reshape(-1)  # positives, then negatives
+    answers = ranker.encode(Ragged.of(examples.answers.take(rows)))
+    own = torch.arange(len(batch))
+    if not in_batch:
+        columns = batch.shape[1] - 1
+        return ranker.compare(questions.select(own.repeat(columns)), answers).view(columns, -1).T
+    scores = ranker.compare_all(questions, answers)  # (n, n) or (n, 2 n)
+    relevant = torch.from_numpy(examples.positives.contain(batch[:, 0], rows))
+    return torch.cat([scores[own, own, None], scores.masked_fill(relevant, -torch.inf)], dim=1)
 
 
 def _step(
     ranker: Ranker,
     examples: TrainingSet,
-    triples: np.ndarray,
+    batch: np.ndarray,
     options: TrainingOptions,
     optimizers: list[torch.optim.Optimizer],
     rate: float,
 ) -> Tensor:
-    losses = losses_of(ranker, examples, triples, options.margin)
+    losses = loss(score_batch(ranker, examples, batch, options.in_batch), options)
     for optimizer in optimizers:
         optimizer.zero_grad(set_to_none=True)
     losses.mean().backward()

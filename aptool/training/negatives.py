@@ -58,6 +58,8 @@ class NegativeSampler:
 
 def hardest(scorer: Scorer, examples: TrainingSet, questions: np.ndarray, drawn: np.ndarray) -> np.ndarray:
     """(n,) int64: the best-scored of the (n, draws) answers drawn for each of (n,) questions."""
+    if drawn.shape[1] == 1:
+        return drawn[:, 0]
     asked, row = np.unique(questions, return_inverse=True)
     present, column = np.unique(drawn, return_inverse=True)
     pair_question = np.repeat(row, drawn.shape[1])

@@ -16,7 +16,7 @@ from aptool.models.encoders import WordEncoder
 from aptool.models.ranker import Ranker
 from aptool.text.skipgram import learn_vectors
 from aptool.text.tokenizer import PAD, Tokens, WordTokenizer
-from aptool.text.vectors import WordVectors, read_vectors, write_vectors
+from aptool.text.vectors import WordVectors, coverage, read_vectors, write_vectors
 from aptool.training.examples import Texts, read_texts
 
 
@@ -47,6 +47,11 @@ def make_vocabulary(
     tokenizer = WordTokenizer.learn(
         texts.all(), lowercase=options.lowercase, min_count=options.min_count, also=vectors.words
     )
+    counts = tokenizer.encode(texts.all()).counts(len(tokenizer))
+    covered = coverage(
+        vectors, {word: n for word, n in zip(tokenizer.words, counts.tolist(), strict=True) if n}
+    )
+    say(f"vectors for {covered.types:.1%} of the training texts' words, {covered.tokens:.1%} as they run")
     dim = int(vectors.matrix.shape[1])
     return tokenizer, vectors, replace(recipe, vectors=replace(recipe.vectors, dim=dim))
 

@@ -1,0 +1,162 @@
+"""Word vectors from a sentence encoder: what a transformer makes of each word alone, as a static vector.
+
+The words of a collection are few enough to encode every one of them. As in model2vec (Tulkens and van Dongen,
+2024), the encoder's output for a word is averaged over its pieces, principal components of all the words'
+vectors bring them to the size wanted, and frequent words are made short. Unlike there, only the words that
+are needed are encoded and fitted, and frequencies are counted instead of assumed.
+"""
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from aptool.errors import AptoolError, InputError
+from aptool.text.vectors import WordVectors
+
+SIF = 1e-3  # a of a / (a + p), in the middle of the range that Arora et al. (2017) found good
+
+
+class SentenceEncoder(NamedTuple):
+    """A transformer that gives a state to each token, and its tokenizer."""
+
+    tokenizer: Any
+    model: Any
+
+
+def distill_vectors(
+    name: str | Path,
+    words: Sequence[str],
+    counts: np.ndarray,
+    *,
+    dim: int = 300,
+    sif: float | None = SIF,
+    batch: int = 256,
+    device: str = "cpu",
+    report: Callable[[str], None] | None = None,
+) -> WordVectors:
+    """Distils static vectors for words out of a sentence encoder.
+
+    Args:
+        name: a folder with a transformer in the Hugging Face layout, or a name on its hub.
+        words: each once.
+        counts: (words,) how often each occurs, for the weighting.
+        dim: numbers per word; the result has fewer where the words do not span that many, and says so.
+        sif: a in the weight a / (a + p) of a word of frequency p; None leaves all words as long as they are.
+        batch: words encoded at once.
+        device: where torch encodes them.
+        report: told in a line each of the progress and of what was done.
+
+    Raises:
+        AptoolError: the ``transformers`` package is not installed.
+        InputError: there is no such encoder, or what it gives are not finite numbers.
+    """
+    say = report or _silent
+    encoder = load_encoder(name)
+    states = encode_words(encoder, words, batch=batch, device=device, report=say)
+    if not np.isfinite(states).all():
+        bad = words[int(np.argmin(np.isfinite(states).all(axis=1)))]
+        raise InputError(name, value=bad, expected="an encoder that gives finite numbers for every word")
+    matrix, share = principal_components(states, dim)
+    if matrix.shape[1] < dim:
+        say(f"{name}: {len(words):,} vectors of {states.shape[1]} numbers span {matrix.shape[1]}, not {dim}")
+    say(f"{name}: {states.shape[1]} numbers a word to {matrix.shape[1]}, which keep {share:.1%} of variance")
+    if sif is not None:
+        matrix *= sif_weights(counts, sif)[:, None]
+    return WordVectors(list(words), matrix.astype(np.float32), str(name))
+
+
+def load_encoder(name: str | Path) -> SentenceEncoder:
+    """Loads a transformer and its tokenizer from a folder or the hub.
+
+    Raises:
+        AptoolError: the ``transformers`` package is not installed.
+        InputError: there is no such encoder, or it cannot be had.
+    """
+    try:
+        transformers: Any = import_module("transformers")  # an extra, so not there to be type-checked
+    except ImportError as error:
+        message = f'distilling from {name} needs transformers: `pip install "aptool[distill]"`'
+        raise AptoolError(message) from error
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(name), use_fast=True)
+        model = transformers.AutoModel.from_pretrained(str(name))
+    except Exception as error:  # whatever a network, a hub and several file formats can raise
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        expected = "the folder of a transformer, or its name on the Hugging Face hub"
+        raise InputError(name, value=reason, expected=expected) from error
+    return SentenceEncoder(tokenizer, model.eval())
+
+
+def encode_words(
+    encoder: SentenceEncoder,
+    words: Sequence[str],
+    *,
+    batch: int = 256,
+    device: str = "cpu",
+    report: Callable[[str], None] | None = None,
+) -> np.ndarray:
+    """(words, hidden) float32: the mean of the encoder's states over a word and the marks around it.
+
+    Words of about the same length are encoded together, and each is masked to its own tokens, so a vector
+    does not depend on its neighbours beyond rounding.
+    """
+    tokenizer, model = encoder.tokenizer, encoder.model.to(device)
+    tokens = tokenizer(list(words), truncation=True, max_length=64)["input_ids"]
+    lengths = np.array([len(ids) for ids in tokens], dtype=np.int64)
+    order = np.argsort(lengths, kind="stable")
+    result: np.ndarray | None = None
+    with torch.inference_mode():
+        for start in range(0, len(order), batch):
+            rows = order[start : start + batch]
+            longest = max(int(lengths[rows].max()), 1)
+            ids = torch.full((len(rows), longest), tokenizer.pad_token_id or 0)
+            mask = torch.zeros((len(rows), longest), dtype=torch.long)
+            for at, row in enumerate(rows):
+                ids[at, : lengths[row]] = torch.tensor(tokens[row], dtype=torch.long)
+                mask[at, : lengths[row]] = 1
+            output = model(input_ids=ids.to(device), attention_mask=mask.to(device))
+            states = output.last_hidden_state.float().cpu()  # (rows, longest, hidden)
+            shares = mask.float() / mask.sum(1, keepdim=True).clamp(min=1)
+            means = torch.bmm(shares.unsqueeze(1), states).squeeze(1)
+            if result is None:
+                result = np.zeros((len(words), means.shape[1]), dtype=np.float32)
+            result[rows] = means.numpy()
+            if report is not None and (start // batch) % 20 == 19:
+                report(f"{start + len(rows):,} of {len(words):,} words encoded")
+    return result if result is not None else np.zeros((0, 1), dtype=np.float32)
+
+
+def principal_components(vectors: np.ndarray, dim: int) -> tuple[np.ndarray, float]:
+    """Projects (n, h) vectors, less their mean, on their first principal components.
+
+    Returns:
+        (n, min(dim, rank)) float64, and the share of the variance that it keeps. The sign of a component is
+        such that its largest loading is positive, so that the result is the same everywhere.
+    """
+    centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    variances, axes = np.linalg.eigh(centred.T @ centred / max(len(centred), 1))
+    variances, axes = np.maximum(variances[::-1], 0), axes[:, ::-1]
+    total = variances.sum()
+    rank = int((variances > 1e-10 * max(total, 1e-300)).sum())
+    kept = max(min(dim, rank), 1)
+    axes = axes[:, :kept]
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None, :], axis=0)
+    share = float(variances[:kept].sum() / total) if total else 1.0
+    return centred @ (axes * np.sign(largest)), share
+
+
+def sif_weights(counts: np.ndarray, a: float) -> np.ndarray:
+    """(n,) a / (a + p) for words of relative frequency p: smooth inverse frequency (Arora et al., 2017)."""
+    frequency = counts / max(counts.sum(), 1)
+    weights: np.ndarray = a / (a + frequency)
+    return weights
+
+
+def _silent(line: str) -> None:
+    """Nobody listens."""

@@ -1,0 +1,206 @@
+"""Word vectors from a collection's own text: skip-gram with negative sampling (Mikolov et al., 2013).
+
+The objective is word2vec's: for a word w and a word c of its context, with k words n drawn from the
+unigram distribution to the power 3/4, raise log σ(in_w · out_c) + Σ_n log σ(-in_w · out_n). What differs is
+how it is computed, so that the work is matrix products and not single dot products:
+
+- The running text is cut into blocks of ``_BLOCK`` words. A block meets its whole context in one product,
+  masked to the window and to the text that each word stands in.
+- A pair at distance o counts (window + 1 - o) / window times, which is the probability with which word2vec's
+  randomly shortened windows reach it.
+- Negatives are drawn once for a block and shared by its words, weighted so that each pair still has
+  ``negatives`` of them on average.
+- A batch of blocks is one step, with a step size of its own for each word (Adagrad, one sum a row). Words
+  that occur once then learn as much as they can, and frequent ones do not run away.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+_BLOCK = 32  # words that share their negatives
+_SHARED = 64  # negatives that they share
+_BATCH = 2048  # running words per step; larger ones are faster and learn less
+_RATE = 0.2  # the first step size, which falls to nothing
+_SAMPLE = 1e-4  # words more frequent than this are dropped at random, as often as word2vec does
+_POWER = 0.75  # of the frequency, in the distribution of negatives
+
+
+class _Table(NamedTuple):
+    """Vectors and, per row, the sum of mean squared gradients that sets the row's step size."""
+
+    weight: Tensor  # (V, d)
+    squares: Tensor  # (V,)
+
+
+def learn_vectors(
+    token_ids: np.ndarray,
+    offsets: np.ndarray,
+    counts: np.ndarray,
+    *,
+    dim: int = 100,
+    window: int = 5,
+    negatives: int = 5,
+    epochs: int = 5,
+    seed: int = 0,
+    threads: int = 1,
+    report: Callable[[str], None] | None = None,
+) -> np.ndarray:
+    """Learns a vector for each word of a vocabulary; the same for the same seed and number of threads.
+
+    Args:
+        token_ids: (tokens,) int, the running words of all texts.
+        offsets: (texts + 1,) int64: text ``i`` is ``token_ids[offsets[i] : offsets[i + 1]]``.
+        counts: (V,) how often each word occurs; a word with none keeps its small random vector.
+        dim: d.
+        window: farthest context word, 1 to 32.
+        negatives: words drawn against each context word.
+        epochs: passes over the texts, which come in another order each time.
+        seed: of everything that is drawn.
+        threads: of torch while it works; the products are small, and more than one seldom helps.
+        report: told in a line when an epoch is done.
+
+    Returns:
+        (V, d) float32.
+    """
+    if not 1 <= window <= _BLOCK:
+        raise ValueError(f"window {window}: expected 1 to {_BLOCK}")
+    draw = np.random.default_rng(seed)
+    vocabulary = len(counts)
+    first = draw.random((vocabulary, dim), dtype=np.float32)
+    inner = _Table(torch.from_numpy((first - 0.5) / dim), torch.zeros(vocabulary))
+    outer = _Table(torch.zeros(vocabulary, dim), torch.zeros(vocabulary))
+    if not counts.sum():
+        return inner.weight.numpy()
+    keep = _keep_probability(counts)
+    noise = np.cumsum(counts.astype(np.float64) ** _POWER)
+    band = _band(window)
+    with _torch_threads(threads), torch.inference_mode():
+        for epoch in range(epochs):
+            ids, texts = _epoch_order(token_ids, offsets, keep, draw)
+            steps = -(-len(ids) // _BATCH)
+            for step, (words, owners) in enumerate(_batches(ids, texts)):
+                blocks = len(words) // _BLOCK
+                drawn = np.searchsorted(noise, draw.random(blocks * _SHARED) * noise[-1], side="right")
+                against = torch.from_numpy(drawn).view(blocks, _SHARED)
+                rate = _RATE * (1 - (epoch + step / steps) / epochs)
+                _step(inner, outer, words, owners, against, band, negatives, rate)
+            if report is not None:
+                report(f"epoch {epoch + 1} of {epochs}: {len(ids):,} of {len(token_ids):,} words")
+    return inner.weight.numpy()
+
+
+def _step(
+    inner: _Table,
+    outer: _Table,
+    words: Tensor,
+    texts: Tensor,
+    against: Tensor,
+    band: Tensor,
+    negatives: int,
+    rate: float,
+) -> None:
+    """One step on a batch of T running words, in T / B blocks, with gradients written out.
+
+    Args:
+        inner: vectors of words; changed.
+        outer: vectors of words as context; changed.
+        words: (T,) ids.
+        texts: (T,) the text each stands in, -1 for padding.
+        against: (blocks, K) ids of the negatives.
+        band: (B, B + 2 window) how much each pair counts, by its distance alone.
+        negatives: k.
+        rate: the step size.
+    """
+    size, span = band.shape
+    window = (span - size) // 2
+    blocks, shared = against.shape
+    dim = inner.weight.shape[1]
+    context = pad(words, (window, window))  # (T + 2 window,)
+    owners = pad(texts, (window, window), value=-1)
+    here = texts.view(blocks, size, 1)
+    weight = band * ((here == owners.unfold(0, span, size).unsqueeze(1)) & (here >= 0))  # (blocks, B, span)
+
+    middle = inner.weight.index_select(0, words).view(blocks, size, dim)
+    around = outer.weight.index_select(0, context).unfold(0, span, size)  # (blocks, d, span)
+    others = outer.weight.index_select(0, against.view(-1)).view(blocks, shared, dim)
+
+    # d/ds of -log σ(s) is σ(s) - 1, of -log σ(-s) it is σ(s).
+    pull = torch.bmm(middle, around).sigmoid_().sub_(1).mul_(weight)  # (blocks, B, span)
+    push = torch.bmm(middle, others.mT).sigmoid_()  # (blocks, B, K)
+    push.mul_(weight.sum(2, keepdim=True).mul_(negatives / shared))
+
+    to_middle = torch.bmm(pull, around.mT).baddbmm_(push, others).view(-1, dim)
+    to_others = torch.bmm(push.mT, middle).view(-1, dim)
+    to_around = _overlapped(torch.bmm(pull.mT, middle), size, window)
+    _descend(inner, words, to_middle, rate)
+    _descend(outer, torch.cat([context, against.view(-1)]), torch.cat([to_around, to_others]), rate)
+
+
+def _overlapped(gradient: Tensor, size: int, window: int) -> Tensor:
+    """(blocks, B + 2 window, d) of spans that overlap, added up to (T + 2 window, d)."""
+    blocks, _, dim = gradient.shape
+    total = gradient.new_zeros(blocks * size + 2 * window, dim)
+    total[window : window + blocks * size] = gradient[:, window : window + size].reshape(-1, dim)
+    total[: blocks * size].view(blocks, size, dim)[:, :window] += gradient[:, :window]
+    total[2 * window :].view(blocks, size, dim)[:, size - window :] += gradient[:, window + size :]
+    return total
+
+
+def _descend(table: _Table, rows: Tensor, gradient: Tensor, rate: float) -> None:
+    """Adagrad with one step size a row; a row that comes several times moves by the sum."""
+    table.squares.index_add_(0, rows, gradient.square().mean(1))
+    scale = table.squares.index_select(0, rows).add_(1e-10).rsqrt_().mul_(-rate)
+    table.weight.scatter_add_(0, rows.unsqueeze(1).expand_as(gradient), gradient * scale.unsqueeze(1))
+
+
+def _band(window: int) -> Tensor:
+    """(B, B + 2 window): the weight of the pair of word i of a block with word j - window of it."""
+    distance = torch.arange(_BLOCK + 2 * window) - window - torch.arange(_BLOCK).unsqueeze(1)
+    weight = (window + 1 - distance.abs()).clamp_(min=0) / window
+    weight[distance == 0] = 0
+    return weight
+
+
+def _keep_probability(counts: np.ndarray) -> np.ndarray:
+    """(V,) sqrt(t / f) + t / f at word frequency f, as the word2vec program has it."""
+    ratio = _SAMPLE * counts.sum() / np.maximum(counts, 1)
+    probability: np.ndarray = np.minimum(np.sqrt(ratio) + ratio, 1.0)
+    return probability
+
+
+def _epoch_order(
+    token_ids: np.ndarray, offsets: np.ndarray, keep: np.ndarray, draw: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """The words of one epoch, texts shuffled and frequent words thinned, and the text that each is of."""
+    lengths = np.diff(offsets)
+    order = draw.permutation(len(lengths))
+    lengths = lengths[order]
+    texts = np.repeat(np.arange(len(lengths)), lengths)
+    before = np.cumsum(lengths) - lengths
+    ids = token_ids[np.arange(lengths.sum()) + np.repeat(offsets[:-1][order] - before, lengths)]
+    kept = draw.random(len(ids)) < keep[ids]
+    return ids[kept].astype(np.int64), texts[kept]
+
+
+def _batches(ids: np.ndarray, texts: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of ids and of their texts, the last filled up to whole blocks with words of text -1."""
+    for start in range(0, len(ids), _BATCH):
+        words, owners = (torch.from_numpy(array[start : start + _BATCH]) for array in (ids, texts))
+        missing = -len(words) % _BLOCK
+        yield pad(words, (0, missing)), pad(owners, (0, missing), value=-1)
+
+
+@contextmanager
+def _torch_threads(threads: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

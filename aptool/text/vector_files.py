@@ -1,0 +1,302 @@
+"""Files of word vectors as streams of rows: word2vec binary and text, GloVe, fastText .vec, gz of these.
+
+Which of them a file is, is read from its first bytes and never from its name. At most a few blocks of the
+file are in memory at a time, and a row's numbers are only looked at when somebody asks for that row.
+"""
+
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NamedTuple, Protocol, cast
+
+import numpy as np
+
+from aptool.errors import InputError
+from aptool.formats import storage
+
+BLOCK = 4 << 20
+LONGEST_WORD = 1 << 16  # bytes; the original word2vec cuts words after 100
+LONGEST_LINE = 16 << 20  # bytes
+WIDEST = 1 << 16  # numbers in a row
+
+_BOM = b"\xef\xbb\xbf"
+_HEADER = re.compile(rb"\s*(\d{1,18})[ \t]+(\d{1,18})\s*")
+_FOREIGN = {
+    b"PK\x03\x04": "a zip archive; unpack it first",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+    b"\xba\x16\x4f\x2f": "a fastText .bin model; its .vec file is what can be read",
+    **{bytes([0x80, version]): "a Python pickle" for version in range(2, 6)},
+    b"PAR1": "Parquet",
+}
+
+
+class Row(NamedTuple):
+    """One word and its numbers, still as they stand in the file."""
+
+    number: int  # of the record, or of the line, from 1
+    word: bytes
+    values: bytes
+
+
+@dataclass(frozen=True)
+class VectorFile:
+    """An open file of word vectors.
+
+    Attributes:
+        kind: what it is, in words.
+        dim: numbers per word.
+        rows: the rows in the file's order; reading on may raise InputError.
+        parse: a row's numbers as (dim,) float32; raises InputError where they are not finite numbers.
+    """
+
+    kind: str
+    dim: int
+    rows: Iterator[Row]
+    parse: Callable[[Row], np.ndarray]
+
+
+@contextmanager
+def open_vectors(path: str | Path, report: Callable[[str], None]) -> Iterator[VectorFile]:
+    """Opens a file or URL of word vectors.
+
+    Args:
+        path: where it is.
+        report: told in a line of everything odd that is not an error.
+
+    Raises:
+        InputError: here or while rows are read: the file cannot be read, is something else, ends within a
+            row, or has rows of different widths.
+    """
+    with _failures_named(path), storage.open_binary(path) as opened:
+        start = opened.read(2)
+        file: Stream = _Rejoined(start, opened)
+        packed = start == b"\x1f\x8b"
+        if packed:
+            file = gzip.GzipFile(fileobj=cast(IO[bytes], file), mode="rb")
+        yield _recognise(path, file, " (gz)" if packed else "", report)
+
+
+class Stream(Protocol):
+    """Anything that hands out bytes."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most ``size`` bytes; none at the end."""
+
+
+class _Rejoined:
+    """A file with its first bytes put back, for files that cannot seek, as some behind a URL."""
+
+    def __init__(self, start: bytes, file: Stream) -> None:
+        self._start = start
+        self._file = file
+
+    def read(self, size: int, /) -> bytes:
+        if not self._start:
+            return self._file.read(size)
+        part, self._start = self._start[:size], self._start[size:]
+        return part
+
+
+def _recognise(path: str | Path, file: Stream, packing: str, report: Callable[[str], None]) -> VectorFile:
+    head = _read_block(file).removeprefix(_BOM)
+    if not head.strip():
+        raise InputError(path, value="an empty file", expected="word vectors")
+    for magic, name in _FOREIGN.items():
+        if head.startswith(magic):
+            raise InputError(path, value=name, expected="word2vec, GloVe or fastText vectors")
+    first, _, rest = head.partition(b"\n")
+    header = _HEADER.fullmatch(first)
+    if header is None:
+        dim = _width_of(path, first)
+        lines = _text_rows(path, head, file, dim, 1, None, report)
+        return VectorFile(f"text without a header{packing}", dim, lines, _text_parser(path, dim))
+    count, dim = int(header[1]), int(header[2])
+    if not 1 <= dim <= WIDEST:
+        raise InputError(
+            path, place="line 1", value=_shown(first), expected=f"a count and a width of 1 to {WIDEST}"
+        )
+    if rest and not _looks_like_text(rest, dim):
+        records = _binary_rows(path, rest, file, dim, count)
+        return VectorFile(f"word2vec binary{packing}", dim, records, _binary_parser(path))
+    lines = _text_rows(path, rest, file, dim, 2, count, report)
+    return VectorFile(f"word2vec text{packing}", dim, lines, _text_parser(path, dim))
+
+
+def _looks_like_text(rest: bytes, dim: int) -> bool:
+    """Whether the first row after a header is text: at least half of what follows the word are numbers."""
+    fields = rest.partition(b"\n")[0].split()[-dim:]
+    return 2 * sum(map(_is_number, fields)) >= len(fields) > 0
+
+
+def _width_of(path: str | Path, line: bytes) -> int:
+    """Numbers per row, from the first line of a file without a header."""
+    fields = line.split()
+    numbers = 0
+    while numbers < len(fields) and _is_number(fields[-1 - numbers]):
+        numbers += 1
+    if numbers == len(fields) and not line[:1].isspace():
+        numbers -= 1  # the word is a number too
+    if not 1 <= numbers <= WIDEST:
+        expected = "a word and its numbers, or a header with the count and width of the vectors"
+        raise InputError(path, place="line 1", value=_shown(line), expected=expected)
+    return numbers
+
+
+def _binary_rows(path: str | Path, start: bytes, file: Stream, dim: int, count: int) -> Iterator[Row]:
+    """Records of a word, a space and ``dim`` little-endian float32, with or without a newline after each."""
+    width = 4 * dim
+    data, position, at_end = start, 0, False
+    for number in range(1, count + 1):
+        while True:
+            space = data.find(b" ", position)
+            if (space >= 0 and len(data) >= space + 1 + width) or at_end:
+                break
+            if space < 0 and len(data) - position > LONGEST_WORD:
+                break
+            more = _read_block(file)
+            at_end = not more
+            data, position = data[position:] + more, 0
+        if at_end and (space < 0 or len(data) < space + 1 + width):
+            place = f"record {number:,} of {count:,}"
+            expected = f"a word, a space and {width:,} bytes"
+            raise InputError(path, place=place, value="the file ends here", expected=expected)
+        word = data[position:space].lstrip(b"\n") if space >= 0 else b"\0"
+        if len(word) > LONGEST_WORD or b"\0" in word:
+            place = f"record {number:,} of {count:,}"
+            expected = f"a word and {dim} numbers in each record, as the header says"
+            raise InputError(path, place=place, value=_shown(data[position:]), expected=expected)
+        position = space + 1 + width
+        yield Row(number, word, data[space + 1 : position])
+    left = data[position:] or _read_block(file)
+    if left.strip(b"\n") or _read_block(file):
+        place = f"after record {count:,}"
+        expected = f"the end of the file, as its header announces {count:,} words of width {dim}"
+        raise InputError(path, place=place, value=_shown(left), expected=expected)
+
+
+def _binary_parser(path: str | Path) -> Callable[[Row], np.ndarray]:
+    def parse(row: Row) -> np.ndarray:
+        values = np.frombuffer(row.values, dtype="<f4")
+        if not np.isfinite(values).all():
+            raise _not_finite(path, f"record {row.number:,}", row.word)
+        return values
+
+    return parse
+
+
+def _text_rows(
+    path: str | Path,
+    start: bytes,
+    file: Stream,
+    dim: int,
+    first: int,
+    count: int | None,
+    report: Callable[[str], None],
+) -> Iterator[Row]:
+    """Lines of a word and ``dim`` numbers; a word may hold spaces, as a few of GloVe's do, or be empty."""
+    rows = 0
+    for number, raw in enumerate(_lines(path, start, file, first, report), start=first):
+        line = raw.rstrip(b" \t\r")
+        if not line:
+            continue
+        rows += 1
+        word, _, values = line.partition(b" ")
+        if values.count(b" ") != dim - 1 or not values or not word or b"\t" in word:
+            fields = line.split()
+            extra = len(fields) - dim + line[:1].isspace()  # fields of the word, which may be empty
+            inner = fields[1 : len(fields) - dim]
+            # More numbers than the width is a row of another width; more words is a word with spaces.
+            if extra < 1 or any(map(_is_number, inner)):
+                found = sum(map(_is_number, fields[1:]))
+                value = f"{_shown(fields[0])} and {found} numbers"
+                raise InputError(path, place=f"line {number:,}", value=value, expected=f"{dim} numbers")
+            word, values = b" ".join(fields[:-dim]), b" ".join(fields[-dim:])
+        yield Row(number, word, values)
+    if count is not None and rows < count:
+        value = f"{rows:,} rows"
+        raise InputError(path, place="end", value=value, expected=f"{count:,} rows, as the header announces")
+    if count is not None and rows > count:
+        report(f"{path}: the header announces {count:,} rows, the file has {rows:,}")
+
+
+def _text_parser(path: str | Path, dim: int) -> Callable[[Row], np.ndarray]:
+    def parse(row: Row) -> np.ndarray:
+        fields = row.values.split()
+        place = f"line {row.number:,}"
+        if len(fields) != dim:
+            raise InputError(path, place=place, value=f"{len(fields)} numbers", expected=f"{dim} numbers")
+        try:
+            if b"_" in row.values:  # Python's own spelling of numbers, nobody else's
+                raise ValueError(row.values)
+            wide = np.array(list(map(float, fields)))
+        except ValueError:
+            bad = next(field for field in fields if not _is_number(field))
+            raise InputError(path, place=place, value=_shown(bad), expected="a number") from None
+        with np.errstate(over="ignore"):
+            values = wide.astype(np.float32)
+        if not np.isfinite(values).all():
+            raise _not_finite(path, place, row.word)
+        return values
+
+    return parse
+
+
+def _lines(
+    path: str | Path, start: bytes, file: Stream, first: int, report: Callable[[str], None]
+) -> Iterator[bytes]:
+    """Lines without their newline."""
+    number, block, rest = first, start, b""
+    while block:
+        *lines, rest = (rest + block).split(b"\n")
+        yield from lines
+        number += len(lines)
+        if len(rest) > LONGEST_LINE:
+            expected = f"a line of at most {LONGEST_LINE >> 20} MiB"
+            raise InputError(path, place=f"line {number:,}", value=_shown(rest), expected=expected)
+        block = _read_block(file)
+    if rest.strip():
+        report(f"{path}: no newline at the end; the last row may have been cut")
+        yield rest
+
+
+def _read_block(file: Stream) -> bytes:
+    """About ``BLOCK`` bytes, fewer only at the end: some streams hand out less at a time."""
+    parts: list[bytes] = []
+    missing = BLOCK
+    while missing > 0 and (part := file.read(missing)):
+        parts.append(part)
+        missing -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _is_number(field: bytes) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return b"_" not in field
+
+
+def _not_finite(path: str | Path, place: str, word: bytes) -> InputError:
+    expected = f"finite numbers for the word {_shown(word)}"
+    return InputError(path, place=place, value="NaN, or a number beyond float32", expected=expected)
+
+
+def _shown(data: bytes) -> str:
+    return data[:40].decode("utf-8", "replace")
+
+
+@contextmanager
+def _failures_named(path: str | Path) -> Iterator[None]:
+    """Turns what a stream raises while it is read into a line about the file."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(path, value=str(error), expected="a gz file that is whole") from error
+    except OSError as error:
+        raise storage.unreadable(path, error) from error

@@ -1,0 +1,238 @@
+"""Word vectors: read from any of the usual formats, only the words needed, and written as word2vec files."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from aptool.errors import InputError
+from aptool.formats.atomic import atomic_file
+from aptool.formats.storage import is_remote
+from aptool.text.vector_files import VectorFile, open_vectors
+
+# How a word is looked up: the first spelling for which there is a vector counts.
+SPELLINGS: tuple[tuple[str, Callable[[str], str]], ...] = (
+    ("as written", str),
+    ("in lower case", str.lower),
+    ("in title case", str.title),
+    ("in upper case", str.upper),
+)
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_FILE_SUFFIXES = (".bin", ".txt", ".vec", ".gz", ".w2v", ".model", ".zip")
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """Words with their vectors.
+
+    Attributes:
+        words: each once.
+        matrix: (words, d) float32, finite.
+        source: the file, folder or name that they came from.
+    """
+
+    words: list[str]
+    matrix: np.ndarray
+    source: str
+
+
+class Coverage(NamedTuple):
+    """Which share of a text has vectors, from 0 to 1: of its different words, and of its running words."""
+
+    types: float
+    tokens: float
+
+
+def read_vectors(
+    source: str | Path, words: Iterable[str] | None = None, report: Callable[[str], None] | None = None
+) -> WordVectors:
+    """Reads the vectors of the wanted words, in one pass and in memory for these alone.
+
+    A file may be word2vec binary or text, GloVe text, fastText ``.vec``, or gz of any; its bytes tell which.
+    A folder, or the name of one on the Hugging Face hub, holds ``model.safetensors`` and ``tokenizer.json``.
+    A wanted word is looked up as written, then in lower, title and upper case. Where a file has a word
+    twice, the first counts. Words that are not UTF-8 are passed over.
+
+    Args:
+        source: a file, a URL, a folder, or a hub name such as ``minishlab/potion-base-8M``.
+        words: those wanted; all if None.
+        report: told in a line each of what was found and of everything odd.
+
+    Returns:
+        The wanted words that have a vector, in the order given (all: in the file's), spelled as wanted.
+
+    Raises:
+        InputError: naming line or record, for a file that is cut short, has rows of different widths, or
+            gives something else than finite numbers for a wanted word. Rows of unwanted words are only
+            checked for their width.
+    """
+    say = report or _silent
+    if isinstance(source, Path) or is_remote(source) or Path(source).exists() or not _is_hub_name(source):
+        if not is_remote(source) and Path(source).is_dir():
+            from aptool.text.static_models import read_folder
+
+            return read_folder(Path(source), words, say)
+        return _read_file(source, words, say)
+    from aptool.text.static_models import read_hub
+
+    return read_hub(source, words, say)
+
+
+def write_vectors(path: str | Path, vectors: WordVectors, *, binary: bool = True) -> None:
+    """Writes a word2vec file, byte for byte as gensim writes it.
+
+    Raises:
+        InputError: a word is empty, stands there twice or holds white space, which the format cannot
+            express, a number is not finite, or the file cannot be written.
+    """
+    matrix = np.ascontiguousarray(vectors.matrix, dtype="<f4")
+    if matrix.ndim != 2 or len(matrix) != len(vectors.words):
+        raise ValueError(f"{len(vectors.words)} words with a matrix of shape {matrix.shape}")
+    repeated = Counter(vectors.words)
+    for word, row in zip(vectors.words, matrix, strict=True):
+        if not word or re.search(r"[ \t\r\n]", word):
+            raise InputError(path, column="word", value=word, expected="a word without white space")
+        if repeated[word] > 1:
+            raise InputError(path, column="word", value=word, expected="each word once")
+        if not np.isfinite(row).all():
+            raise InputError(path, column="word", value=word, expected="finite numbers for every word")
+    with atomic_file(path) as temporary, temporary.open("wb") as file:
+        file.write(f"{matrix.shape[0]} {matrix.shape[1]}\n".encode())
+        for word, row in zip(vectors.words, matrix, strict=True):
+            file.write(word.encode() + b" ")
+            file.write(row.tobytes() if binary else (" ".join(map(str, row)) + "\n").encode())
+
+
+def coverage(vectors: WordVectors, counts: Mapping[str, int]) -> Coverage:
+    """How much of a text, given as its words' counts, has vectors; 0 where there are no words."""
+    known = set(vectors.words)
+    found = [word for word in counts if word in known]
+    running = sum(counts.values())
+    return Coverage(
+        len(found) / len(counts) if counts else 0.0,
+        sum(counts[word] for word in found) / running if running else 0.0,
+    )
+
+
+def _read_file(path: str | Path, words: Iterable[str] | None, say: Callable[[str], None]) -> WordVectors:
+    with open_vectors(path, say) as file:
+        found = _all_rows(path, file, say) if words is None else _wanted_rows(path, file, words, say)
+        named = "" if words is None else f", {len(found.words):,} of the words wanted"
+        say(f"{path}: {file.kind}, {file.dim} numbers a word{named}")
+        return found
+
+
+def _all_rows(path: str | Path, file: VectorFile, say: Callable[[str], None]) -> WordVectors:
+    kept = _GrowingMatrix(file.dim)
+    words: dict[str, None] = {}
+    odd: Counter[str] = Counter()
+    for row in file.rows:
+        word = _decoded(row.word)
+        if not word:
+            odd["without a word" if word == "" else "whose word is not UTF-8"] += 1
+        elif word in words:
+            odd["of a word that came before"] += 1
+        else:
+            words[word] = None
+            kept.append(file.parse(row))
+    _report_odd(path, odd, say)
+    return WordVectors(list(words), kept.rows(), str(path))
+
+
+def _wanted_rows(
+    path: str | Path, file: VectorFile, words: Iterable[str], say: Callable[[str], None]
+) -> WordVectors:
+    wanted = list(dict.fromkeys(words))
+    spellings = _spellings(wanted)
+    best = np.full(len(wanted), len(SPELLINGS), dtype=np.int64)  # the spelling a word has been found in
+    place = np.zeros(len(wanted), dtype=np.int64)
+    kept = _GrowingMatrix(file.dim)
+    met: set[bytes] = set()
+    odd: Counter[str] = Counter()
+    for row in file.rows:
+        users = spellings.get(row.word)
+        if users is None:
+            # Only words outside ASCII need a look at their bytes; nearly all are inside.
+            if not row.word.isascii() and _decoded(row.word) is None:
+                odd["whose word is not UTF-8"] += 1
+            elif not row.word:
+                odd["without a word"] += 1
+            continue
+        if row.word in met:
+            odd["of a word that came before"] += 1
+            continue
+        met.add(row.word)
+        better = [(word, rank) for word, rank in users if rank < best[word]]
+        if better:
+            at = kept.append(file.parse(row))
+            for word, rank in better:
+                best[word], place[word] = rank, at
+    _report_odd(path, odd, say)
+    found = np.flatnonzero(best < len(SPELLINGS))
+    for rank, (name, _) in enumerate(SPELLINGS[1:], start=1):
+        if hits := int((best == rank).sum()):
+            say(f"{path}: found {name}: {hits:,}")
+    return WordVectors([wanted[index] for index in found], kept.rows()[place[found]], str(path))
+
+
+def _spellings(wanted: list[str]) -> dict[bytes, list[tuple[int, int]]]:
+    """Bytes of a word in a file -> the wanted words it serves: their index, and which spelling it is."""
+    found: dict[bytes, list[tuple[int, int]]] = {}
+    for index, word in enumerate(wanted):
+        for rank, (_, spell) in enumerate(SPELLINGS):
+            users = found.setdefault(spell(word).encode("utf-8", "surrogatepass"), [])
+            if not users or users[-1][0] != index:  # spellings that are the same count as the first
+                users.append((index, rank))
+    return found
+
+
+class _GrowingMatrix:
+    """Rows appended one by one; nothing is allocated on the word of a header."""
+
+    def __init__(self, dim: int) -> None:
+        self._rows = np.empty((0, dim), dtype=np.float32)
+        self._count = 0
+
+    def append(self, row: np.ndarray) -> int:
+        """Adds a row and says at which index it stands."""
+        if self._count == len(self._rows):
+            larger = np.empty((max(1024, 2 * self._count), self._rows.shape[1]), dtype=np.float32)
+            larger[: self._count] = self._rows
+            self._rows = larger
+        self._rows[self._count] = row
+        self._count += 1
+        return self._count - 1
+
+    def rows(self) -> np.ndarray:
+        """(rows, d) float32."""
+        return self._rows[: self._count]
+
+
+def _decoded(word: bytes) -> str | None:
+    try:
+        return word.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _report_odd(path: str | Path, odd: Counter[str], say: Callable[[str], None]) -> None:
+    for what, rows in sorted(odd.items()):
+        say(f"{path}: {rows:,} rows {what}, skipped")
+
+
+def _is_hub_name(source: str) -> bool:
+    """Whether a source that is no file here can be a name on the hub, and is not just a mistyped path."""
+    return (
+        _HUB_NAME.fullmatch(source) is not None
+        and not source.endswith(_FILE_SUFFIXES)
+        and not Path(source).parent.is_dir()
+    )
+
+
+def _silent(line: str) -> None:
+    """Nobody listens."""

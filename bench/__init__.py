@@ -1,0 +1,1 @@
+"""Measurements: ratios of things measured in one run. ``make bench`` runs them."""

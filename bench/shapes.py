@@ -1,0 +1,46 @@
+"""Texts of a published shape as token ids, for timing; nothing in them can be learned."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from aptool.text.tokenizer import Tokens
+
+VOCABULARY = 22_353  # InsuranceQA V1
+
+
+class Shape(NamedTuple):
+    """Questions, answers and the pairs to score."""
+
+    questions: Tokens
+    answers: Tokens
+    pair_question: np.ndarray
+    pair_answer: np.ndarray
+
+
+def insuranceqa(scale: float, seed: int = 0) -> Shape:
+    """InsuranceQA's test1 at a scale: 1,800 questions of 7 words, 24,981 answers of 95, pools of 500.
+
+    A scale below 1 has that share of the questions and of the answers, so an answer still stands in about 36
+    pools.
+    """
+    generator = np.random.default_rng(seed)
+    questions, answers = round(1800 * scale), max(500, round(24_981 * scale))
+    pools = [generator.choice(answers, 500, replace=False) for _ in range(questions)]
+    return Shape(
+        _texts(questions, 7, 0.35, generator),
+        _texts(answers, 95, 0.6, generator),
+        np.repeat(np.arange(questions), 500),
+        np.concatenate(pools),
+    )
+
+
+def _texts(count: int, mean: float, spread: float, generator: np.random.Generator) -> Tokens:
+    """Log-normal lengths around a mean, words by Zipf's law."""
+    lengths = (
+        generator.lognormal(np.log(mean) - spread**2 / 2, spread, count).round().astype(np.int64).clip(1, 400)
+    )
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    weights = 1 / np.arange(1, VOCABULARY - 1)
+    ids = generator.choice(VOCABULARY - 2, offsets[-1], p=weights / weights.sum()) + 2
+    return Tokens(ids.astype(np.int32), offsets)

@@ -1,0 +1,145 @@
+"""Files and folders appear whole or not at all, and nothing is left beside them."""
+
+import os
+import stat
+
+import pytest
+
+from aptool.errors import InputError
+from aptool.formats.atomic import atomic_file, atomic_folder, check_folder, check_writable
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_file_appears_when_the_block_ends(tmp_path):
+    final = tmp_path / "new" / "x.run"
+
+    with atomic_file(final) as temporary:
+        temporary.write_text("whole")
+        assert not final.exists()
+        # In the same folder: a rename from elsewhere would be a copy, which can stop half-way.
+        assert temporary.parent == final.parent
+
+    assert final.read_text() == "whole"
+    assert names(final.parent) == ["x.run"]
+
+
+def test_file_has_the_mode_of_an_ordinary_one(tmp_path):
+    with atomic_file(tmp_path / "x") as temporary:
+        temporary.write_text("x")
+    (tmp_path / "ordinary").write_text("x")
+
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("x", "ordinary")]
+    assert modes[0] == modes[1]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
+def test_failure_leaves_the_old_file_and_nothing_else(tmp_path, error):
+    final = tmp_path / "x.run"
+    final.write_text("old")
+
+    with pytest.raises(type(error)), atomic_file(final) as temporary:
+        temporary.write_text("half of the ne")
+        raise error
+
+    assert final.read_text() == "old"
+    assert names(tmp_path) == ["x.run"]
+
+
+def test_folder_appears_when_the_block_ends_and_replaces_the_old_one(tmp_path):
+    final = tmp_path / "model"
+    for content in ("old", "new"):
+        with atomic_folder(final, "mark") as temporary:
+            (temporary / "mark").write_text(content)
+            (temporary / "deep").mkdir()
+            (temporary / "deep" / content).write_text(content)
+            if content == "new":
+                assert (final / "mark").read_text() == "old"
+
+    assert (final / "mark").read_text() == "new"
+    assert names(final / "deep") == ["new"]
+    assert names(tmp_path) == ["model"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
+def test_failure_leaves_the_old_folder_and_nothing_else(tmp_path, error):
+    final = tmp_path / "model"
+    final.mkdir()
+    (final / "mark").write_text("old")
+
+    with pytest.raises(type(error)), atomic_folder(final, "mark") as temporary:
+        (temporary / "mark").write_text("half")
+        raise error
+
+    assert (final / "mark").read_text() == "old"
+    assert names(tmp_path) == ["model"]
+
+
+def test_old_folder_comes_back_if_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
+    final = tmp_path / "model"
+    final.mkdir()
+    (final / "mark").write_text("old")
+    rename = os.replace
+
+    def stopped_after_the_first(source, target):
+        # The old folder has been moved away, the new one is about to come.
+        if str(source).endswith(".part"):
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", stopped_after_the_first)
+    with pytest.raises(KeyboardInterrupt), atomic_folder(final, "mark") as temporary:
+        (temporary / "mark").write_text("new")
+
+    assert (final / "mark").read_text() == "old"
+    assert names(tmp_path) == ["model"]
+
+
+def test_folder_of_other_things_is_not_replaced(tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letters.txt").write_text("dear")
+
+    with (
+        pytest.raises(InputError, match="home: 'no model.safetensors in it': expected a folder to replace"),
+        atomic_folder(tmp_path / "home", "model.safetensors"),
+    ):
+        pytest.fail("the block must not begin")
+
+    assert names(tmp_path / "home") == ["letters.txt"]
+
+
+def test_empty_folder_and_the_current_one_can_be_replaced(tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+
+    with atomic_folder(".", "mark") as temporary:
+        (temporary / "mark").write_text("new")
+
+    assert (tmp_path / "empty" / "mark").read_text() == "new"
+    assert names(tmp_path) == ["empty"]
+
+
+def test_places_that_cannot_be_written_to_are_said_before_any_work(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    (tmp_path / "folder").mkdir()
+
+    with pytest.raises(InputError, match=r"file/x\.run: .*: expected a place that can be written to"):
+        check_writable(tmp_path / "file" / "x.run")
+    with pytest.raises(InputError, match="folder: 'a folder': expected a file, or nothing yet"):
+        check_writable(tmp_path / "folder")
+    with pytest.raises(InputError, match="file: 'a file': expected a folder, or nothing yet"):
+        check_folder(tmp_path / "file", "mark")
+    with pytest.raises(InputError, match="file/model: .*: expected a place that can be written to"):
+        check_folder(tmp_path / "file" / "model", "mark")
+
+    assert names(tmp_path) == ["file", "folder"]
+
+
+def test_disk_that_fails_while_writing_is_one_line(tmp_path):
+    with pytest.raises(InputError, match="x.run: 'No space left on device': expected a writable file"):
+        with atomic_file(tmp_path / "x.run"):
+            raise OSError(28, "No space left on device")
+
+    assert names(tmp_path) == []

@@ -1,0 +1,203 @@
+"""Collections: the way in, with every policy applied and counted, and the way out."""
+
+import hashlib
+import json
+import os
+import re
+
+import pytest
+
+from aptool.errors import AptoolError, InputError, UsageError
+from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.formats.pools import list_units, read_answers, read_pools
+from aptool.formats.trec import read_qrels
+
+
+def pool(question_id="q1", answer_ids=("a1", "a2"), texts=("x", "y"), relevance=None):
+    relevance = {"a1": 1, "a2": 0} if relevance is None else relevance
+    return LabelledPool(question_id, "where?", list(answer_ids), list(texts) if texts is not None else None, relevance)
+
+
+def write(path, splits, answers=None, **arguments):
+    with CollectionWriter(path, name="mine", source="made by hand", **arguments) as writer:
+        if answers is not None:
+            writer.add_answers(answers)
+        for split, pools in splits.items():
+            writer.add_split(split, pools)
+    return Collection(path)
+
+
+def test_a_collection_is_the_files_of_its_manifest(tmp_path):
+    collection = write(
+        tmp_path / "c",
+        {"train": [pool("q1"), pool("q2", ["a3", "a1"], None, {"a1": 2})], "test": [pool("q9")]},
+        answers=[("a1", "x"), ("a3", "z")],
+    )
+
+    files = ["answers.parquet", "test.pools.parquet", "test.qrels", "train.pools.parquet", "train.qrels"]
+    assert sorted(os.listdir(tmp_path / "c")) == sorted([*files, "collection.json"])
+    assert collection.manifest["files"] == {
+        name: hashlib.sha256((tmp_path / "c" / name).read_bytes()).hexdigest() for name in files
+    }
+    assert (collection.name, collection.splits) == ("mine", ["train", "test"])
+    assert collection.manifest["splits"]["train"] == {"questions": 2, "candidates": 4, "positives": 2}
+    assert collection.manifest["splits"]["test"] == {"questions": 1, "candidates": 2, "positives": 1}
+    assert read_qrels(collection.qrels("train")).rows() == [("q1", "a1", 1), ("q1", "a2", 0), ("q2", "a1", 2)]
+    pools = read_pools(list_units([collection.pools("train")])[0], read_answers(collection.answers))
+    assert pools.answer_ids.to_pylist() == ["a1", "a2", "a3", "a1"]
+    assert [pools.answers[i].as_py() for i in pools.pair_answer] == ["x", "y", "z", "x"]
+
+
+def test_the_same_contents_have_the_same_bytes_and_fingerprint(tmp_path):
+    one, two = (write(tmp_path / name, {"train": [pool("q1"), pool("q2")]}) for name in ("one", "two"))
+    other = write(tmp_path / "other", {"train": [pool("q1"), pool("q3")]})
+
+    for name in os.listdir(one.path):
+        assert (one.path / name).read_bytes() == (two.path / name).read_bytes()
+    assert one.fingerprint == two.fingerprint != other.fingerprint
+
+
+def test_a_candidate_that_comes_twice_is_dropped_and_counted(tmp_path):
+    repeated = pool("q1", ["a2", "a1", "a2", "a2"], ["first", "x", "again", "again"])
+
+    collection = write(tmp_path / "c", {"train": [repeated, pool("q2")], "test": [pool("q3")]})
+
+    pools = read_pools(list_units([collection.pools("train")])[0])
+    assert pools.answer_ids.to_pylist() == ["a2", "a1", "a1", "a2"]
+    assert [pools.answers[i].as_py() for i in pools.pair_answer] == ["first", "x", "x", "y"]
+    assert collection.manifest["policies"]["duplicate_candidates_dropped"] == {"train": 2, "test": 0}
+
+
+def test_a_gold_answer_missing_from_its_pool_is_kept_and_counted(tmp_path):
+    collection = write(tmp_path / "c", {"train": [pool("q1", relevance={"a1": 1, "a7": 1, "a8": 0})]})
+
+    assert read_qrels(collection.qrels("train"))["answer_id"].to_list() == ["a1", "a7", "a8"]
+    assert collection.manifest["policies"]["gold_missing_from_pool_kept"] == {"train": 1}
+
+
+QUESTIONS = [
+    pool("both"),
+    pool("right-only", relevance={"a1": 1, "a2": 3}),
+    pool("wrong-only", relevance={"a1": 0}),
+    pool("not-judged", relevance={}),
+    pool("right-elsewhere", relevance={"a9": 1}),
+]
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept"),
+    [
+        ("all", ["both", "right-only", "wrong-only", "not-judged", "right-elsewhere"]),
+        # TREC-QA's and WikiQA's published subsets ask for a right answer; the clean TREC-QA for a wrong one too.
+        ("answerable", ["both", "right-only", "right-elsewhere"]),
+        ("both-labels", ["both"]),
+    ],
+)
+def test_questions_policies(tmp_path, policy, kept):
+    collection = write(tmp_path / "c", {"dev": QUESTIONS}, questions=policy)
+
+    assert read_pools(list_units([collection.pools("dev")])[0]).question_ids.to_pylist() == kept
+    dropped = collection.manifest["policies"].get(f"questions_dropped_not_{policy}", {"dev": 0})
+    assert dropped == {"dev": 5 - len(kept)}
+
+
+def test_details_and_an_importers_own_counts_are_kept(tmp_path):
+    with CollectionWriter(
+        tmp_path / "c", name="mine", source="made by hand", details={"torch": "2.13"}
+    ) as writer:
+        writer.add_split("train", [pool()])
+        writer.count("lines_skipped", "train", 2)
+        writer.count("lines_skipped", "train", 3)
+
+    manifest = Collection(tmp_path / "c").manifest
+    assert manifest["details"] == {"torch": "2.13"}
+    assert manifest["policies"]["lines_skipped"] == {"train": 5}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (pool(answer_ids=[], texts=[]), "question 'q1': []: expected a pool of at least one candidate"),
+        (pool("q 1"), "question 'q 1': 'q 1': expected an id without white space"),
+        (pool("#1"), "question '#1': '#1': expected an id without white space that does not begin with '#'"),
+        (pool(""), "question '': '': expected an id"),
+        (pool(answer_ids=["a1", "a\u00a02"]), r"question 'q1': 'a\xa02': expected an id without white space"),
+    ],
+)
+def test_a_wrong_pool_leaves_nothing_behind(tmp_path, wrong, message):
+    with pytest.raises(InputError) as error:
+        write(tmp_path / "c", {"train": [pool("q0"), wrong]})
+
+    assert str(error.value).startswith(f"{tmp_path / 'c'}: split 'train', {message}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_failure_leaves_the_old_collection(tmp_path):
+    write(tmp_path / "c", {"train": [pool()]})
+
+    def stops():
+        yield pool("q5")
+        raise RuntimeError("the source broke off")
+
+    with pytest.raises(RuntimeError):
+        write(tmp_path / "c", {"train": stops()})
+
+    assert Collection(tmp_path / "c").manifest["splits"]["train"]["questions"] == 1
+    assert read_pools(list_units([tmp_path / "c" / "train.pools.parquet"])[0]).question_ids.to_pylist() == ["q1"]
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+def test_a_split_without_questions_is_not_written(tmp_path):
+    with pytest.raises(AptoolError, match="split 'dev': no question left, expected at least one"):
+        write(tmp_path / "c", {"dev": [pool(relevance={})]}, questions="answerable")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_questions_policy_is_wrong_usage(tmp_path):
+    with pytest.raises(UsageError, match="questions policy 'some': expected one of all, answerable, both-labels"):
+        write(tmp_path / "c", {}, questions="some")
+
+
+@pytest.mark.parametrize("name", ["", "two words"])
+def test_a_name_is_one_word(tmp_path, name):
+    with (
+        pytest.raises(InputError, match="collection.json: name: "),
+        CollectionWriter(tmp_path / "c", name=name, source="") as writer,
+    ):
+        writer.add_split("train", [pool()])
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_split_names_those_that_there_are(tmp_path):
+    collection = write(tmp_path / "c", {"train": [pool()], "test1": [pool()]})
+
+    for open_split in (collection.pools, collection.qrels):
+        with pytest.raises(InputError, match=re.escape("c: \"split 'test'\": expected one of train, test1")):
+            open_split("test")
+
+
+def test_a_folder_that_is_no_collection_is_named(tmp_path):
+    with pytest.raises(InputError, match="'no collection.json in it': expected the folder of a collection"):
+        Collection(tmp_path / "none")
+    manifest = tmp_path / "collection.json"
+    for content, message in (
+        (b"{", "expected JSON"),
+        (b"\xff", "expected JSON"),
+        (b"[]", 'top level: []: expected type "object"'),
+        (b"{}", "top level: expected the entry 'format'"),
+    ):
+        manifest.write_bytes(content)
+        with pytest.raises(InputError) as error:
+            Collection(tmp_path)
+        assert str(error.value).startswith(f"{manifest}: ")
+        assert str(error.value).endswith(message)
+
+
+def test_a_manifest_of_a_later_layout_is_refused(tmp_path):
+    collection = write(tmp_path / "c", {"train": [pool()]})
+    (collection.path / "collection.json").write_text(json.dumps({**collection.manifest, "format": 2}))
+
+    with pytest.raises(InputError, match="collection.json: format: 2: expected const 1"):
+        Collection(collection.path)

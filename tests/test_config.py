@@ -1,0 +1,178 @@
+"""Recipes: the presets, changes to them, and what is said of a wrong one."""
+
+import re
+
+import pytest
+
+from aptool.config import Recipe, load_recipe, preset_names, recipe_from_dict
+from aptool.errors import AptoolError, InputError, UsageError, shortened
+
+# The paper's Table 2: c (per direction for the biLSTMs), k, minibatch, margin, λ; and which of them divide λ by
+# the epoch's number (section 4.2: all but QA-CNN).
+TABLE_2 = {
+    "ap-cnn-paper": ("attentive", {"type": "cnn", "features": 400, "window": 3}, 20, 0.5, 1.1, "inverse"),
+    "qa-cnn-paper": ("max", {"type": "cnn", "features": 4000, "window": 2}, 1, 0.009, 0.05, "constant"),
+    "ap-bilstm-paper": ("attentive", {"type": "bilstm", "hidden": 141}, 20, 0.2, 1.1, "inverse"),
+    "qa-bilstm-paper": ("max", {"type": "bilstm", "hidden": 141}, 20, 0.1, 1.1, "inverse"),
+}
+
+
+@pytest.mark.parametrize("preset", TABLE_2)
+def test_paper_presets_have_the_figures_of_the_paper(preset):
+    recipe = load_recipe(preset)
+    training = recipe.training
+
+    assert (
+        recipe.pooling["type"],
+        recipe.encoder,
+        training.minibatch,
+        training.margin,
+        training.learning_rate,
+        training.schedule,
+    ) == TABLE_2[preset]
+    # Section 4.2: plain SGD, 50 negatives from the entire answer set, the best-scored one used.
+    assert (training.optimizer, training.negatives, training.draws) == ("sgd", "corpus", 50)
+    assert (training.loss, training.in_batch, training.refresh, training.dropout) == ("hinge", False, 1, 0)
+
+
+@pytest.mark.parametrize("system", ["qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm"])
+def test_a_recommended_preset_is_the_same_system_as_the_papers(system):
+    recommended, paper = load_recipe(system), load_recipe(f"{system}-paper")
+
+    assert recommended.encoder["type"] == paper.encoder["type"]
+    assert recommended.pooling["type"] == paper.pooling["type"]
+
+
+def test_unknown_preset_names_those_that_there_are():
+    with pytest.raises(UsageError) as error:
+        load_recipe("ap-cmn")
+
+    assert str(error.value) == f"preset 'ap-cmn': expected one of {', '.join(preset_names())}, or a .toml file"
+    assert error.value.exit_code == 2
+    assert {"qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm"} <= set(preset_names())
+
+
+def test_a_recipe_survives_the_way_through_plain_values():
+    recipe = load_recipe("qa-cnn", ["training.epochs=3", "vectors.source=random"])
+
+    assert recipe_from_dict(recipe.to_dict(), where="config.json") == recipe
+
+
+def test_overrides_are_read_as_toml_and_else_as_text():
+    recipe = load_recipe(
+        "ap-cnn",
+        [
+            "training.epochs=7",
+            "training.margin = 1",  # a whole number will do where a fraction could stand
+            "text.lowercase=false",
+            "training.schedule=linear",
+            'vectors.source="my vectors.txt"',
+            "training.epochs=8",  # the later of two wins
+        ],
+    )
+
+    assert recipe.training.epochs == 8
+    assert recipe.training.margin == 1.0
+    assert isinstance(recipe.training.margin, float)
+    assert recipe.text.lowercase is False
+    assert recipe.training.schedule == "linear"
+    assert recipe.vectors.source == "my vectors.txt"
+
+
+def test_overrides_leave_other_recipes_alone():
+    load_recipe("ap-cnn", ["encoder.features=1"])
+
+    assert load_recipe("ap-cnn").encoder["features"] > 1
+
+
+def test_a_recipe_file_has_the_name_of_its_file(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('[encoder]\ntype = "cnn"\n[pooling]\ntype = "max"\n')
+
+    recipe = load_recipe(str(path), ["encoder.window=5"])
+
+    assert recipe == Recipe("mine", {"type": "cnn", "window": 5}, {"type": "max"})
+
+
+@pytest.mark.parametrize("override", ["epochs=5", "training.epochs", "training.=5", ".epochs=5", "="])
+def test_an_override_of_another_form_is_wrong_usage(override):
+    with pytest.raises(UsageError, match=re.escape(f"--set {override!r}: expected section.key=value")):
+        load_recipe("ap-cnn", [override])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        # Unknown names come with the nearest known one.
+        ("training.epoch=5", "training.epoch: expected 'epochs' perhaps"),
+        ("trainign.epochs=5", "trainign: expected 'training' perhaps"),
+        ("training.xyzzy=5", "training.xyzzy: expected one of "),
+        # Types.
+        ("training.epochs=many", "training.epochs: 'many': expected a value of type int"),
+        ("training.epochs=2.5", "training.epochs: 2.5: expected a value of type int"),
+        ("training.epochs=true", "training.epochs: True: expected a value of type int"),
+        ("text.lowercase=1", "text.lowercase: 1: expected a value of type bool"),
+        ("vectors.source=5", "vectors.source: 5: expected a value of type str"),
+        ("training.optimizer=sdg", "training.optimizer: 'sdg': expected one of sgd, adam"),
+        # Sizes.
+        ("training.epochs=-1", "training.epochs: -1: expected a finite number of 0 or more"),
+        ("training.margin=nan", "training.margin: nan: expected a finite number of 0 or more"),
+        ("training.learning_rate=inf", "training.learning_rate: inf: expected a finite number of 0 or more"),
+        ("training.minibatch=0", "training.minibatch: 0: expected 1 or more"),
+        ("training.refresh=0", "training.refresh: 0: expected 1 or more"),
+        ("training.dropout=1", "training.dropout: 1.0: expected 0 or more and below 1"),
+        ("vectors.dim=0", "vectors.dim: 0: expected 1 or more"),
+        ("text.max_answer_tokens=0", "text.max_answer_tokens: 0: expected 1 or more"),
+        ("text.max_question_tokens=0", "text.max_question_tokens: 0: expected 1 or more"),
+    ],
+)
+def test_a_wrong_entry_is_named_with_what_was_expected(override, message):
+    with pytest.raises(InputError) as error:
+        load_recipe("ap-cnn", [override])
+
+    assert str(error.value).startswith(f"ap-cnn: {message}")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[encoder\n", "expected TOML"),
+        (b"\xff\xfe\x00", "expected text in UTF-8"),
+        (b'[encoder]\ntype = "cnn"\n', "pooling: expected a section with a 'type'"),
+        (b'encoder = "cnn"\n[pooling]\ntype = "max"\n', "encoder: expected a section with a 'type'"),
+        (
+            b'training = 3\n[encoder]\ntype = "cnn"\n[pooling]\ntype = "max"\n',
+            "training: 3: expected a section",
+        ),
+    ],
+)
+def test_a_wrong_recipe_file_is_named(tmp_path, content, message):
+    path = tmp_path / "mine.toml"
+    path.write_bytes(content)
+
+    with pytest.raises(InputError) as error:
+        load_recipe(str(path))
+
+    assert str(error.value).startswith(f"{path}: ")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_recipe_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=re.escape("none.toml: 'no such file': expected a recipe")):
+        load_recipe(str(tmp_path / "none.toml"))
+
+
+def test_an_input_error_is_one_line_of_its_parts():
+    error = InputError("x.run", place="line 3", column="score", value="abc", expected="a finite number")
+
+    assert str(error) == "x.run: line 3: column 'score': 'abc': expected a finite number"
+    assert str(InputError("x.run", expected="text")) == "x.run: expected text"
+    assert str(InputError("x.run", value=None, expected="text")) == "x.run: None: expected text"
+    assert (error.exit_code, isinstance(error, AptoolError)) == (1, True)
+
+
+def test_a_long_value_is_cut_and_stays_on_one_line():
+    assert shortened("a\nb") == r"'a\nb'"
+    assert len(shortened("x" * 1000)) == 80
+    assert shortened("x" * 1000).endswith("x…")

@@ -1,0 +1,133 @@
+"""``aptool data``: what the commands print, and what they leave alone."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from aptool.cli.data import data
+from aptool.errors import AptoolError, InputError, UsageError
+
+HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\n"
+ROWS = (
+    "Q1\twhy?\tD1\tWhy\tD1-0\tso\t1\nQ1\twhy?\tD1\tWhy\tD1-1\tno\t0\nQ1\twhy?\tD1\tWhy\tD1-1\tno\t0\n"
+    "Q2\twho?\tD2\tWho\tD2-0\tyou\t0\n"
+)
+
+
+@pytest.fixture
+def wikiqa(tmp_path):
+    (tmp_path / "a.tsv").write_text(HEADER + ROWS, encoding="utf-8")
+    return f"train={tmp_path}/a.tsv"
+
+
+def run(*arguments):
+    return CliRunner().invoke(data, list(map(str, arguments)), catch_exceptions=False)
+
+
+def test_import_prints_counts_and_says_what_touched_them(tmp_path, wikiqa):
+    result = run("import", "wikiqa", wikiqa, "--output", tmp_path / "out", "--questions", "answerable")
+    assert [line.split() for line in result.stdout.splitlines()] == [
+        ["split", "questions", "candidates", "right", "questions", "read", "candidates", "read"],
+        ["train", "1", "2", "1", "2", "4"],
+    ]
+    assert result.stderr.splitlines() == [
+        "train: duplicate candidates dropped: 1",
+        "train: questions dropped not answerable: 1",
+        f"written: {tmp_path}/out",
+    ]
+
+
+def test_a_collection_is_replaced_and_anything_else_is_not(tmp_path, wikiqa):
+    out = tmp_path / "out"
+    out.mkdir()
+    run("import", "wikiqa", wikiqa, "--output", out)
+    before = (out / "collection.json").read_text(encoding="utf-8")
+    run("import", "wikiqa", wikiqa, "--output", out, "--questions", "answerable")
+    assert (out / "collection.json").read_text(encoding="utf-8") != before
+
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.txt").write_text("dear to someone", encoding="utf-8")
+    for command in (
+        ["import", "wikiqa", wikiqa, "--output", other],
+        ["synthetic", other, "--like", "wikiqa"],
+        ["functions", other],
+    ):
+        with pytest.raises(
+            InputError, match=r"other: .*without collection\.json.*expected a collection to replace"
+        ):
+            run(*command)
+    assert [file.name for file in other.iterdir()] == ["thesis.txt"]
+
+
+def test_a_failed_import_leaves_the_old_collection(tmp_path, wikiqa):
+    run("import", "wikiqa", wikiqa, "--output", tmp_path / "out")
+    before = (tmp_path / "out/collection.json").read_bytes()
+    (tmp_path / "a.tsv").write_text(HEADER + ROWS + "Q3\n", encoding="utf-8")
+    with pytest.raises(InputError, match="line 6"):
+        run("import", "wikiqa", wikiqa, "--output", tmp_path / "out")
+    assert (tmp_path / "out/collection.json").read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"a.tsv", "out"}
+
+
+@pytest.mark.parametrize(
+    "splits", [["a.tsv"], ["train="], ["=a.tsv"], ["../x=a.tsv"], ["train=a.tsv", "train=b.tsv"]]
+)
+def test_splits_are_named_once(tmp_path, splits):
+    with pytest.raises(UsageError, match=r"expected SPLIT=PATH|given twice"):
+        run("import", "wikiqa", *splits, "--output", tmp_path / "out")
+
+
+def test_no_question_left_names_the_input(tmp_path, wikiqa):
+    (tmp_path / "a.tsv").write_text(HEADER + ROWS.replace("\t1\n", "\t0\n"), encoding="utf-8")
+    with pytest.raises(AptoolError) as error:
+        run("import", "wikiqa", wikiqa, "--output", tmp_path / "out", "--questions", "answerable")
+    expected = "'2 questions': expected at least one question that is answerable"
+    assert str(error.value) == f"{tmp_path}/a.tsv: {expected}"
+
+
+def test_own_table(tmp_path):
+    (tmp_path / "a.txt").write_text("q;a;l\nwho?;me;1\nwho?;you;0\n", encoding="utf-8")
+    options = ["--question", "q", "--answer", "a", "--label", "l", "--delimiter", ";"]
+    result = run("import", "tsv", f"dev={tmp_path}/a.txt", "--output", tmp_path / "my data", *options)
+    assert result.exit_code == 0
+    assert "questions with the same text are one question" in result.stderr
+    manifest = json.loads((tmp_path / "my data/collection.json").read_text(encoding="utf-8"))
+    assert manifest["name"] == "my-data"
+    assert manifest["splits"] == {"dev": {"questions": 1, "candidates": 2, "positives": 1}}
+    with pytest.raises(UsageError, match="expected one character"):
+        run("import", "tsv", f"dev={tmp_path}/a.txt", "--output", tmp_path / "x", "--delimiter", "::")
+
+
+def test_own_json_lines(tmp_path):
+    pool = {"question": "who?", "candidates": [{"text": "me", "label": 1}, {"text": "you", "label": 0}]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(pool), encoding="utf-8")
+    result = run("import", "jsonl", f"dev={tmp_path}/a.jsonl", "--output", tmp_path / "out", "--name", "mine")
+    assert result.stdout.splitlines()[1].split() == ["dev", "1", "2", "1", "1", "2"]
+    assert json.loads((tmp_path / "out/collection.json").read_text(encoding="utf-8"))["name"] == "mine"
+
+
+def test_trecqa_says_which_variant(tmp_path):
+    folder = tmp_path / "pairs"
+    folder.mkdir()
+    for name, lines in {
+        "id.txt": "7\n7\n",
+        "a.toks": "a\na\n",
+        "b.toks": "b\nc\n",
+        "sim.txt": "1\n0\n",
+    }.items():
+        (folder / name).write_text(lines, encoding="utf-8")
+    result = run("import", "trecqa", f"dev={folder}", "--output", tmp_path / "out")
+    assert result.stderr.splitlines()[0] == "variant: clean (found from the labels)"
+
+
+def test_synthetic(tmp_path):
+    result = run("synthetic", tmp_path / "out", "--like", "insuranceqa", "--scale", "0.01")
+    assert [line.split()[:3] for line in result.stdout.splitlines()] == [
+        ["split", "questions", "candidates"],
+        ["train", "129", "185"],
+        ["dev", "10", "2,500"],  # there are 185 + 15 + 25 + 25 = 250 answers: fewer than a pool of 500
+        ["test1", "18", "4,500"],
+        ["test2", "18", "4,500"],
+    ]

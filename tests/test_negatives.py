@@ -1,0 +1,123 @@
+"""Negatives: never a positive, evenly drawn, and the best-scored of each draw."""
+
+import numpy as np
+import pytest
+import torch
+from tiny import ranker, tokens
+
+from aptool.models.ragged import Ragged
+from aptool.scoring.scorer import Scorer
+from aptool.training.examples import Lists, TrainingSet
+from aptool.training.negatives import NegativeSampler, hardest
+
+# Twelve answers. Question 0 has one positive, 1 three (the first and the last answer among them), 2 all but
+# answer 5, 3 has a pool without a negative, 4 has every answer as a positive.
+ANSWERS = 12
+POSITIVES = [[4], [0, 6, 11], [a for a in range(12) if a != 5], [2, 3], [*range(12)]]
+POOLS = [[1, 4, 9], [0, 3, 6, 7, 8], [2, 5, 7], [2, 3], [0, 1]]
+POOL_NEGATIVES = [[1, 9], [3, 7, 8], [5], [], []]
+
+
+def lists(rows):
+    owner = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    return Lists.of(owner, np.array(sum(rows, []), dtype=np.int64), len(rows))
+
+
+@pytest.fixture
+def examples():
+    return TrainingSet(
+        questions=tokens(*([n + 1, 2] for n in range(5))),
+        answers=tokens(*([n + 3, n + 4] for n in range(ANSWERS))),
+        positives=lists(POSITIVES),
+        pool_negatives=lists(POOL_NEGATIVES),
+    )
+
+
+@pytest.mark.parametrize("source", ["corpus", "pool", "mix"])
+def test_no_positive_in_ten_thousand_draws(examples, source):
+    sampler = NegativeSampler(examples, source, draws=50)
+    questions = np.tile(np.arange(4), 50)
+
+    drawn = sampler.draw(questions, np.random.default_rng(7))
+
+    assert drawn.shape == (200, 50)
+    for question in range(4):
+        seen = set(drawn[questions == question].ravel().tolist())
+        rest = set(range(ANSWERS)) - set(POSITIVES[question])
+        # Every answer that may be drawn was, and no other.
+        assert seen == (set(POOL_NEGATIVES[question]) or rest if source == "pool" else rest)
+
+
+@pytest.mark.parametrize(("question", "cells"), [(0, 11), (1, 9), (3, 10)])
+def test_corpus_draws_are_even(examples, question, cells):
+    drawn = NegativeSampler(examples, "corpus", draws=100).draw(
+        np.full(100, question), np.random.default_rng(1)
+    )
+
+    seen = np.bincount(drawn.ravel(), minlength=ANSWERS)
+    counts = seen[[answer for answer in range(ANSWERS) if answer not in POSITIVES[question]]]
+    expected = 10_000 / cells
+    # Chi-square has mean df and variance 2 df; even draws come so far out once in many thousand seeds.
+    df = cells - 1
+    assert ((counts - expected) ** 2 / expected).sum() < df + 5 * (2 * df) ** 0.5
+
+
+def test_pool_draws_are_even(examples):
+    drawn = NegativeSampler(examples, "pool", draws=100).draw(np.full(99, 1), np.random.default_rng(1))
+
+    counts = np.bincount(drawn.ravel(), minlength=ANSWERS)[POOL_NEGATIVES[1]]
+    assert ((counts - 3300) ** 2 / 3300).sum() < 2 + 5 * 2
+
+
+def test_mix_is_half_and_half(examples):
+    drawn = NegativeSampler(examples, "mix", draws=50).draw(np.full(1000, 0), np.random.default_rng(2))
+
+    # Of 50, 25 come from {1, 9}; of the other 25, from eleven answers, two in eleven fall there as well.
+    from_pool = np.isin(drawn, POOL_NEGATIVES[0]).mean()
+    assert from_pool == pytest.approx(0.5 + 0.5 * 2 / 11, abs=0.01)
+
+
+def test_draws_follow_from_the_generator_alone(examples):
+    sampler = NegativeSampler(examples, "mix", draws=10)
+    questions = np.array([0, 1, 2, 3, 0])
+
+    first = sampler.draw(questions, np.random.default_rng([3, 1]))
+    sampler.draw(questions, np.random.default_rng(99))
+
+    assert (sampler.draw(questions, np.random.default_rng([3, 1])) == first).all()
+    # Another epoch, other draws; and a question that comes twice is drawn for twice.
+    assert (sampler.draw(questions, np.random.default_rng([3, 2])) != first).any()
+    assert (first[0] != first[4]).any()
+
+
+def test_question_with_every_answer_relevant_cannot_be_trained_on(examples):
+    trainable = NegativeSampler(examples, "pool", draws=1).trainable()
+
+    assert trainable.tolist() == [True, True, True, True, False]
+
+
+@pytest.mark.parametrize("system", ["qa-cnn", "ap-cnn"])
+def test_the_best_scored_of_each_draw_is_chosen(examples, system):
+    system = ranker(system, dim=8, size=12)
+    questions = np.array([1, 0, 0, 3])
+    drawn = NegativeSampler(examples, "corpus", draws=6).draw(questions, np.random.default_rng(0))
+
+    chosen = hardest(Scorer(system), examples, questions, drawn)
+
+    for question, candidates, best in zip(questions, drawn, chosen, strict=True):
+        asked = Ragged.of(examples.questions.take(np.full(len(candidates), question)))
+        with torch.inference_mode():
+            scores = system(asked, Ragged.of(examples.answers.take(candidates)))
+        assert best == candidates[scores.argmax()]
+
+
+def test_lists_are_ascending_and_hold_each_member_once():
+    gathered = Lists.of(np.array([2, 0, 2, 2, 0]), np.array([9, 4, 1, 9, 3]), 4)
+
+    assert gathered.values.tolist() == [3, 4, 1, 9]
+    assert gathered.offsets.tolist() == [0, 2, 2, 4, 4]
+    assert Lists.of(np.empty(0, np.int64), np.empty(0, np.int64), 2).lengths.tolist() == [0, 0]
+    assert gathered.contain(np.array([2, 1]), np.array([9, 4, 1])).tolist() == [
+        [True, False, True],
+        [False, False, False],
+    ]

@@ -1,0 +1,198 @@
+"""Rankers: the four systems from words to score, by hand, and what must not move a score."""
+
+import math
+
+import pytest
+import torch
+from tiny import SYSTEMS, ranker, tokens
+
+from aptool.config import load_recipe
+from aptool.errors import InputError
+from aptool.models.encoders import BiLstmEncoder, CnnEncoder
+from aptool.models.pooling import AttentivePooling, MaxPooling
+from aptool.models.ragged import Ragged
+from aptool.models.ranker import Ranker, build_ranker, check_recipe
+
+# Words 1, 2, 3 have the one-dimensional vectors 1, 2, -1. The question reads 1 2, the answer 2 3 1.
+VECTORS = torch.tensor([[0.0], [1], [2], [-1]])
+QUESTION, ANSWER = [1, 2], [2, 3, 1]
+tanh = math.tanh
+
+
+def score(system, question, answer, *mates):
+    """s(question, answer) in a batch with other pairs."""
+    pairs = [(question, answer), *mates]
+    with torch.inference_mode():
+        scores = system(
+            Ragged.of(tokens(*(pair[0] for pair in pairs))), Ragged.of(tokens(*(pair[1] for pair in pairs)))
+        )
+    return float(scores[0])
+
+
+def cosine(u, v):
+    return sum(map(float.__mul__, u, v)) / math.hypot(*u) / math.hypot(*v)
+
+
+def attended(Q, A, U):
+    """r_q and r_a of attentive pooling, in plain Python; Q and A are lists of states."""
+    c = range(len(U))
+    G = [[tanh(sum(q[i] * U[i][j] * a[j] for i in c for j in c)) for a in A] for q in Q]
+    e_q = [math.exp(max(line)) for line in G]
+    e_a = [math.exp(max(line[column] for line in G)) for column in range(len(A))]
+    r_q = [sum(w * state[i] for w, state in zip(e_q, Q, strict=True)) / sum(e_q) for i in c]
+    return r_q, [sum(w * state[i] for w, state in zip(e_a, A, strict=True)) / sum(e_a) for i in c]
+
+
+def cnn(weight, bias, window):
+    encoder = CnnEncoder(4, 1, CnnEncoder.Options(features=2, window=window))
+    encoder.load_state_dict(
+        {
+            "embedding.weight": VECTORS,
+            "convolution.weight": torch.tensor(weight),
+            "convolution.bias": torch.tensor(bias),
+        }
+    )
+    return encoder
+
+
+def open_bilstm():
+    """Hidden size 1; input and output gates are open, the candidate is tanh(x).
+
+    Forwards the forget gate is shut, so h_t = tanh(tanh(x_t)). Backwards it is open, so the cell sums up and
+    h_t = tanh(tanh(x_t) + tanh(x_t+1) + ...). Gates are held open or shut by a bias of ±40.
+    """
+    encoder = BiLstmEncoder(4, 1, BiLstmEncoder.Options(hidden=1))
+    weights = {"embedding.weight": VECTORS}
+    for name, forget in (("forwards", -40.0), ("backwards", 40.0)):
+        # torch's order of gates: input, forget, candidate, output.
+        weights[f"{name}.weight_ih_l0"] = torch.tensor([[0.0], [0], [1], [0]])
+        weights[f"{name}.weight_hh_l0"] = torch.zeros(4, 1)
+        weights[f"{name}.bias_ih_l0"] = torch.tensor([40.0, forget, 0, 40])
+        weights[f"{name}.bias_hh_l0"] = torch.zeros(4)
+    encoder.load_state_dict(weights)
+    return encoder
+
+
+def max_pooling():
+    return MaxPooling(2, MaxPooling.Options())
+
+
+def attentive_pooling(U):
+    pooling = AttentivePooling(2, AttentivePooling.Options())
+    pooling.load_state_dict({"U": torch.tensor(U)})
+    return pooling
+
+
+def test_qa_cnn_by_hand():
+    # Window 2: the token x and the next one y. Filters x - y - 7/2 and -x - y + 5/2.
+    #   question (1,2) (2,0):         -9/2, -1/2   -3/2, 1/2                  maxima -3/2, 1/2
+    #   answer   (2,-1) (-1,1) (1,0): -1/2, 3/2    -11/2, 5/2   -5/2, 3/2     maxima -1/2, 5/2
+    system = Ranker(cnn([[1.0, -1], [-1, -1]], [-3.5, 2.5], window=2), max_pooling())
+
+    expected = cosine([-tanh(1.5), tanh(0.5)], [-tanh(0.5), tanh(2.5)])
+
+    assert score(system, QUESTION, ANSWER) == pytest.approx(expected, abs=1e-6)
+
+
+def test_ap_cnn_by_hand():
+    # Window 3: left x, token y, right z. Filters x and y + z - 1.
+    #   question (0,1,2) (1,2,0):           (0, 2)  (1, 1)
+    #   answer   (0,2,-1) (2,-1,1) (-1,1,0): (0, 0)  (2, -1)  (-1, 0)
+    # These are the states of the example that tests/test_pooling.py works out: r_q = (.425685, 1.574315) and
+    # r_a = (.968658, -.567840), lengths 1.630851 and 1.122828, inner product -.481616, cosine -.263011.
+    system = Ranker(
+        cnn([[1.0, 0, 0], [0, 1, 1]], [0.0, -1], window=3), attentive_pooling([[0.5, 1], [0.25, 0]])
+    )
+
+    assert score(system, QUESTION, ANSWER) == pytest.approx(-0.263011, abs=1e-6)
+
+
+# The states of the biLSTM above, with x = 1, 2 and x = 2, -1, 1.
+BILSTM_Q = [[tanh(tanh(1)), tanh(tanh(1) + tanh(2))], [tanh(tanh(2)), tanh(tanh(2))]]
+BILSTM_A = [[tanh(tanh(2)), tanh(tanh(2))], [-tanh(tanh(1)), 0.0], [tanh(tanh(1)), tanh(tanh(1))]]
+
+
+def test_qa_bilstm_by_hand():
+    # The largest of each feature: tanh(2) > tanh(1) in the first, both words added up in the second; the
+    # answer's sums from the right are tanh 1, 0 (1 and -1 cancel) and tanh 2.
+    r_q = [tanh(tanh(tanh(2))), tanh(tanh(tanh(1) + tanh(2)))]
+    r_a = [tanh(tanh(tanh(2))), tanh(tanh(tanh(2)))]
+
+    assert score(Ranker(open_bilstm(), max_pooling()), QUESTION, ANSWER) == pytest.approx(
+        cosine(r_q, r_a), abs=1e-6
+    )
+
+
+def test_ap_bilstm_by_hand():
+    U = [[0.5, 1.0], [-2.0, 0.25]]
+
+    expected = cosine(*attended(BILSTM_Q, BILSTM_A, U))
+
+    assert score(Ranker(open_bilstm(), attentive_pooling(U)), QUESTION, ANSWER) == pytest.approx(
+        expected, abs=1e-6
+    )
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_scores_do_not_depend_on_padding_and_batch_mates(system):
+    system = ranker(system, dim=8, size=12)
+    question, answer = [3, 9, 4], [5, 3, 3, 17, 9]
+    long = [2, 7, 11] * 20
+
+    alone = score(system, question, answer)
+
+    # The pair padded on either side, on both, and beside one-word texts.
+    for mates in ([(long, [4])], [([4], long)], [(long, long), ([8], [8])], [(question, answer)] * 5):
+        assert score(system, question, answer, *mates) == pytest.approx(alone, abs=1e-6)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_text_matches_itself_best(system):
+    # Both sides go through one encoder: a text and its copy have the same states, and U aligns them by
+    # the same numbers from either side if it is symmetric, so their cosine is 1.
+    system = ranker(system, dim=8, size=12)
+    if isinstance(system.pooling, AttentivePooling):
+        system.pooling.load_state_dict({"U": torch.eye(len(system.pooling.U))})
+
+    assert score(system, [3, 9, 4], [3, 9, 4]) == pytest.approx(1, abs=1e-6)
+
+
+def test_score_of_a_zero_vector_is_zero_and_not_nan():
+    # Filters 0 and bias 0 give states, and with them vectors, of zero.
+    system = Ranker(cnn([[0.0], [0]], [0.0, 0], window=1), max_pooling())
+
+    assert score(system, QUESTION, ANSWER) == 0
+
+
+def test_dropout_acts_in_training_only():
+    system = ranker("ap-cnn", dim=8, size=12)
+    system.dropout = 0.5
+    question, answer = Ragged.of(tokens([3, 9, 4])), Ragged.of(tokens([5, 3]))
+
+    torch.manual_seed(0)
+    trained = {system.train()(question, answer).item() for _ in range(5)}
+    judged = {system.eval()(question, answer).item() for _ in range(5)}
+
+    assert len(trained) == 5
+    assert len(judged) == 1
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("encoder.type=gru", "encoder.type: 'gru': expected one of cnn, bilstm"),
+        ("pooling.type=mean", "pooling.type: 'mean': expected one of max, attentive"),
+        ("encoder.widow=3", "encoder.widow: expected 'window' perhaps"),
+        ("encoder.window=three", "encoder.window: 'three': expected a value of type int"),
+        ("encoder.window=0", "encoder.window: 0: expected 1 or more"),
+        ("encoder.features=0", "encoder.features: 0: expected 1 or more"),
+        ("pooling.init=zero", "pooling.init: 'zero': expected one of uniform, identity"),
+    ],
+)
+def test_systems_that_there_are_not_are_named(override, message):
+    recipe = load_recipe("ap-cnn", [override])
+
+    for refuse in (check_recipe, lambda recipe: build_ranker(recipe, 10, 4)):
+        with pytest.raises(InputError) as error:
+            refuse(recipe)
+        assert str(error.value).startswith(f"ap-cnn: {message}")

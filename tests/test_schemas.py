@@ -1,0 +1,95 @@
+"""The JSON Schemas are the one description of each format; what is read and written follows from them."""
+
+import json
+
+import jsonschema
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tiny import labelled_pools
+
+from aptool.errors import InputError
+from aptool.formats.collection import CollectionWriter
+from aptool.formats.schemas import arrow_schema, check_document, load_schema
+
+NAMES = ("pools", "answers", "collection", "model", "matrix")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_schemas_are_schemas(name):
+    jsonschema.Draft202012Validator.check_schema(load_schema(name))
+
+
+def test_arrow_types_are_those_that_the_formats_promise():
+    text, name = pa.field("text", pa.string()), pa.field("answer_id", pa.string(), nullable=False)
+    candidate = pa.field("element", pa.struct([name, text]), nullable=False)
+
+    assert arrow_schema("pools") == pa.schema(
+        [
+            pa.field("question_id", pa.string(), nullable=False),
+            pa.field("question", pa.string(), nullable=False),
+            pa.field("candidates", pa.list_(candidate), nullable=False),
+        ]
+    )
+    assert arrow_schema("answers") == pa.schema([name, text.with_nullable(False)])
+
+
+def check_described(schema, kind):
+    """A JSON Schema and an Arrow type have the same names for the same things, all the way down."""
+    if schema["type"] == "array":
+        check_described(schema["items"], kind.value_type)
+    if schema["type"] == "object":
+        assert list(schema["properties"]) == [field.name for field in kind]
+        assert set(schema["required"]) == set(schema["properties"])
+        for field in kind:
+            check_described(schema["properties"][field.name], field.type)
+
+
+@pytest.mark.parametrize("name", ["pools", "answers"])
+def test_properties_are_columns(name):
+    check_described(load_schema(name), pa.struct(arrow_schema(name)))
+
+
+def test_files_that_are_written_are_as_their_schemas_say(tmp_path):
+    pools = labelled_pools("train", 10)
+    with CollectionWriter(tmp_path / "c", name="c", source="here") as writer:
+        writer.add_answers([("a1", "here"), ("a2", "")])
+        writer.add_split("train", pools)
+        writer.add_split("test", [pool._replace(texts=None) for pool in pools])
+
+    manifest = json.loads((tmp_path / "c" / "collection.json").read_text())
+    jsonschema.validate(manifest, load_schema("collection"))
+    for file, name in (("train.pools", "pools"), ("test.pools", "pools"), ("answers", "answers")):
+        table = pq.read_table(tmp_path / "c" / f"{file}.parquet")
+        assert table.schema == arrow_schema(name)
+        for line in table.to_pylist():
+            jsonschema.validate(line, load_schema(name))
+
+
+GOOD = {
+    "collections": {"c": {"path": "here"}},
+    "systems": {"random": {"baseline": "random"}},
+    "rows": [{"collection": "c", "systems": ["random"]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": [{"systems": ["random"]}]}, "rows/0: expected the entry 'collection'"),
+        ({"seeds": [1]}, "top level: 'seeds': expected one of collections, measures, rows, systems"),
+        ({"collections": {"c": {"path": 5}}}, "collections/c/path: 5: expected type \"string\""),
+        ({"rows": []}, "rows: []: expected minItems 1"),
+        ({"systems": {"bm25": {"baseline": "bm52"}}}, "'bm52': expected enum [\"random\", \"bm25\"]"),
+        ({"systems": {"x": {"baseline": "bm25", "preset": "ap-cnn"}}}, "systems/x: "),
+    ],
+)
+def test_wrong_documents_are_told_by_place_and_expectation(change, message):
+    check_document("matrix", GOOD, "eval.toml")
+
+    with pytest.raises(InputError) as error:
+        check_document("matrix", {**GOOD, **change}, "eval.toml")
+
+    assert str(error.value).startswith("eval.toml: ")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)

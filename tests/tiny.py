@@ -1,0 +1,99 @@
+"""What several test files build on: tiny texts, tiny systems and a collection that can be learned in a second."""
+
+import itertools
+import random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from aptool.config import Recipe, load_recipe
+from aptool.formats.collection import LabelledPool
+from aptool.formats.schemas import arrow_schema
+from aptool.models.ranker import build_ranker
+from aptool.text.tokenizer import Tokens
+
+SYSTEMS = ("qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm")
+
+# Small, quick and sure to beat random order; every option that matters stands here, whatever the presets say.
+OPTIONS = (
+    "vectors.source=random",
+    "vectors.dim=16",
+    "training.epochs=4",
+    "training.minibatch=8",
+    "training.pairs=all",
+    "training.margin=0.5",
+    "training.negatives=pool",
+    "training.draws=5",
+    "training.refresh=1",
+    "training.optimizer=adam",
+    "training.learning_rate=0.01",
+    "training.schedule=constant",
+)
+SIZES = {"cnn": ("encoder.features=16", "encoder.window=3"), "bilstm": ("encoder.hidden=8",)}
+
+
+def options(system: str, *more: str) -> tuple[str, ...]:
+    """``section.key=value`` overrides that make a preset tiny; later ones win."""
+    return (*OPTIONS, *SIZES[system.removesuffix("-paper").split("-")[1]], *more)
+
+
+def recipe(system: str, *more: str) -> Recipe:
+    return load_recipe(system, options(system, *more))
+
+
+def ranker(system: str, words: int = 20, dim: int = 5, seed: int = 1, size: int = 3, **more):
+    """A ranker with weights of the size that training starts from; ``size`` is c of a CNN, H of a biLSTM."""
+    name = "features" if system.endswith("cnn") else "hidden"
+    overrides = [f"encoder.{name}={size}", *(f"encoder.{key}={value}" for key, value in more.items())]
+    torch.manual_seed(seed)
+    return build_ranker(load_recipe(system, overrides), words, dim).eval()
+
+
+def tokens(*texts: list[int]) -> Tokens:
+    lengths = np.array([len(text) for text in texts], dtype=np.int64)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return Tokens(np.array(list(itertools.chain(*texts)), dtype=np.int32), offsets)
+
+
+THINGS = (
+    "river mountain kitchen engine window garden letter doctor winter market bridge violin "
+    "island candle pocket mirror forest teacher hammer silver"
+).split()
+
+
+def labelled_pools(split: str, questions: int, candidates: int = 6) -> list[LabelledPool]:
+    """Questions whose gold answer alone repeats both of their rare words; the rest of a pool are others' golds."""
+    generator = random.Random(f"tiny {split}")
+    asked = generator.sample(list(itertools.permutations(THINGS, 2)), questions)
+    golds = [f"the {first} near the {second} is {generator.choice(THINGS)}" for first, second in asked]
+    pools = []
+    for number, (first, second) in enumerate(asked):
+        others = [other for other in range(questions) if other != number]
+        pool = [number, *generator.sample(others, candidates - 1)]
+        generator.shuffle(pool)
+        names = [f"{split}-a{answer}" for answer in pool]
+        texts = [golds[answer] for answer in pool]
+        gold = {f"{split}-a{number}": 1}
+        pools.append(
+            LabelledPool(f"{split}-q{number}", f"where is the {first} with the {second}", names, texts, gold)
+        )
+    return pools
+
+
+def write_pools(path, *row_groups, schema=None):
+    """A pools file as another program would write it: each row group a list of rows as plain values."""
+    schema = schema if schema is not None else arrow_schema("pools")
+    with pq.ParquetWriter(path, schema) as writer:
+        for rows in row_groups:
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+    return path
+
+
+def row(question_id="q1", question="where is it", candidates=(("a1", "here"), ("a2", "there"))) -> dict:
+    if candidates is not None:
+        candidates = [
+            one if one is None else dict(zip(("answer_id", "text"), one, strict=True)) for one in candidates
+        ]
+    return {"question_id": question_id, "question": question, "candidates": candidates}
