@@ -223,10 +223,11 @@ def build_options(kind: type[T], table: dict[str, Any], where: str, place: str =
             raise InputError(where, place=place + name, expected=f"{wanted}: there is no such entry")
     values = {name: _checked(hints[name], value, where, place + name) for name, value in table.items()}
     for option in fields(kind):  # type: ignore[arg-type]
-        least, below = option.metadata.get("least"), option.metadata.get("below")
-        value = values.get(option.name)
-        if least is not None and value is not None and not least <= value < below:
-            wanted = f"{least} or more" + (f" and below {below}" if below < math.inf else "")
+        value, bounds = values.get(option.name), option.metadata
+        if bounds and value is not None and not bounds["least"] <= value < bounds["below"]:
+            wanted = f"{bounds['least']} or more"
+            if bounds["below"] < math.inf:
+                wanted += f" and below {bounds['below']}"
             raise InputError(where, place=place + option.name, value=value, expected=wanted)
     try:
         return kind(**values)

@@ -6,7 +6,6 @@ import torch
 from tiny import ranker, tokens
 
 from aptool.models.ragged import Ragged
-from aptool.scoring.scorer import Scorer
 from aptool.training.examples import Lists, TrainingSet
 from aptool.training.negatives import NegativeSampler, hardest
 
@@ -102,7 +101,7 @@ def test_the_best_scored_of_each_draw_is_chosen(examples, system):
     questions = np.array([1, 0, 0, 3])
     drawn = NegativeSampler(examples, "corpus", draws=6).draw(questions, np.random.default_rng(0))
 
-    chosen = hardest(Scorer(system), examples, questions, drawn)
+    chosen = hardest(system, examples, questions, drawn)
 
     for question, candidates, best in zip(questions, drawn, chosen, strict=True):
         asked = Ragged.of(examples.questions.take(np.full(len(candidates), question)))

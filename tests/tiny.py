@@ -23,13 +23,19 @@ OPTIONS = (
     "training.epochs=4",
     "training.minibatch=8",
     "training.pairs=all",
+    "training.loss=hinge",
     "training.margin=0.5",
     "training.negatives=pool",
     "training.draws=5",
+    "training.in_batch=false",
     "training.refresh=1",
     "training.optimizer=adam",
     "training.learning_rate=0.01",
     "training.schedule=constant",
+    "training.dropout=0",
+    "training.clip=0",
+    "training.patience=0",
+    "training.dev_measure=map",
 )
 SIZES = {"cnn": ("encoder.features=16", "encoder.window=3"), "bilstm": ("encoder.hidden=8",)}
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import click
 
@@ -54,3 +54,14 @@ def progress_bar(name: str) -> Iterator[Tick]:
             progress.update(task, completed=done, total=total, text=text)
 
         yield bar
+
+
+def epoch_line(entry: dict[str, Any]) -> str:
+    """An entry of a training history in words."""
+    seconds = sum(entry["seconds"].values())
+    return f"epoch {entry['epoch']}: loss {entry['loss']:.4f}, dev {figures(entry['dev'])}, {seconds:.0f} s"
+
+
+def figures(measures: dict[str, float]) -> str:
+    """Measures in words."""
+    return ", ".join(f"{name} {value:.4f}" for name, value in measures.items())

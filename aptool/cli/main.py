@@ -23,6 +23,7 @@ class LazyGroup(click.Group):
         "train": ("aptool.cli.train", "train", "Train a system on a collection."),
         "score": ("aptool.cli.score", "score", "Score pools of candidates into a TREC run file."),
         "eval": ("aptool.cli.evaluate", "evaluate", "Evaluate run files against qrels, as trec_eval does."),
+        "explain": ("aptool.cli.explain", "explain", "Show where a model looked in a question and an answer."),
         "matrix": ("aptool.cli.matrix", "matrix", "Run a table of experiments: collections, systems, seeds."),
     }
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from aptool.cli.display import say
+from aptool.cli.display import epoch_line, progress_bar, say
 
 
 @click.command("matrix")
@@ -20,16 +20,21 @@ def matrix(table: Path, output: Path) -> None:
     from aptool.experiments.runner import Runner
     from aptool.experiments.table import cells, columns, not_above_random, summarise, write_table
     from aptool.formats.atomic import check_writable
+    from aptool.training.loop import Progress
 
     plan = read_matrix(table)
     check_writable(output / "table.md")
 
-    def epoch_done(system: str, entry: dict[str, Any]) -> None:
-        figures = ", ".join(f"{name} {value:.4f}" for name, value in entry["dev"].items())
-        seconds = sum(entry["seconds"].values())
-        say(f"  {system}: epoch {entry['epoch']}: loss {entry['loss']:.4f}, dev {figures}, {seconds:.0f} s")
+    with progress_bar("train") as tick:
 
-    results = Runner(plan, output, say=say, epoch_done=epoch_done).run()
+        def progress(system: str, state: Progress) -> None:
+            text = f"pairs, {system}, epoch {state.epoch}, loss {state.loss:.4f}"
+            tick(state.pairs, state.pairs_in_epoch, text)
+
+        def epoch_done(system: str, entry: dict[str, Any]) -> None:
+            say(f"  {system}: {epoch_line(entry)}")
+
+        results = Runner(plan, output, say=say, progress=progress, epoch_done=epoch_done).run()
     lines = summarise(results)
     write_table(output, lines, results, plan.measures)
     _print([columns(plan.measures), *map(cells, lines)])

@@ -6,6 +6,7 @@ import click
 
 from aptool.cli.defaults import default_model, default_run
 from aptool.cli.display import progress_bar, say
+from aptool.errors import UsageError
 
 
 @click.command("score")
@@ -40,6 +41,8 @@ def score(
     from aptool.formats.pools import list_units, read_answers
     from aptool.formats.storage import expand
 
+    if tag is not None and len(tag.split()) != 1:
+        raise UsageError(f"--tag {tag!r}: expected one word")
     folder = folder if folder is not None else default_model()
     output = output if output is not None else default_run(pools)
     check_writable(output)
@@ -52,13 +55,14 @@ def score(
     from aptool.scoring.systems import ModelSystem, pick_device
 
     system = ModelSystem(load_model(folder), pick_device(device))
+    tag = tag if tag is not None else "-".join(system.name.split())
     texts = read_answers(shared) if shared is not None else None
     with progress_bar("score") as tick:
 
         def report(done: int, pairs: int) -> None:
             tick(done, len(units), f"row groups, the last of {pairs:,} pairs")
 
-        pairs = score_pools(units, system, output, tag=tag or system.name, answers=texts, report=report)
+        pairs = score_pools(units, system, output, tag=tag, answers=texts, report=report)
     if system.truncated:
         say(f"{system.truncated} answers were cut at {system.max_answer_tokens} tokens")
     click.echo(f"{output}: {pairs} pairs")

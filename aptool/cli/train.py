@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from aptool.cli.defaults import default_collection
-from aptool.cli.display import progress_bar, say
+from aptool.cli.display import epoch_line, figures, progress_bar, say
 
 
 @click.command("train")
@@ -17,7 +17,13 @@ from aptool.cli.display import progress_bar, say
 @click.option(
     "--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Change an option of the recipe."
 )
-@click.option("--seed", default=0, show_default=True, help="Of everything that is drawn.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of everything that is drawn.",
+)
 def train(
     collection: Path | None,
     preset: str,
@@ -52,14 +58,9 @@ def train(
             tick(state.pairs, state.pairs_in_epoch, f"pairs, epoch {state.epoch}, loss {state.loss:.4f}")
 
         def epoch_done(entry: dict[str, Any]) -> None:
-            seconds, figures = sum(entry["seconds"].values()), _figures(entry["dev"])
-            say(f"epoch {entry['epoch']}: loss {entry['loss']:.4f}, dev {figures}, {seconds:.0f} s")
+            say(epoch_line(entry))
 
         result = fit(opened, recipe, output, seed=seed, say=say, progress=progress, epoch_done=epoch_done)
     click.echo(
-        f"{output}: best epoch {result.best_epoch} of {len(result.history)}, dev {_figures(result.dev)}"
+        f"{output}: best epoch {result.best_epoch} of {len(result.history)}, dev {figures(result.dev)}"
     )
-
-
-def _figures(measures: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in measures.items())

@@ -74,7 +74,7 @@ def learn(
 @click.option(
     "--sif",
     type=click.FloatRange(min=0, min_open=True),
-    default=1e-3,
+    default=1e-2,
     show_default=True,
     help="A word of frequency p is scaled by SIF / (SIF + p).",
 )

@@ -4,7 +4,8 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aptool.errors import InputError
+from aptool.errors import InputError, UsageError
+from aptool.evaluation.metrics import measure_names
 from aptool.formats.schemas import check_document
 
 MEASURES = ("map", "recip_rank", "P_1")
@@ -59,6 +60,11 @@ def read_matrix(path: str | Path) -> Matrix:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(path, value=str(error), expected="TOML") from error
     check_document("matrix", document, path)
+    measures = document.get("measures", MEASURES)
+    try:
+        measures = measure_names(measures)
+    except UsageError as error:
+        raise InputError(path, place="measures", value=measures, expected=f"measures: {error}") from error
     sources = {name: _source(name, entry) for name, entry in document["collections"].items()}
     contenders = {name: _contender(name, entry) for name, entry in document["systems"].items()}
     for contender in contenders.values():
@@ -83,7 +89,7 @@ def read_matrix(path: str | Path) -> Matrix:
                 )
         seeds = tuple(entry.get("seeds", (0,)))
         rows += [Row(source, contender, seeds) for contender in sorted(named, key=lambda one: bool(one.fuse))]
-    return Matrix(tuple(document.get("measures", MEASURES)), contenders, rows)
+    return Matrix(measures, contenders, rows)
 
 
 def _source(name: str, entry: dict[str, Any]) -> Source:

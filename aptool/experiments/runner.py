@@ -27,6 +27,7 @@ from aptool.scoring.local import score_pools
 from aptool.scoring.shards import System
 from aptool.scoring.systems import Bm25System, ModelSystem, RandomSystem
 from aptool.training.fit import fit
+from aptool.training.loop import Progress
 
 Watch = Callable[[str, dict[str, Any]], None]
 
@@ -52,6 +53,7 @@ class Runner:
         output: Path,
         *,
         say: Callable[[str], None] = lambda line: None,
+        progress: Callable[[str, Progress], None] = lambda system, progress: None,
         epoch_done: Watch = lambda system, entry: None,
     ) -> None:
         """Prepares to run.
@@ -60,6 +62,7 @@ class Runner:
             matrix: the table.
             output: where run files, models and results go.
             say: told in a line what is being done.
+            progress: told how far a system's training is.
             epoch_done: told each system's training history as it grows.
 
         Raises:
@@ -68,6 +71,7 @@ class Runner:
         self._matrix = matrix
         self._output = output
         self._say = say
+        self._progress = progress
         self._epoch_done = epoch_done
         self._recipes: dict[str, Recipe] = {}
         for row in matrix.rows:
@@ -82,11 +86,13 @@ class Runner:
         Raises:
             AptoolError: a collection cannot be read or built, or a row fails.
         """
-        results = []
-        for row in self._matrix.rows:
-            collection = self._collection(row.source)
-            results += [self._result(row, collection, seed) for seed in row.seeds]
-        return results
+        collections = {}
+        for source in dict.fromkeys(row.source for row in self._matrix.rows):
+            collections[source] = self._collection(source)
+            collections[source].qrels(source.split)  # there is such a split
+        return [
+            self._result(row, collections[row.source], seed) for row in self._matrix.rows for seed in row.seeds
+        ]
 
     def _collection(self, source: Source) -> Collection:
         if not source.path.exists() and source.build == "functions":
@@ -141,6 +147,7 @@ class Runner:
                 seed=seed,
                 vectors_cache=self._output / row.source.name / "vectors",
                 say=self._say,
+                progress=lambda state: self._progress(contender.name, state),
                 epoch_done=lambda entry: self._epoch_done(contender.name, entry),
             )
         trained = time.perf_counter()

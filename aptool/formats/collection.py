@@ -243,7 +243,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         self._keep_others()
 
     def _keep_others(self) -> None:
-        """Takes along what stands in the replaced folder but is no part of a collection, such as run files."""
+        """Takes along what stands in the replaced folder but is no part of a collection: run files, say."""
         if not self._path.is_dir():
             return
         try:

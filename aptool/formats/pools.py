@@ -75,17 +75,21 @@ class Pools:
 
 
 def list_units(paths: Iterable[str | Path]) -> list[Unit]:
-    """Every row group of the given pools files, after a look at each file's schema.
+    """Every row group with a row of the given pools files, after a look at each file's schema.
 
     Raises:
-        InputError: a file is missing, is not Parquet, or lacks a column of the right type.
+        InputError: a file is missing, is not Parquet or lacks a column of the right type, or none has a row.
     """
     units = []
+    path: str | Path = ""
     for path in paths:
         with storage.open_binary(path) as file:
             reader = _parquet(path, file)
             _check_columns(path, reader.schema_arrow, "pools")
-            units += [Unit(str(path), group) for group in range(reader.num_row_groups)]
+            groups = range(reader.num_row_groups)
+            units += [Unit(str(path), group) for group in groups if reader.metadata.row_group(group).num_rows]
+    if not units:
+        raise InputError(path, value="no row", expected="at least one pool")
     return units
 
 

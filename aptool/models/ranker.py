@@ -80,13 +80,16 @@ def build_ranker(recipe: Recipe, words: int, dim: int) -> Ranker:
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Finds out whether ``build_ranker`` will accept a recipe, before any work is done.
+    """Finds out whether ``build_ranker`` will accept a recipe and training has negatives, before any work.
 
     Raises:
         InputError: it will not.
     """
     _chosen(ENCODERS, recipe.encoder, recipe.preset, "encoder")
     _chosen(POOLINGS, recipe.pooling, recipe.preset, "pooling")
+    if not (recipe.training.draws or recipe.training.in_batch):
+        wanted = "1 or more, or training.in_batch=true"
+        raise InputError(recipe.preset, place="training.draws", value=0, expected=wanted)
 
 
 def _chosen(registry: dict[str, Any], section: dict[str, Any], where: str, name: str) -> tuple[Any, Any]:

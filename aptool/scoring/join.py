@@ -1,8 +1,8 @@
 """The pair part of a score, for many pairs that share texts.
 
 What ``aptool.models.pooling`` defines pair by pair is computed here from states encoded once per text.
-``keep`` says what of a text's states has to be kept for that, ``join`` scores pairs of kept texts. A pooling
-takes part by registering both functions for its class.
+``keep`` says what of a text's states has to be kept for that, ``project`` what of the questions is worked out
+once, and ``join`` scores pairs. A pooling takes part by registering these functions for its class.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,13 +39,25 @@ def keep(pooling: Pooling, states: Ragged) -> Ragged:
 
 
 @singledispatch
-def join(pooling: Pooling, questions: Ragged, answers: Ragged, pairs: Tensor) -> Tensor:
+def project(pooling: Pooling, questions: Ragged) -> Ragged:
+    """What else the pooling needs of the questions: worked out once, for however many joins.
+
+    Args:
+        pooling: the pooling.
+        questions: what ``keep`` made of the questions' states.
+    """
+    return questions
+
+
+@singledispatch
+def join(pooling: Pooling, questions: Ragged, projected: Ragged, answers: Ragged, pairs: Tensor) -> Tensor:
     """Scores of pairs.
 
     Args:
         pooling: the pooling.
         questions: what ``keep`` made of the questions' states.
-        answers: the same for the answers.
+        projected: what ``project`` made of that.
+        answers: what ``keep`` made of the answers' states.
         pairs: (2, P) int64, the question and the answer of each pair.
 
     Returns:
@@ -63,7 +75,7 @@ def _(pooling: MaxPooling, states: Ragged) -> Ragged:
 
 
 @join.register
-def _(pooling: MaxPooling, questions: Ragged, answers: Ragged, pairs: Tensor) -> Tensor:
+def _(pooling: MaxPooling, questions: Ragged, projected: Ragged, answers: Ragged, pairs: Tensor) -> Tensor:
     """All inner products of blocks of questions and answers; the pairs asked for are picked out."""
     scores = torch.empty(pairs.shape[1], device=pairs.device)
     order = pairs[0].argsort(stable=True)
@@ -84,15 +96,22 @@ def _(pooling: AttentivePooling, states: Ragged) -> Ragged:
     return states
 
 
+@project.register
+def _(pooling: AttentivePooling, questions: Ragged) -> Ragged:
+    """The rows of Qᵀ U."""
+    return questions.with_values(questions.values @ pooling.U)
+
+
 @join.register
-def _(pooling: AttentivePooling, questions: Ragged, answers: Ragged, pairs: Tensor) -> Tensor:
+def _(
+    pooling: AttentivePooling, questions: Ragged, projected: Ragged, answers: Ragged, pairs: Tensor
+) -> Tensor:
     """Pairs grouped around the texts of one side: all pairs of a question, or all pairs of an answer.
 
     With one text held fixed its length is fixed as well: no padding, no mask, and the alignment with all its
     partners is a single matrix product over the partners' states put end to end. Putting them there costs
     most, so the side is chosen of whose partners fewer tokens are moved.
     """
-    projected = questions.with_values(questions.values @ pooling.U)  # (N, c): rows of Qᵀ U
     around_questions = answers.lengths[pairs[1]].sum() + GROUP_TOKENS * len(pairs[0].unique())
     around_answers = 2 * questions.lengths[pairs[0]].sum() + GROUP_TOKENS * len(pairs[1].unique())
     by_question = bool(around_questions <= around_answers)

@@ -34,7 +34,7 @@ def score_pools(
         InputError: an input or the output is not what it should be.
     """
     check_writable(output)
-    parts = plan(units, system, output)
+    parts = plan(units, system, output, answers)
     parts_folder(output).mkdir(exist_ok=True)
     for done, part in enumerate(parts, start=1):
         if not is_done(part):

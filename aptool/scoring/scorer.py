@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
-from aptool.scoring.join import join, keep
+from aptool.scoring.join import join, keep, project
 from aptool.text.tokenizer import Tokens
 
 # Bytes of states made at one time: large enough for efficient products, small enough to stay out of the way.
@@ -49,6 +49,7 @@ class Scorer:
         if not len(scores):
             return scores
         kept_questions = self._kept(questions, np.arange(len(questions)))
+        projected = project(self._pooling, kept_questions)
         # Answers in the order in which pairs name them: those of one pool then fall into one block.
         order = np.argsort(pair_answer, kind="stable")
         needed, first = np.unique(pair_answer, return_index=True)
@@ -60,7 +61,9 @@ class Scorer:
             members = np.concatenate([order[starts[i] : ends[i]] for i in block])
             local = np.repeat(np.arange(len(block)), (ends - starts)[block])
             pairs = torch.from_numpy(np.stack([pair_question[members], local])).to(self._device)
-            scores[members] = join(self._pooling, kept_questions, kept_answers, pairs).cpu().numpy()
+            scores[members] = (
+                join(self._pooling, kept_questions, projected, kept_answers, pairs).cpu().numpy()
+            )
         return scores
 
     def _blocks(self, lengths: np.ndarray) -> list[np.ndarray]:

@@ -49,8 +49,10 @@ def parts_folder(output: str | Path) -> Path:
     return Path(f"{output}.parts")
 
 
-def plan(units: Iterable[Unit], system: System, output: str | Path) -> list[Part]:
-    """Names the part of every unit.
+def plan(
+    units: Iterable[Unit], system: System, output: str | Path, answers: Answers | None = None
+) -> list[Part]:
+    """Names the part of every unit, by all that its scores follow from.
 
     Raises:
         InputError: an input cannot be read.
@@ -58,11 +60,12 @@ def plan(units: Iterable[Unit], system: System, output: str | Path) -> list[Part
     folder = parts_folder(output)
     parts = []
     footers: dict[str, tuple[str, pq.FileMetaData]] = {}
+    shared = _identity(answers.path)[0] if answers is not None else None
     for unit in units:
         if unit.path not in footers:
             footers[unit.path] = _identity(unit.path)
         identity, footer = footers[unit.path]
-        name = json.dumps([identity, unit.row_group, system.fingerprint])
+        name = json.dumps([identity, unit.row_group, system.fingerprint, shared])
         digest = hashlib.sha256(name.encode()).hexdigest()[:24]
         parts.append(Part(unit, folder / f"{digest}.arrow", _pairs(footer, unit.row_group)))
     return parts
@@ -113,7 +116,7 @@ def is_done(part: Part) -> bool:
     if not part.path.is_file():
         return False
     try:
-        rows = pl.scan_ipc(part.path).select(pl.len()).collect().item()
+        rows = len(pl.read_ipc(part.path))
     except (pl.exceptions.PolarsError, OSError):
         rows = None
     if rows == part.pairs:
@@ -179,6 +182,7 @@ def _pairs(footer: pq.FileMetaData, row_group: int) -> int:
     """How many candidates a row group holds; no pool is empty, so each value of the column is one."""
     group = footer.row_group(row_group)
     for column in range(group.num_columns):
-        if group.column(column).path_in_schema.endswith(".answer_id"):
+        path = group.column(column).path_in_schema.split(".")
+        if path[0] == "candidates" and path[-1] == "answer_id":
             return int(group.column(column).num_values)
     return 0

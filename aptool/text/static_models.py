@@ -1,5 +1,6 @@
 """Word vectors from static embedding models: a matrix and a tokenizer, as model2vec keeps them."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -117,8 +118,8 @@ def _look_up(
     tokenizer.no_truncation()
     tokens = tokenizer.get_vocab_size(with_added_tokens=True)
     _check_fit(static, tokens, place)
-    wanted = _whole_words(tokenizer) if words is None else list(dict.fromkeys(words))
-    unknown = tokenizer.token_to_id(_unknown_token(tokenizer) or "")
+    unknown = _unknown_id(tokenizer)
+    wanted = _whole_words(tokenizer, unknown) if words is None else list(dict.fromkeys(words))
     pieces = [
         [token for token in encoding.ids if token != unknown]
         for encoding in tokenizer.encode_batch(wanted, add_special_tokens=False)
@@ -166,25 +167,24 @@ def _check_fit(static: StaticTable, tokens: int, place: str | Path) -> None:
         raise InputError(place, column="mapping", expected=f"rows from 0 to {static.shape[0] - 1:,}")
 
 
-def _whole_words(tokenizer: Tokenizer) -> list[str]:
+def _whole_words(tokenizer: Tokenizer, unknown: int | None) -> list[str]:
     """The words that are a single token: those that tokenize into themselves."""
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     by_id = sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
     candidates = [(token.lstrip(_WORD_STARTS), index) for token, index in by_id if token not in added]
     candidates = [(word, index) for word, index in candidates if word and not word.isspace()]
     encodings = tokenizer.encode_batch([word for word, _ in candidates], add_special_tokens=False)
-    return [
-        word for (word, index), encoding in zip(candidates, encodings, strict=True) if encoding.ids == [index]
-    ]
+    pairs = zip(candidates, encodings, strict=True)
+    return [word for (word, index), coded in pairs if coded.ids == [index] and index != unknown]
 
 
-def _unknown_token(tokenizer: Tokenizer) -> str | None:
-    """The token that stands for everything unknown; Unigram models keep its id instead of its text."""
-    token = getattr(tokenizer.model, "unk_token", None)
-    if token is not None:
-        return str(token)
-    index = getattr(tokenizer.model, "unk_id", None)
-    return None if index is None else tokenizer.id_to_token(index)
+def _unknown_id(tokenizer: Tokenizer) -> int | None:
+    """The token that stands for everything unknown; some models keep its text and some its id."""
+    model = json.loads(tokenizer.to_str())["model"]  # the library shows neither for every kind of model
+    if model.get("unk_token") is not None:
+        return tokenizer.token_to_id(model["unk_token"])
+    index: int | None = model.get("unk_id")
+    return index
 
 
 class _Slices:

@@ -18,7 +18,7 @@ import numpy as np
 from aptool.errors import InputError
 from aptool.formats import storage
 
-BLOCK = 4 << 20
+BLOCK = 1 << 20  # bytes read at a time
 LONGEST_WORD = 1 << 16  # bytes; the original word2vec cuts words after 100
 LONGEST_LINE = 16 << 20  # bytes
 WIDEST = 1 << 16  # numbers in a row

@@ -147,7 +147,7 @@ def _all_rows(path: str | Path, file: VectorFile, say: Callable[[str], None]) ->
 def _wanted_rows(
     path: str | Path, file: VectorFile, words: Iterable[str], say: Callable[[str], None]
 ) -> WordVectors:
-    wanted = list(dict.fromkeys(words))
+    wanted = [word for word in dict.fromkeys(words) if word]
     spellings = _spellings(wanted)
     best = np.full(len(wanted), len(SPELLINGS), dtype=np.int64)  # the spelling a word has been found in
     place = np.zeros(len(wanted), dtype=np.int64)

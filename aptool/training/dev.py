@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 
 from aptool.config import TextOptions
+from aptool.errors import AptoolError
 from aptool.evaluation.metrics import evaluate
 from aptool.formats.collection import Collection
 from aptool.formats.pools import list_units, read_answers, read_pools
@@ -42,10 +43,20 @@ class DevSet:
             self._groups.append((ids, questions, texts, pools.pair_question, pools.pair_answer))
 
     def measures(self, ranker: Ranker, extra: str) -> dict[str, float]:
-        """MAP, MRR, P@1 and the measure ``extra`` of a ranker, by the names that trec_eval has for them."""
+        """MAP, MRR, P@1 and the measure ``extra`` of a ranker, by the names that trec_eval has for them.
+
+        Raises:
+            AptoolError: a score is not a number, as weights that have grown without bound make it.
+        """
         scorer = Scorer(ranker)
         frames = [
             ids.with_columns(score=scorer.score(questions, answers, pair_question, pair_answer))
             for ids, questions, answers, pair_question, pair_answer in self._groups
         ]
-        return dict(evaluate(self._qrels, pl.concat(frames), dict.fromkeys([*MEASURES, extra])).means)
+        run = pl.concat(frames)
+        if not run["score"].is_finite().all():
+            raise AptoolError(
+                "a dev score is not a number: expected weights that stay finite; "
+                "a lower training.learning_rate or a training.clip (such as 5) keeps them so"
+            )
+        return dict(evaluate(self._qrels, run, dict.fromkeys([*MEASURES, extra])).means)

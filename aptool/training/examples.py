@@ -4,6 +4,7 @@ Answers are told apart by their text. Two ids with one text are one answer here,
 answer can never come up as a negative under another id.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,6 +77,19 @@ class TrainingSet:
         return np.stack([owner, self.positives.values], axis=1)
 
 
+def split_texts(collection: Collection, split: str) -> Iterator[str]:
+    """Every question and answer of a split, judged or not; an answer comes once in each row group.
+
+    Raises:
+        InputError: a file is not what it should be.
+    """
+    shared = read_answers(collection.answers) if collection.answers else None
+    for unit in list_units([collection.pools(split)]):
+        pools = read_pools(unit, shared)
+        yield from pools.questions.to_pylist()
+        yield from pools.answers.to_pylist()
+
+
 def read_texts(collection: Collection, split: str) -> Texts:
     """Reads a split's pools and qrels.
 
@@ -85,7 +99,6 @@ def read_texts(collection: Collection, split: str) -> Texts:
         InputError: a file is not what it should be, or no question has a relevant answer in a pool.
     """
     shared = read_answers(collection.answers) if collection.answers else None
-    question_ids: list[pa.Array] = []
     questions: list[str] = []
     answers: dict[str, int] = {}
     frames = []
@@ -102,7 +115,6 @@ def read_texts(collection: Collection, split: str) -> Texts:
                 }
             )
         )
-        question_ids.append(pools.question_ids)
         questions += pools.questions.to_pylist()
     pairs = pl.concat(frames)
     relevant = read_qrels(collection.qrels(split)).filter(pl.col("relevance") > 0)

@@ -1,12 +1,14 @@
 """From a collection and a recipe to a model folder."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from aptool.config import Recipe
+from aptool.errors import UsageError
 from aptool.evaluation.metrics import measure_names
 from aptool.formats.atomic import check_folder
 from aptool.formats.collection import Collection
@@ -58,10 +60,12 @@ def fit(
 
     Raises:
         InputError: a file or the recipe is not what it should be, or the output cannot be written.
+        UsageError: the dev measure is not one.
     """
     check_recipe(recipe)
-    measure_names([recipe.training.dev_measure])
+    recipe = _with_measure(recipe)
     check_folder(output, WEIGHTS)
+    collection.qrels(dev_split)  # there is such a split
     texts = read_texts(collection, train_split)
     torch.manual_seed(seed)
     tokenizer, vectors, recipe = make_vocabulary(collection, texts, recipe, seed, say, vectors_cache)
@@ -93,3 +97,13 @@ def fit(
     }
     save_model(output, ranker, tokenizer, recipe, facts, result.history)
     return Fit(result.best_epoch, figures, result.history, len(tokenizer), known)
+
+
+def _with_measure(recipe: Recipe) -> Recipe:
+    """The recipe with its dev measure under the name that trec_eval prints."""
+    asked = recipe.training.dev_measure
+    names = measure_names([asked])
+    if len(names) > 1:
+        several = ", ".join(names[:3])
+        raise UsageError(f"training.dev_measure {asked!r}: expected one measure, not {several}, …")
+    return replace(recipe, training=replace(recipe.training, dev_measure=names[0]))

@@ -18,14 +18,13 @@ from aptool.errors import AptoolError
 from aptool.models.encoders import WordEncoder
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
-from aptool.scoring.scorer import Scorer
 from aptool.training.examples import TrainingSet
 from aptool.training.losses import loss
 from aptool.training.negatives import NegativeSampler, hardest
 
 
 class Progress(NamedTuple):
-    """How far training is, told after every round of minibatches."""
+    """How far training is, told after every minibatch."""
 
     epoch: int
     pairs: int  # trained on in this epoch
@@ -86,7 +85,7 @@ def train(
             clock = time.perf_counter()
             if options.draws:
                 drawn = sampler.draw(round_[:, 0], generator)
-                negatives = hardest(Scorer(ranker.eval()), examples, round_[:, 0], drawn)
+                negatives = hardest(ranker.eval(), examples, round_[:, 0], drawn)
                 round_ = np.column_stack([round_, negatives])
             mining += time.perf_counter() - clock
             ranker.train()
@@ -98,12 +97,12 @@ def train(
                 done += len(batch)
                 total += float(losses.sum())
                 active += float((losses > 0).sum())
-            if not np.isfinite(total):
-                raise AptoolError(
-                    f"epoch {epoch}: the loss is {total} after {updates} updates: expected a number; "
-                    "a lower training.learning_rate or a training.clip (such as 5) keeps it finite"
-                )
-            report(Progress(epoch, done, len(todo), total / done))
+                if not np.isfinite(total):
+                    raise AptoolError(
+                        f"epoch {epoch}: the loss is {total} after {updates} updates: expected a number; "
+                        "a lower training.learning_rate or a training.clip (such as 5) keeps it finite"
+                    )
+                report(Progress(epoch, done, len(todo), total / done))
         trained = time.perf_counter() - started
         ranker.eval()
         measures = evaluate(ranker)

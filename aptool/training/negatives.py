@@ -5,6 +5,7 @@ The draws depend on the seed and the epoch alone, not on weights or on what was 
 
 import numpy as np
 
+from aptool.models.ranker import Ranker
 from aptool.scoring.scorer import Scorer
 from aptool.training.examples import Lists, TrainingSet
 
@@ -56,14 +57,14 @@ class NegativeSampler:
         return drawn
 
 
-def hardest(scorer: Scorer, examples: TrainingSet, questions: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+def hardest(ranker: Ranker, examples: TrainingSet, questions: np.ndarray, drawn: np.ndarray) -> np.ndarray:
     """(n,) int64: the best-scored of the (n, draws) answers drawn for each of (n,) questions."""
     if drawn.shape[1] == 1:
         return drawn[:, 0]
     asked, row = np.unique(questions, return_inverse=True)
     present, column = np.unique(drawn, return_inverse=True)
     pair_question = np.repeat(row, drawn.shape[1])
-    scores = scorer.score(
+    scores = Scorer(ranker).score(
         examples.questions.take(asked), examples.answers.take(present), pair_question, column.reshape(-1)
     )
     best = scores.reshape(drawn.shape).argmax(1)

@@ -17,7 +17,7 @@ from aptool.models.ranker import Ranker
 from aptool.text.skipgram import learn_vectors
 from aptool.text.tokenizer import PAD, Tokens, WordTokenizer
 from aptool.text.vectors import WordVectors, coverage, read_vectors, write_vectors
-from aptool.training.examples import Texts, read_texts
+from aptool.training.examples import Texts, split_texts
 
 
 def make_vocabulary(
@@ -41,7 +41,7 @@ def make_vocabulary(
     if source == "learned":
         learned = learned_vectors(learn, learn.encode(texts.all()), recipe.vectors, seed, say, cache)
         return learn, learned, recipe
-    others = [text for split in collection.splits for text in read_texts(collection, split).all()]
+    others = (text for split in collection.splits for text in split_texts(collection, split))
     wanted = WordTokenizer.learn(others, lowercase=options.lowercase).words[2:]
     vectors = read_vectors(source, dict.fromkeys([*learn.words[2:], *wanted]), say)
     tokenizer = WordTokenizer.learn(

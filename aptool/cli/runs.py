@@ -1,0 +1,72 @@
+"""Runs, the qrels beside them and the measures asked for, as several commands take them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aptool.cli.display import say
+from aptool.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aptool.evaluation.metrics import Evaluation
+
+_NAMED_AT_MOST = 5
+
+
+def split_measures(measures: str) -> list[str]:
+    """The names in a list; a comma before a further cut-off, as in ``P.1,5``, separates no names."""
+    return [name for name in re.split(r",(?!\d+(?:\.\d+)?(?:,|$))|\s+", measures.strip()) if name]
+
+
+def qrels_beside(runs: Sequence[str]) -> str:
+    """The qrels that stand beside the runs; says which they are.
+
+    Raises:
+        UsageError: a run has none beside it, or two runs have different ones.
+    """
+    found: dict[str, str] = {}
+    for run in runs:
+        candidates = _possible_qrels(run)
+        existing = [path for path in candidates if path.is_file()]
+        if not existing:
+            tried = " or ".join(path.name for path in candidates[::2])
+            raise UsageError(f"{run}: no qrels given and no {tried} beside it: pass --qrels FILE")
+        found[run] = str(existing[0])
+    qrels = set(found.values())
+    if len(qrels) > 1:
+        raise UsageError(f"the runs have several qrels beside them, {', '.join(sorted(qrels))}: pass --qrels")
+    say(f"--qrels not given: {found[runs[0]]}")
+    return found[runs[0]]
+
+
+def report_gaps(run: str, evaluation: Evaluation) -> None:
+    """Says how many questions and candidates the run and the qrels do not have in common, and names some."""
+    total = evaluation.per_question.height
+    missing, extra = evaluation.missing, evaluation.extra
+    unjudged = [" ".join(pair) for pair in evaluation.unjudged.head(_NAMED_AT_MOST).iter_rows()]
+    gaps = (
+        ("questions missing from the run, counted as 0", f"{len(missing)} of {total}", missing),
+        ("questions not in the qrels, left out", f"{len(extra)}", extra),
+        ("candidates not judged, counted as not relevant", f"{evaluation.unjudged.height}", unjudged),
+    )
+    for what, count, names in gaps:
+        if names:
+            say(f"{run}: {what}: {count} ({some(names, int(count.split()[0]))})")
+
+
+def some(names: Sequence[str], total: int | None = None) -> str:
+    """The first few names, and a sign if there are more."""
+    total = len(names) if total is None else total
+    return ", ".join(names[:_NAMED_AT_MOST]) + (", …" if total > _NAMED_AT_MOST else "")
+
+
+def _possible_qrels(run: str) -> list[Path]:
+    """For ``test.ap-cnn.run``: ``test.ap-cnn.qrels``, then ``test.qrels``, each plain and gzipped."""
+    path = Path(run)
+    parts = path.name.removesuffix(".gz").removesuffix(".run").split(".")
+    stems = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    return [path.with_name(stem + suffix) for stem in stems if stem for suffix in (".qrels", ".qrels.gz")]

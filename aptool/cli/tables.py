@@ -1,0 +1,39 @@
+"""Tables on stdout: drawn on a terminal, plain aligned columns elsewhere."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+
+def print_table(rows: Sequence[Sequence[str]], left: int = 1) -> None:
+    """Prints rows of cells, the first of them the headings.
+
+    Args:
+        rows: all of one length.
+        left: how many of the first columns hold words, set to the left; numbers are set to the right.
+    """
+    if sys.stdout.isatty():
+        _print_rich(rows, left)
+        return
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        click.echo("  ".join(cells))
+
+
+def _print_rich(rows: Sequence[Sequence[str]], left: int) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD)
+    for index, title in enumerate(rows[0]):
+        table.add_column(Text(title), justify="left" if index < left else "right", overflow="fold")
+    for row in rows[1:]:
+        table.add_row(*map(Text, row))
+    Console().print(table)

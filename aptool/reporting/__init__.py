@@ -1,0 +1,1 @@
+"""What a person looks at: heat maps, plots and the report."""

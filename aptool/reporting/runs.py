@@ -1,0 +1,128 @@
+"""What `aptool matrix` left in its folder: which system was run on what, and where its files are."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aptool.errors import InputError, UsageError
+from aptool.formats.collection import Collection
+
+TABLE = "table.json"
+
+
+class Entry(NamedTuple):
+    """One system with one seed on one collection."""
+
+    collection: str  # as the table of experiments calls it
+    system: str
+    seed: int
+    run: Path
+    seconds: dict[str, float]  # train, score
+    model: Path | None  # its model folder, where it was trained
+
+    @property
+    def split(self) -> str:
+        """The split that was scored."""
+        return self.run.name.removesuffix(".run")
+
+    @property
+    def config(self) -> dict[str, Any] | None:
+        """The model's ``config.json``."""
+        return None if self.model is None else dict(_json(self.model / "config.json"))
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """What each epoch of its training reported; empty where nothing was trained."""
+        path = None if self.model is None else self.model / "training" / "history.jsonl"
+        if path is None or not path.is_file():
+            return []
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+class Runs(NamedTuple):
+    """Everything in a folder of runs."""
+
+    folder: Path
+    entries: list[Entry]
+    measures: tuple[str, ...]
+    command: str | None  # what made the folder
+    collections: dict[str, Path]  # where each collection is, as far as the folder says
+
+    def on(self, collection: str) -> dict[str, list[Entry]]:
+        """The systems that were run on a collection, each with its seeds, in the order of the table."""
+        systems: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            if entry.collection == collection:
+                systems.setdefault(entry.system, []).append(entry)
+        return {name: sorted(entries, key=lambda one: one.seed) for name, entries in systems.items()}
+
+
+def read_runs(folder: str | Path) -> Runs:
+    """Reads the folder that `aptool matrix` wrote.
+
+    Raises:
+        InputError: it is not one, or a run file that it names is not there.
+    """
+    path = Path(folder) / TABLE
+    if not path.is_file():
+        expected = "the folder that `aptool matrix TABLE --output FOLDER` writes"
+        raise InputError(folder, value=f"no {TABLE} in it", expected=expected)
+    document = _json(path)
+    try:
+        entries = [_entry(Path(folder), result) for result in document["results"]]
+        measures = tuple(document["results"][0]["measures"])
+        places = document.get("collections", {})
+        collections = {name: Path(place["path"]) for name, place in places.items()}
+        command = document.get("command")
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise InputError(path, value=repr(error), expected="the results of `aptool matrix`") from error
+    for entry in entries:
+        if not entry.run.is_file():
+            raise InputError(entry.run, value="no such file", expected=f"a run file, as {path} says")
+    return Runs(Path(folder), entries, measures, command, collections)
+
+
+def find_collections(runs: Runs, given: Mapping[str, Path]) -> dict[str, Collection]:
+    """The collections of the runs, opened, by the names that the runs have for them.
+
+    Args:
+        runs: what was read.
+        given: folders by name, which go before what the runs' folder says. The name "" stands for any
+            collection whose own name is the runs' name for it, or for the only one.
+
+    Raises:
+        UsageError: a collection is given under a name that is not in the runs, or is given nowhere.
+        InputError: one cannot be read.
+    """
+    names = list(dict.fromkeys(entry.collection for entry in runs.entries))
+    for name in given:
+        if name and name not in names:
+            raise UsageError(f"--collection {name}={given[name]}: expected one of {', '.join(names)}")
+    unnamed = Collection(given[""]) if "" in given else None
+    found = {}
+    for name in names:
+        if name in given:
+            found[name] = Collection(given[name])
+        elif unnamed is not None and (unnamed.name == name or len(names) == 1):
+            found[name] = unnamed
+        elif name in runs.collections:
+            found[name] = Collection(runs.collections[name])
+        else:
+            raise UsageError(f"where is collection {name!r}? pass --collection {name}=FOLDER")
+    return found
+
+
+def _entry(folder: Path, result: dict[str, Any]) -> Entry:
+    run = folder / result["run"]
+    model = run.parent / "model"
+    seconds = {key: float(value) for key, value in result["seconds"].items()}
+    where = model if (model / "config.json").is_file() else None
+    return Entry(result["collection"], result["system"], int(result["seed"]), run, seconds, where)
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(path, value=str(error), expected="JSON") from error

@@ -1,0 +1,188 @@
+"""Distilling word vectors: the arithmetic on numbers known beforehand, and a tiny transformer end to end."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import BertProcessing
+
+from aptool.errors import InputError
+from aptool.text.distill import (
+    SentenceEncoder,
+    distill_vectors,
+    encode_words,
+    principal_components,
+    sif_weights,
+)
+from aptool.text.vectors import read_vectors
+
+
+class Words:
+    """A tokenizer whose tokens are letters, between a 1 and a 2."""
+
+    pad_token_id = 0
+
+    def __call__(self, words, truncation, max_length):
+        return {"input_ids": [[1, *(ord(letter) - 94 for letter in word), 2] for word in words]}
+
+
+class Average(torch.nn.Module):
+    """A transformer as far as masking goes: each state is the token's row plus the mean of all it may see."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = torch.nn.Embedding(40, 6)
+        torch.nn.init.normal_(self.rows.weight, generator=torch.Generator().manual_seed(0))
+
+    def forward(self, input_ids, attention_mask):
+        rows = self.rows(input_ids)
+        seen = attention_mask.unsqueeze(2).float()
+        states = rows + (rows * seen).sum(1, keepdim=True) / seen.sum(1, keepdim=True)
+        return SimpleNamespace(last_hidden_state=states)
+
+
+def test_principal_components_of_points_on_known_axes():
+    # Along (3, 4)/5 with variance 8, along (-4, 3)/5 with variance 2, around the point (10, 20).
+    along, across = np.array([3, 4]) / 5, np.array([-4, 3]) / 5
+    centre = np.array([10, 20])
+    points = np.array([centre + 4 * along, centre - 4 * along, centre + 2 * across, centre - 2 * across])
+    one, share = principal_components(points, 1)
+    assert one == pytest.approx(np.array([[4], [-4], [0], [0]]))
+    assert share == pytest.approx(0.8)
+    two, share = principal_components(points, 2)
+    # The largest loading of the second axis is 4/5, taken positive: it points along (4, -3)/5.
+    assert two[:, 1] == pytest.approx([0, 0, -2, 2])
+    assert share == pytest.approx(1)
+
+
+def test_no_more_components_than_the_points_span():
+    flat = np.random.default_rng(0).standard_normal((50, 3)) @ np.eye(3, 8)
+    components, share = principal_components(flat, 300)
+    assert components.shape == (50, 3)
+    assert share == pytest.approx(1)
+    # Distances are kept where nothing is dropped.
+    assert np.linalg.norm(components[0] - components[1]) == pytest.approx(np.linalg.norm(flat[0] - flat[1]))
+
+
+def test_frequent_words_are_made_short():
+    # p is 0.9, 0.1 and 0: weights 0.1 / (0.1 + p).
+    assert sif_weights(np.array([9, 1, 0]), 0.1) == pytest.approx([0.1, 0.5, 1.0])
+
+
+def test_a_word_is_encoded_alike_alone_and_among_longer_ones():
+    encoder = SentenceEncoder(Words(), Average().eval())
+    words = ["a", "abcdefgh", "ba", "abc", "h"]
+    together = encode_words(encoder, words, batch=4)
+    alone = np.concatenate([encode_words(encoder, [word]) for word in words])
+    assert together == pytest.approx(alone, abs=1e-6)
+    # The mean of the states is twice the mean of the rows.
+    rows = encoder.model.rows.weight.detach().numpy()
+    assert together[2] == pytest.approx(2 * rows[[1, 4, 3, 2]].mean(axis=0), abs=1e-6)
+
+
+def test_vectors_have_one_length_before_their_weighting(monkeypatch):
+    monkeypatch.setattr("aptool.text.distill.load_encoder", lambda name: SentenceEncoder(Words(), Average()))
+    words, said = [f"{a}{b}" for a in "abcde" for b in "abcde"], []
+    plain = distill_vectors("some/model", words, np.ones(25), dim=4, sif=None, report=said.append)
+    assert plain.words == words
+    # 4 numbers of root mean square 1/6 make a length of 2/6.
+    assert np.linalg.norm(plain.matrix, axis=1) == pytest.approx(np.full(25, 1 / 3))
+    weighted = distill_vectors("some/model", words, np.array([75, *[1] * 24]), dim=4, sif=0.1)
+    # p of the first word is 75/99.
+    assert weighted.matrix[0] == pytest.approx(plain.matrix[0] * 0.1 / (0.1 + 75 / 99), rel=1e-5)
+    wide = distill_vectors("some/model", words, np.ones(25), dim=300, report=said.append)
+    # Sums of two of five letters' vectors, less their mean, lie in the 4 dimensions that five points span.
+    assert wide.matrix.shape == (25, 4)
+    assert "some/model: 25 vectors of 6 numbers span 4, not 300" in said
+
+
+def test_numbers_that_are_not_finite_are_an_error(monkeypatch):
+    broken = Average()
+    broken.rows.weight.data[5] = torch.nan  # the letter c
+    monkeypatch.setattr("aptool.text.distill.load_encoder", lambda name: SentenceEncoder(Words(), broken))
+    with pytest.raises(InputError, match="some/model: 'bc': expected an encoder that gives finite numbers"):
+        distill_vectors("some/model", ["a", "bc", "b"], np.ones(3))
+
+
+def test_without_the_extra_the_command_says_what_to_install(aptool, collection_folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    out = tmp_path / "v.bin"
+    done = aptool("vectors", "distill", "--model", "a/b", "--collection", collection_folder, out)
+    assert done.code == 1
+    assert done.err == ['aptool: distilling from a/b needs transformers: `pip install "aptool[distill]"`']
+    assert not out.exists()
+
+
+def test_collections_may_follow_one_option(aptool, collection_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "aptool.text.distill.load_encoder", lambda name: SentenceEncoder(Letters(), Average())
+    )
+    single, double = tmp_path / "single.bin", tmp_path / "double.bin"
+    common = "vectors", "distill", "--model", "a/b", "--collection", collection_folder
+    assert aptool(*common, single, "--dim", 3).code == 0
+    assert aptool(*common, collection_folder, "--dim", 3, double).code == 0
+    # The same words, each twice as often: the same frequencies.
+    assert single.read_bytes() == double.read_bytes()
+    assert read_vectors(single).matrix.shape[1] == 3
+    forgotten = aptool(*common, collection_folder)
+    assert forgotten.code == 2
+    assert "OUT is missing" in forgotten.err[0]
+
+
+class Letters(Words):
+    """The same for words of any characters."""
+
+    def __call__(self, words, truncation, max_length):
+        return {"input_ids": [[1, *(3 + ord(letter) % 37 for letter in word), 2] for word in words]}
+
+
+@pytest.fixture
+def encoder_folder(tmp_path):
+    """A random two-layer BERT of width 16 with a WordPiece vocabulary of letters."""
+    transformers = pytest.importorskip("transformers", reason="the extra `distill` is not installed")
+    letters = [chr(code) for code in range(97, 123)]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    folder = tmp_path / "encoder"
+    tokenizer = Tokenizer(WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.post_processor = BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]"
+    ).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=len(pieces),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=70,
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def test_a_transformer_is_distilled_by_the_command(aptool, encoder_folder, collection_folder, tmp_path):
+    out = tmp_path / "v.bin"
+    done = aptool(
+        "vectors", "distill", "--model", encoder_folder, "--collection", collection_folder, "--dim", 8, out
+    )
+    assert done.code == 0, done.err
+    vectors = read_vectors(out)
+    assert vectors.matrix.shape[1] == 8
+    assert len(set(vectors.words)) == len(vectors.words) > 0
+
+
+def test_a_folder_without_a_transformer_is_one_line(aptool, encoder_folder, collection_folder, tmp_path):
+    (encoder_folder / "model.safetensors").unlink()
+    common = "--collection", collection_folder, tmp_path / "v.bin"
+    for model in (encoder_folder, collection_folder):
+        done = aptool("vectors", "distill", "--model", model, *common)
+        assert done.code == 1
+        assert len(done.err) == 1
+        assert "expected the folder of a transformer" in done.err[0]

@@ -1,0 +1,302 @@
+"""Reading and writing word vectors: each format from bytes written by hand, and both ways with gensim."""
+
+import gzip
+import os
+import struct
+import threading
+import tracemalloc
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+
+from aptool.errors import InputError
+from aptool.text.vectors import Coverage, WordVectors, coverage, read_vectors, write_vectors
+
+DATA = os.environ.get("APTOOL_DATA")
+
+# cat is (1, -2), dog is (0.5, 0.25): numbers that float32 and short decimals hold exactly.
+EXPECTED = {"cat": [1.0, -2.0], "dog": [0.5, 0.25]}
+
+
+def record(word: bytes, *numbers: float, end: bytes = b"") -> bytes:
+    return word + b" " + struct.pack(f"<{len(numbers)}f", *numbers) + end
+
+
+FORMATS = {
+    "word2vec binary": b"2 2\n" + record(b"cat", 1, -2) + record(b"dog", 0.5, 0.25),
+    "word2vec binary with newlines": b"2 2\n"
+    + record(b"cat", 1, -2, end=b"\n")
+    + record(b"dog", 0.5, 0.25, end=b"\n"),
+    "word2vec text": b"2 2\ncat 1.0 -2.0\ndog 0.5 0.25\n",
+    "GloVe": b"cat 1.0 -2.0\ndog 0.5 0.25\n",
+    "fastText": b"2 2\ncat 1.0 -2.0 \ndog 0.5 0.25 \n",
+    "with tabs": b"cat\t1.0\t-2.0\ndog\t0.5\t0.25\n",
+    "with CRLF": b"2 2\r\ncat 1.0 -2.0\r\ndog 0.5 0.25\r\n",
+    "with a BOM": b"\xef\xbb\xbfcat 1.0 -2.0\ndog 0.5 0.25\n",
+    "with exponents and blank lines": b"cat 1e0 -2\n\ndog 5e-1 +.25\n\n",
+}
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(data: bytes, name: str = "v") -> Path:
+        path = tmp_path / name
+        path.write_bytes(data)
+        return path
+
+    return write
+
+
+def as_dict(vectors: WordVectors) -> dict[str, list[float]]:
+    assert vectors.matrix.dtype == np.float32
+    return dict(zip(vectors.words, vectors.matrix.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
+@pytest.mark.parametrize("data", FORMATS.values(), ids=FORMATS)
+def test_every_format_is_known_by_its_bytes(file, data, packed):
+    path = file(gzip.compress(data) if packed else data, "name-without-suffix")
+    assert as_dict(read_vectors(path)) == EXPECTED
+    assert as_dict(read_vectors(path, ["dog", "bird"])) == {"dog": EXPECTED["dog"]}
+
+
+def test_words_come_in_the_order_wanted_and_once(file):
+    path = file(FORMATS["GloVe"])
+    assert read_vectors(path, ["dog", "bird", "cat", "dog"]).words == ["dog", "cat"]
+    assert read_vectors(path, []).matrix.shape == (0, 2)
+
+
+def test_case_falls_back_from_exact_to_lower_to_title_to_upper(file):
+    lines = b"apple 1\nApple 2\nParis 3\nNASA 4\nNasa 5\nUK 6\nnew-york 7\nNew-York 8\n"
+    wanted = ["apple", "Apple", "APPLE", "paris", "PARIS", "nasa", "NASA", "uk", "New-york"]
+    # APPLE: no such row, so its lower case. nasa: title case comes before upper case.
+    assert as_dict(read_vectors(file(lines), wanted)) == {
+        "apple": [1],
+        "Apple": [2],
+        "APPLE": [1],
+        "paris": [3],
+        "PARIS": [3],
+        "nasa": [5],
+        "NASA": [4],
+        "uk": [6],
+        "New-york": [7],
+    }
+
+
+def test_what_was_found_in_which_case_is_reported(file):
+    said = []
+    read_vectors(file(b"apple 1\nParis 3\nUK 6\n"), ["apple", "paris", "uk", "none"], said.append)
+    path = str(file(b"apple 1\nParis 3\nUK 6\n"))
+    assert said == [
+        f"{path}: found in title case: 1",
+        f"{path}: found in upper case: 1",
+        f"{path}: text without a header, 1 numbers a word, 3 of the words wanted",
+    ]
+
+
+@pytest.mark.parametrize("wanted", [None, ["cat", "dog", ""]], ids=["all", "some"])
+def test_duplicates_and_words_that_are_not_utf8_are_counted_and_skipped(file, wanted):
+    rows = (b"cat", 1, -2), (b"caf\xe9", 9, 9), (b"cat", 7, 7), (b"dog", 0.5, 0.25), (b"", 3, 3)
+    said = []
+    path = file(b"5 2\n" + b"".join(record(*row) for row in rows))
+    assert as_dict(read_vectors(path, wanted, said.append)) == EXPECTED
+    odd = [line.removeprefix(f"{path}: ") for line in said if "skipped" in line]
+    assert odd == [
+        "1 rows of a word that came before, skipped",
+        "1 rows whose word is not UTF-8, skipped",
+        "1 rows without a word, skipped",
+    ]
+
+
+def test_words_with_spaces_as_in_glove_840b(file):
+    path = file(b"the 1 2\n. . . 3 4\nat name@domain.com 5 6\nSt\xc3\xa9\xc2\xa0x 7 8\n")
+    assert read_vectors(path).words == ["the", ". . .", "at name@domain.com", "Sté\xa0x"]
+
+
+def test_a_first_word_that_is_a_number_is_a_word(file):
+    assert as_dict(read_vectors(file(b"2000 1 2 3\n1999 4 5 6\n"))) == {"2000": [1, 2, 3], "1999": [4, 5, 6]}
+
+
+ERRORS = {
+    "empty": (b"", "an empty file"),
+    "no vectors": (b"hello there\n", "line 1: 'hello there': expected a word and its numbers"),
+    "short row": (b"a 1 2 3\nb 1 2\n", "line 2: 'b and 2 numbers': expected 3 numbers"),
+    "long row": (b"a 1 2 3\nb 1 2 3 4\n", "line 2: 'b and 4 numbers': expected 3 numbers"),
+    "other width than the header's": (b"2 3\na 1 2\nb 1 2\n", "line 2: 'a and 2 numbers': expected 3"),
+    "text for a number": (b"a 1 2\nb 1 x2\n", "line 2: 'x2': expected a number"),
+    "word for a number": (b"a 1 2\nb x 2\n", "line 2: 'x': expected a number"),
+    "Python's underscores": (b"a 1 2\nb 1_0 2\n", "line 2: '1_0': expected a number"),
+    "NaN": (b"a 1 2\nb nan 2\n", "line 2: 'NaN, or a number beyond float32': expected finite"),
+    "too large": (b"a 1 2\nb 1e39 2\n", "line 2: 'NaN, or a number beyond float32'"),
+    "binary NaN": (b"1 2\n" + record(b"a", float("nan"), 1), "record 1: 'NaN"),
+    "binary infinity": (b"1 2\n" + record(b"a", float("inf"), 1), "record 1: 'NaN"),
+    "binary cut": (FORMATS["word2vec binary"][:-1], "record 2 of 2: 'the file ends here': expected a word"),
+    "binary cut between records": (b"2 2\n" + record(b"a", 1, 2), "record 2 of 2: 'the file ends here'"),
+    "binary with more": (FORMATS["word2vec binary"] + b"x", "after record 2: 'x': expected the end"),
+    "text with fewer": (b"3 2\na 1 2\nb 1 2\n", "end: '2 rows': expected 3 rows, as the header announces"),
+    "header alone": (b"5 300\n", "end: '0 rows': expected 5 rows"),
+    "width beyond reason": (b"1 99999999999\na 1\n", "line 1: '1 99999999999': expected a count and a width"),
+    "no width": (b"1 0\na\n", "line 1: '1 0': expected a count and a width"),
+    "UTF-16": ("cat 1 2\n".encode("utf-16"), "'UTF-16 text': expected word2vec"),
+    "zip": (b"PK\x03\x04....", "'a zip archive; unpack it first'"),
+    "fastText model": (b"\xba\x16\x4f\x2f\x0c\0\0\0", "'a fastText .bin model;"),
+    "pickle": (b"\x80\x04\x95\x00", "'a Python pickle'"),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), ERRORS.values(), ids=ERRORS)
+def test_errors_name_file_and_place(file, data, message):
+    path = file(data, "mine.txt")
+    with pytest.raises(InputError) as error:
+        read_vectors(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_rows_not_wanted_are_checked_for_their_width_only(file):
+    path = file(b"a 1 2\nb nan x\nc 1 2\n")
+    assert read_vectors(path, ["a", "c"]).words == ["a", "c"]
+    with pytest.raises(InputError, match="line 2: 'b and 1 numbers'"):
+        read_vectors(file(b"a 1 2\nb 1\nc 1 2\n"), ["a"])
+
+
+def test_a_gz_file_that_is_cut_is_an_error(file):
+    whole = gzip.compress(FORMATS["GloVe"] * 1000)
+    with pytest.raises(InputError, match="expected a gz file that is whole"):
+        read_vectors(file(whole[:-20]))
+
+
+def test_a_last_line_without_newline_is_read_and_reported(file):
+    said = []
+    path = file(b"cat 1 -2\ndog 0.5 0.25")
+    assert as_dict(read_vectors(path, None, said.append)) == EXPECTED
+    assert said[0] == f"{path}: no newline at the end; the last row may have been cut"
+
+
+def test_more_rows_than_a_text_header_announces_are_read_and_reported(file):
+    said = []
+    path = file(b"1 2\ncat 1 -2\ndog 0.5 0.25\n")
+    assert as_dict(read_vectors(path, None, said.append)) == EXPECTED
+    assert said[0] == f"{path}: the header announces 1 rows, the file has 2"
+
+
+def test_a_missing_file_is_no_hub_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for name in ("glove.txt", "data/glove", "elsewhere/glove.txt"):
+        with pytest.raises(InputError, match="no such file"):
+            read_vectors(name)
+
+
+def test_memory_does_not_grow_with_the_file(file):
+    row = b" " + struct.pack("<64f", *range(64))
+    rows = 100_000
+    path = file(f"{rows} 64\n".encode() + b"".join(b"w%d" % index + row for index in range(rows)))
+    text = file(b"".join(b"w%d" % index + b" 0.125" * 64 + b"\n" for index in range(60_000)), "text")
+    for each in (path, text):
+        assert each.stat().st_size > 20 << 20
+        tracemalloc.start()
+        assert read_vectors(each, ["w7", "w49999"]).words == ["w7", "w49999"]
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        # A few blocks of 1 MiB, where the file has more than 20.
+        assert peak < 8 << 20
+
+
+def test_files_in_the_in_memory_filesystem():
+    for name, data in FORMATS.items():
+        with fsspec.open(f"memory://vectors/{name}", "wb") as out:
+            out.write(data)
+        assert as_dict(read_vectors(f"memory://vectors/{name}")) == EXPECTED
+    with pytest.raises(InputError, match="no such file"):
+        read_vectors("memory://vectors/none")
+
+
+def test_files_behind_http_without_ranges_or_lengths():
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(gzip.compress(FORMATS["word2vec binary"]))
+
+        def do_HEAD(self):
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        assert as_dict(read_vectors(f"http://127.0.0.1:{server.server_port}/v.bin.gz")) == EXPECTED
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+WORDS = ["the", "naïve", "東京", "New_York", "�", "<unk>", "\xa0x", "x\u2028y"]
+
+
+@pytest.mark.parametrize("binary", [True, False], ids=["binary", "text"])
+def test_gensim_and_aptool_write_the_same_bytes_and_read_each_other(tmp_path, binary):
+    keyed_vectors = pytest.importorskip("gensim.models").KeyedVectors
+    matrix = np.random.default_rng(1).standard_normal((len(WORDS), 7)).astype(np.float32)
+    matrix[0] = [0, -0.0, 1e-38, 3e38, 1 / 3, 1e-5, 123456.789]
+    theirs, ours = tmp_path / "gensim", tmp_path / "aptool"
+    known = keyed_vectors(7)
+    known.add_vectors(WORDS, matrix)
+    known.save_word2vec_format(str(theirs), binary=binary)
+    write_vectors(ours, WordVectors(WORDS, matrix, "test"), binary=binary)
+    assert ours.read_bytes() == theirs.read_bytes()
+
+    read = read_vectors(theirs)
+    assert read.words == WORDS
+    assert read.matrix.tobytes() == matrix.tobytes()
+    again = keyed_vectors.load_word2vec_format(str(ours), binary=binary)
+    assert again.index_to_key == WORDS
+    assert again.vectors.tobytes() == matrix.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "expected"),
+    [
+        (["a", "b c"], 1, "'b c': expected a word without white space"),
+        (["a", ""], 1, "'': expected a word without white space"),
+        (["a", "a"], 1, "'a': expected each word once"),
+        (["a", "b"], np.inf, "'a': expected finite numbers"),
+    ],
+)
+def test_what_the_format_cannot_express_is_not_written(tmp_path, words, number, expected):
+    path = tmp_path / "v.bin"
+    with pytest.raises(InputError, match=expected):
+        write_vectors(path, WordVectors(words, np.full((2, 3), number, np.float32), "test"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_coverage_of_types_and_running_tokens():
+    vectors = WordVectors(["the", "cat", "unused"], np.zeros((3, 1), np.float32), "test")
+    # 2 of 4 words; 6 + 1 of 10 tokens.
+    assert coverage(vectors, {"the": 6, "cat": 1, "sat": 2, "mat": 1}) == Coverage(0.5, 0.7)
+    assert coverage(vectors, {}) == Coverage(0.0, 0.0)
+
+
+@pytest.mark.skipif(not DATA, reason="APTOOL_DATA is not set")
+def test_the_published_google_news_vectors():
+    path = Path(DATA) / "vectors" / "googlenews-8000x300.bin"
+    vectors = read_vectors(path)
+    assert vectors.matrix.shape == (8000, 300)
+    # The first row of the file begins with bytes bd ff 8f 3d, which are 0x3d8fffbd as a float: 0.0703119...
+    assert vectors.words[0] == "in"
+    assert vectors.matrix[0, 0] == np.frombuffer(bytes.fromhex("bdff8f3d"), "<f4")[0]
+    some = read_vectors(path, ["nasa", "in", "zzzz", "paris"])
+    assert some.words == ["nasa", "in", "paris"]
+    # The file has NASA and Paris; words are listed as wanted.
+    upper = dict(zip(vectors.words, vectors.matrix, strict=True))
+    assert (some.matrix == [upper["NASA"], upper["in"], upper["Paris"]]).all()
