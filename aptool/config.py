@@ -58,7 +58,7 @@ class VectorOptions:
     dim: int = bounded(100, least=1)
     fine_tune: bool = True
     epochs: int = 5
-    window: int = 5
+    window: int = bounded(5, least=1, below=33)
     unknown: float = 0.25
 
 
@@ -98,7 +98,7 @@ class TrainingOptions:
     pairs: Literal["all", "one"] = "all"
     loss: Literal["hinge", "softmax"] = "hinge"
     margin: float = 0.5
-    temperature: float = 0.05
+    temperature: float = bounded(0.05, least=0.001)
     negatives: Literal["corpus", "pool", "mix"] = "corpus"
     draws: int = 50
     in_batch: bool = False

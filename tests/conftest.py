@@ -6,6 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import settings
+
+# A slow machine is no failure, and the examples are the same each time.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile("repeatable")
 
 # Test processes run side by side, one on each core; none should claim the others' before a test asks for it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -37,7 +42,7 @@ def aptool(monkeypatch, capsys):
 
 @pytest.fixture(scope="session")
 def collection_folder(tmp_path_factory) -> Path:
-    """The tiny collection: 40 questions to train on, 20 each in dev and test, 6 candidates each. Read only."""
+    """The tiny collection: 40 questions to train on, 20 in dev and in test, 6 candidates each. Read only."""
     from tiny import labelled_pools
 
     from aptool.formats.collection import CollectionWriter

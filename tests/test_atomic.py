@@ -40,9 +40,13 @@ def test_failure_leaves_the_old_file_and_nothing_else(tmp_path, error):
     final = tmp_path / "x.run"
     final.write_text("old")
 
-    with pytest.raises(type(error)), atomic_file(final) as temporary:
-        temporary.write_text("half of the ne")
-        raise error
+    def write():
+        with atomic_file(final) as temporary:
+            temporary.write_text("half of the ne")
+            raise error
+
+    with pytest.raises(type(error)):
+        write()
 
     assert final.read_text() == "old"
     assert names(tmp_path) == ["x.run"]
@@ -69,9 +73,13 @@ def test_failure_leaves_the_old_folder_and_nothing_else(tmp_path, error):
     final.mkdir()
     (final / "mark").write_text("old")
 
-    with pytest.raises(type(error)), atomic_folder(final, "mark") as temporary:
-        (temporary / "mark").write_text("half")
-        raise error
+    def write():
+        with atomic_folder(final, "mark") as temporary:
+            (temporary / "mark").write_text("half")
+            raise error
+
+    with pytest.raises(type(error)):
+        write()
 
     assert (final / "mark").read_text() == "old"
     assert names(tmp_path) == ["model"]
@@ -102,7 +110,7 @@ def test_folder_of_other_things_is_not_replaced(tmp_path):
     (tmp_path / "home" / "letters.txt").write_text("dear")
 
     with (
-        pytest.raises(InputError, match="home: 'no model.safetensors in it': expected a folder to replace"),
+        pytest.raises(InputError, match=r"home: 'no model\.safetensors in it': expected a folder to replace"),
         atomic_folder(tmp_path / "home", "model.safetensors"),
     ):
         pytest.fail("the block must not begin")
@@ -131,15 +139,18 @@ def test_places_that_cannot_be_written_to_are_said_before_any_work(tmp_path):
         check_writable(tmp_path / "folder")
     with pytest.raises(InputError, match="file: 'a file': expected a folder, or nothing yet"):
         check_folder(tmp_path / "file", "mark")
-    with pytest.raises(InputError, match="file/model: .*: expected a place that can be written to"):
+    with pytest.raises(InputError, match=r"file/model: .*: expected a place that can be written to"):
         check_folder(tmp_path / "file" / "model", "mark")
 
     assert names(tmp_path) == ["file", "folder"]
 
 
 def test_disk_that_fails_while_writing_is_one_line(tmp_path):
-    with pytest.raises(InputError, match="x.run: 'No space left on device': expected a writable file"):
+    def write():
         with atomic_file(tmp_path / "x.run"):
             raise OSError(28, "No space left on device")
+
+    with pytest.raises(InputError, match=r"x\.run: 'No space left on device': expected a writable file"):
+        write()
 
     assert names(tmp_path) == []

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny import SYSTEMS, ranker, recipe
 
-from aptool.errors import AptoolError, InputError
+from aptool.errors import AptoolError
 from aptool.formats.pools import list_units, read_pools
 from aptool.models.checkpoint import load_model, model_fingerprint, save_model
 from aptool.scoring.scorer import Scorer
@@ -24,7 +24,9 @@ def save(folder, system="ap-cnn", seed=1, facts=FACTS):
     made = recipe(system, "encoder.features=8" if system.endswith("cnn") else "encoder.hidden=8")
     tokenizer = WordTokenizer.from_words(WORDS)
     weights = ranker(system, words=len(tokenizer), dim=16, size=8, seed=seed)
-    save_model(folder, weights, tokenizer, made, facts, [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}])
+    save_model(
+        folder, weights, tokenizer, made, facts, [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}]
+    )
     return weights, tokenizer
 
 
@@ -60,7 +62,14 @@ def test_the_folder_has_the_layout_of_the_hub(tmp_path):
     save(tmp_path / "model")
 
     files = sorted(str(file.relative_to(tmp_path / "model")) for file in (tmp_path / "model").rglob("*"))
-    assert files == ["README.md", "config.json", "model.safetensors", "tokenizer.json", "training", "training/history.jsonl"]
+    assert files == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "training",
+        "training/history.jsonl",
+    ]
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert (config["model_type"], config["vocabulary"], config["dim"]) == ("aptool", 20, 16)
     assert config["versions"]["torch"] == str(torch.__version__)
@@ -96,7 +105,9 @@ def test_the_fingerprint_tells_models_apart(tmp_path):
     save(tmp_path / "words")
     WordTokenizer.from_words(WORDS[::-1]).save(tmp_path / "words" / "tokenizer.json")
 
-    found = {name: model_fingerprint(tmp_path / name) for name in ("one", "same", "weights", "facts", "words")}
+    found = {
+        name: model_fingerprint(tmp_path / name) for name in ("one", "same", "weights", "facts", "words")
+    }
     assert found["one"] == found["same"]
     assert len(set(found.values())) == 4
 
@@ -214,7 +225,11 @@ def change_config(folder, **changes):
         ({"dim": 15}, "model.safetensors", "expected shape [8, 45], as config.json says"),
         ({"recipe__encoder__features": 9}, "model.safetensors", "expected shape [9], as config.json says"),
         ({"recipe__encoder__type": "gru"}, None, "encoder.type: 'gru': expected one of cnn, bilstm"),
-        ({"recipe__training__epochs": "x"}, "config.json", "training.epochs: 'x': expected a value of type int"),
+        (
+            {"recipe__training__epochs": "x"},
+            "config.json",
+            "training.epochs: 'x': expected a value of type int",
+        ),
         ({"format": 2}, "config.json", "format: 2: expected const 1"),
         ({"model_type": "bert"}, "config.json", "model_type: 'bert': expected const \"aptool\""),
         ({"vocabulary": "many"}, "config.json", "vocabulary: 'many': expected type \"integer\""),

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 
 import pytest
@@ -15,7 +14,9 @@ from aptool.formats.trec import read_qrels
 
 def pool(question_id="q1", answer_ids=("a1", "a2"), texts=("x", "y"), relevance=None):
     relevance = {"a1": 1, "a2": 0} if relevance is None else relevance
-    return LabelledPool(question_id, "where?", list(answer_ids), list(texts) if texts is not None else None, relevance)
+    return LabelledPool(
+        question_id, "where?", list(answer_ids), list(texts) if texts is not None else None, relevance
+    )
 
 
 def write(path, splits, answers=None, **arguments):
@@ -35,7 +36,7 @@ def test_a_collection_is_the_files_of_its_manifest(tmp_path):
     )
 
     files = ["answers.parquet", "test.pools.parquet", "test.qrels", "train.pools.parquet", "train.qrels"]
-    assert sorted(os.listdir(tmp_path / "c")) == sorted([*files, "collection.json"])
+    assert {path.name for path in (tmp_path / "c").iterdir()} == {*files, "collection.json"}
     assert collection.manifest["files"] == {
         name: hashlib.sha256((tmp_path / "c" / name).read_bytes()).hexdigest() for name in files
     }
@@ -52,8 +53,8 @@ def test_the_same_contents_have_the_same_bytes_and_fingerprint(tmp_path):
     one, two = (write(tmp_path / name, {"train": [pool("q1"), pool("q2")]}) for name in ("one", "two"))
     other = write(tmp_path / "other", {"train": [pool("q1"), pool("q3")]})
 
-    for name in os.listdir(one.path):
-        assert (one.path / name).read_bytes() == (two.path / name).read_bytes()
+    for file in one.path.iterdir():
+        assert file.read_bytes() == (two.path / file.name).read_bytes()
     assert one.fingerprint == two.fingerprint != other.fingerprint
 
 
@@ -88,7 +89,7 @@ QUESTIONS = [
     ("policy", "kept"),
     [
         ("all", ["both", "right-only", "wrong-only", "not-judged", "right-elsewhere"]),
-        # TREC-QA's and WikiQA's published subsets ask for a right answer; the clean TREC-QA for a wrong one too.
+        # WikiQA's published subset asks for a right answer, the clean TREC-QA for a wrong one too.
         ("answerable", ["both", "right-only", "right-elsewhere"]),
         ("both-labels", ["both"]),
     ],
@@ -143,7 +144,9 @@ def test_failure_leaves_the_old_collection(tmp_path):
         write(tmp_path / "c", {"train": stops()})
 
     assert Collection(tmp_path / "c").manifest["splits"]["train"]["questions"] == 1
-    assert read_pools(list_units([tmp_path / "c" / "train.pools.parquet"])[0]).question_ids.to_pylist() == ["q1"]
+    assert read_pools(list_units([tmp_path / "c" / "train.pools.parquet"])[0]).question_ids.to_pylist() == [
+        "q1"
+    ]
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
@@ -155,14 +158,16 @@ def test_a_split_without_questions_is_not_written(tmp_path):
 
 
 def test_an_unknown_questions_policy_is_wrong_usage(tmp_path):
-    with pytest.raises(UsageError, match="questions policy 'some': expected one of all, answerable, both-labels"):
+    with pytest.raises(
+        UsageError, match="questions policy 'some': expected one of all, answerable, both-labels"
+    ):
         write(tmp_path / "c", {}, questions="some")
 
 
 @pytest.mark.parametrize("name", ["", "two words"])
 def test_a_name_is_one_word(tmp_path, name):
     with (
-        pytest.raises(InputError, match="collection.json: name: "),
+        pytest.raises(InputError, match=r"collection\.json: name: "),
         CollectionWriter(tmp_path / "c", name=name, source="") as writer,
     ):
         writer.add_split("train", [pool()])
@@ -179,7 +184,7 @@ def test_an_unknown_split_names_those_that_there_are(tmp_path):
 
 
 def test_a_folder_that_is_no_collection_is_named(tmp_path):
-    with pytest.raises(InputError, match="'no collection.json in it': expected the folder of a collection"):
+    with pytest.raises(InputError, match=r"'no collection\.json in it': expected the folder of a collection"):
         Collection(tmp_path / "none")
     manifest = tmp_path / "collection.json"
     for content, message in (
@@ -199,5 +204,5 @@ def test_a_manifest_of_a_later_layout_is_refused(tmp_path):
     collection = write(tmp_path / "c", {"train": [pool()]})
     (collection.path / "collection.json").write_text(json.dumps({**collection.manifest, "format": 2}))
 
-    with pytest.raises(InputError, match="collection.json: format: 2: expected const 1"):
+    with pytest.raises(InputError, match=r"collection\.json: format: 2: expected const 1"):
         Collection(collection.path)

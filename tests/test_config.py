@@ -7,8 +7,8 @@ import pytest
 from aptool.config import Recipe, load_recipe, preset_names, recipe_from_dict
 from aptool.errors import AptoolError, InputError, UsageError, shortened
 
-# The paper's Table 2: c (per direction for the biLSTMs), k, minibatch, margin, λ; and which of them divide λ by
-# the epoch's number (section 4.2: all but QA-CNN).
+# The paper's Table 2: c (per direction for the biLSTMs), k, minibatch, margin, λ; and who divides λ by the
+# epoch's number (section 4.2: all but QA-CNN).
 TABLE_2 = {
     "ap-cnn-paper": ("attentive", {"type": "cnn", "features": 400, "window": 3}, 20, 0.5, 1.1, "inverse"),
     "qa-cnn-paper": ("max", {"type": "cnn", "features": 4000, "window": 2}, 1, 0.009, 0.05, "constant"),
@@ -47,7 +47,9 @@ def test_unknown_preset_names_those_that_there_are():
     with pytest.raises(UsageError) as error:
         load_recipe("ap-cmn")
 
-    assert str(error.value) == f"preset 'ap-cmn': expected one of {', '.join(preset_names())}, or a .toml file"
+    assert (
+        str(error.value) == f"preset 'ap-cmn': expected one of {', '.join(preset_names())}, or a .toml file"
+    )
     assert error.value.exit_code == 2
     assert {"qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm"} <= set(preset_names())
 
@@ -121,6 +123,9 @@ def test_an_override_of_another_form_is_wrong_usage(override):
         ("training.minibatch=0", "training.minibatch: 0: expected 1 or more"),
         ("training.refresh=0", "training.refresh: 0: expected 1 or more"),
         ("training.dropout=1", "training.dropout: 1.0: expected 0 or more and below 1"),
+        ("training.temperature=0", "training.temperature: 0.0: expected 0.001 or more"),
+        ("vectors.window=0", "vectors.window: 0: expected 1 or more and below 33"),
+        ("vectors.window=33", "vectors.window: 33: expected 1 or more and below 33"),
         ("vectors.dim=0", "vectors.dim: 0: expected 1 or more"),
         ("text.max_answer_tokens=0", "text.max_answer_tokens: 0: expected 1 or more"),
         ("text.max_question_tokens=0", "text.max_question_tokens: 0: expected 1 or more"),

@@ -122,14 +122,18 @@ def sigmoid(x):
 
 
 def lstm(inputs, W, U, b):
-    """The hidden states of an LSTM in plain Python; W, U, b hold (H × d), (H × H), (H) for each of i, f, o, C."""
+    """The hidden states of an LSTM in plain Python; W (H × d), U (H × H), b (H) for each of i, f, o, C."""
     hidden = cell = [0.0] * len(b["i"])
     states = []
     for x in inputs:
 
         def gate(name, squash, x=x, hidden=hidden):
             return [
-                squash(sum(w * v for w, v in zip(row, x, strict=True)) + sum(map(float.__mul__, back, hidden)) + c)
+                squash(
+                    sum(w * v for w, v in zip(row, x, strict=True))
+                    + sum(map(float.__mul__, back, hidden))
+                    + c
+                )
                 for row, back, c in zip(W[name], U[name], b[name], strict=True)
             ]
 
@@ -163,7 +167,9 @@ def test_bilstm_equals_the_equations_in_plain_python():
         backwards = lstm(inputs[::-1], *gates(encoder.backwards))[::-1]
         expected = [left + right for left, right in zip(forwards, backwards, strict=True)]
 
-        torch.testing.assert_close(states.double(), torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0)
+        torch.testing.assert_close(
+            states.double(), torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0
+        )
 
 
 @pytest.mark.parametrize("system", ["ap-cnn", "ap-bilstm"])

@@ -24,7 +24,7 @@ def rows(lists):
 
 @pytest.fixture
 def texts(tmp_path):
-    # "yes" stands in both pools under three ids; "gone" is relevant but in no pool; q3 has no relevant answer.
+    # "yes" stands in both pools under three ids; "gone" is relevant but in no pool; q3 has none.
     collection = write(
         tmp_path / "c",
         [
@@ -53,9 +53,7 @@ def test_a_positive_is_no_negative_of_its_pool_under_another_id(texts):
 
 
 def test_texts_are_cut_at_their_own_limits(tmp_path):
-    collection = write(
-        tmp_path / "c", [LabelledPool("q1", "a b c d", ["x"], ["e f g h i"], {"x": 1})]
-    )
+    collection = write(tmp_path / "c", [LabelledPool("q1", "a b c d", ["x"], ["e f g h i"], {"x": 1})])
     texts = read_texts(collection, "train")
 
     examples = tokenized(
@@ -68,7 +66,9 @@ def test_texts_are_cut_at_their_own_limits(tmp_path):
 
 def test_shared_answers_are_read_too(tmp_path):
     collection = write(
-        tmp_path / "c", [LabelledPool("q1", "where", ["x", "y"], None, {"y": 1})], [("x", "here"), ("y", "there")]
+        tmp_path / "c",
+        [LabelledPool("q1", "where", ["x", "y"], None, {"y": 1})],
+        [("x", "here"), ("y", "there")],
     )
 
     texts = read_texts(collection, "train")
@@ -96,5 +96,7 @@ def test_a_split_over_several_row_groups_is_one(tmp_path, monkeypatch):
 def test_a_split_without_relevant_answers_is_named(tmp_path):
     collection = write(tmp_path / "c", [LabelledPool("q1", "where", ["x"], ["here"], {"x": 0})])
 
-    with pytest.raises(InputError, match=r"train\.qrels: 'none for train\.pools\.parquet': expected at least one"):
+    with pytest.raises(
+        InputError, match=r"train\.qrels: 'none for train\.pools\.parquet': expected at least one"
+    ):
         read_texts(collection, "train")

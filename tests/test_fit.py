@@ -102,9 +102,7 @@ def test_what_is_done_is_told(collection, tmp_path):
 
 def test_weights_that_outgrow_every_number_are_explained(collection, tmp_path):
     # One update an epoch: the loss was still finite, the dev scores are not.
-    asked = recipe(
-        "ap-cnn", "training.optimizer=sgd", "training.learning_rate=1e30", "training.minibatch=99"
-    )
+    asked = recipe("ap-cnn", "training.optimizer=sgd", "training.learning_rate=1e30", "training.minibatch=99")
 
     with pytest.raises(AptoolError, match=r"not a number: .* lower training\.learning_rate"):
         fit(collection, asked, tmp_path / "model")
@@ -151,6 +149,10 @@ def test_a_collection_without_the_split_is_said_first(tmp_path):
     with pytest.raises(InputError, match="\"split 'dev'\": expected one of train"):
         fit(Collection(tmp_path / "c"), recipe("ap-cnn"), tmp_path / "m")
     with pytest.raises(InputError, match="\"split 'learn'\": expected one of train"):
-        fit(Collection(tmp_path / "c"), recipe("ap-cnn"), tmp_path / "m", train_split="learn", dev_split="train")
-
-
+        fit(
+            Collection(tmp_path / "c"),
+            recipe("ap-cnn"),
+            tmp_path / "m",
+            train_split="learn",
+            dev_split="train",
+        )

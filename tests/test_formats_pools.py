@@ -65,7 +65,10 @@ def test_each_distinct_text_is_kept_once(tmp_path):
     # Four pairs, two texts: a1 and a3 say the same.
     path = write_pools(
         tmp_path / "x.parquet",
-        [row("q1", candidates=[("a1", "here"), ("a2", "there")]), row("q2", candidates=[("a3", "here"), ("a2", "there")])],
+        [
+            row("q1", candidates=[("a1", "here"), ("a2", "there")]),
+            row("q2", candidates=[("a3", "here"), ("a2", "there")]),
+        ],
     )
 
     pools = read_pools(Unit(str(path), 0))
@@ -87,7 +90,7 @@ records = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(records)
 def test_what_is_written_is_read(tmp_path_factory, records):
     path = tmp_path_factory.mktemp("pools") / "x.pools.parquet"
@@ -96,7 +99,9 @@ def test_what_is_written_is_read(tmp_path_factory, records):
         for question_id, question, candidates in records:
             writer.write(PoolRecord(question_id, question, list(candidates), list(candidates.values())))
 
-    assert read(path) == [(name, question, list(candidates.items())) for name, question, candidates in records]
+    assert read(path) == [
+        (name, question, list(candidates.items())) for name, question, candidates in records
+    ]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +155,9 @@ def test_the_string_types_of_other_writers_are_read(tmp_path):
     expected.append(("q2", *expected[0][1:]))
 
     polars_frame(rows).write_parquet(tmp_path / "polars.parquet")
-    candidate = pa.struct([("text", pa.large_string()), ("answer_id", pa.dictionary(pa.int32(), pa.string()))])
+    candidate = pa.struct(
+        [("text", pa.large_string()), ("answer_id", pa.dictionary(pa.int32(), pa.string()))]
+    )
     schema = pa.schema(
         [
             ("candidates", pa.large_list(candidate)),
@@ -166,7 +173,10 @@ def test_the_string_types_of_other_writers_are_read(tmp_path):
 
 def test_columns_beyond_those_of_the_format_are_let_be(tmp_path):
     fields = list(arrow_schema("pools"))
-    extra = [pa.field("seen", pa.list_(pa.struct([("answer_id", pa.string())]))), pa.field("score", pa.float64())]
+    extra = [
+        pa.field("seen", pa.list_(pa.struct([("answer_id", pa.string())]))),
+        pa.field("score", pa.float64()),
+    ]
     rows = [{**row("q1"), "seen": [], "score": 1.5}]
     path = write_pools(tmp_path / "x.parquet", rows, schema=pa.schema([*extra, *fields]))
 
@@ -337,9 +347,7 @@ def test_no_answers_at_all_can_be_written_and_read(tmp_path):
 
 
 def test_offsets_are_those_of_the_pools(tmp_path):
-    path = write_pools(
-        tmp_path / "x.parquet", [row("q1"), row("q2", candidates=[("a5", "x")]), row("q3")]
-    )
+    path = write_pools(tmp_path / "x.parquet", [row("q1"), row("q2", candidates=[("a5", "x")]), row("q3")])
 
     pools = read_pools(Unit(str(path), 0))
 

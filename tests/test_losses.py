@@ -12,8 +12,8 @@ NONE = -math.inf
 
 
 def test_hinge_by_hand():
-    # Margin 1/2. 1/2 - .9 + .1 < 0;  1/2 - .2 + .3 = .6, the other negative, .25, does not count;  1/2 - .25 -
-    # .25 = 0, just apart enough;  no negative, no loss.
+    # Margin 1/2. 1/2 - .9 + .1 < 0;  1/2 - .2 + .3 = .6, and the other negative, .25, does not count;
+    # 1/2 - .25 - .25 = 0, just apart enough;  no negative, no loss.
     scores = torch.tensor([[0.9, 0.1, -1], [0.2, 0.25, 0.3], [0.25, -0.25, NONE], [0.4, NONE, NONE]])
 
     assert hinge(scores, 0.5).tolist() == pytest.approx([0, 0.6, 0, 0], abs=1e-6)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tiny import ranker, tokens
+from tiny import lists, ranker, tokens
 
 from aptool.models.ragged import Ragged
 from aptool.training.examples import Lists, TrainingSet
@@ -15,11 +15,6 @@ ANSWERS = 12
 POSITIVES = [[4], [0, 6, 11], [a for a in range(12) if a != 5], [2, 3], [*range(12)]]
 POOLS = [[1, 4, 9], [0, 3, 6, 7, 8], [2, 5, 7], [2, 3], [0, 1]]
 POOL_NEGATIVES = [[1, 9], [3, 7, 8], [5], [], []]
-
-
-def lists(rows):
-    owner = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    return Lists.of(owner, np.array(sum(rows, []), dtype=np.int64), len(rows))
 
 
 @pytest.fixture

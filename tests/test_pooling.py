@@ -73,7 +73,9 @@ def test_attention_depends_on_the_partner(attentive):
     weights_q, _ = attentive.attention(Ragged.join([Q]), Ragged.join([tensor([[1.0, -4]])]))
 
     first, second = math.exp(math.tanh(0.5)), math.exp(math.tanh(-3.25))
-    assert weights_q.tolist()[0] == pytest.approx([first / (first + second), second / (first + second)], abs=1e-6)
+    assert weights_q.tolist()[0] == pytest.approx(
+        [first / (first + second), second / (first + second)], abs=1e-6
+    )
 
 
 def test_max_pooling_is_tanh_of_the_largest_of_each_feature():

@@ -78,9 +78,9 @@ GOOD = {
     [
         ({"rows": [{"systems": ["random"]}]}, "rows/0: expected the entry 'collection'"),
         ({"seeds": [1]}, "top level: 'seeds': expected one of collections, measures, rows, systems"),
-        ({"collections": {"c": {"path": 5}}}, "collections/c/path: 5: expected type \"string\""),
+        ({"collections": {"c": {"path": 5}}}, 'collections/c/path: 5: expected type "string"'),
         ({"rows": []}, "rows: []: expected minItems 1"),
-        ({"systems": {"bm25": {"baseline": "bm52"}}}, "'bm52': expected enum [\"random\", \"bm25\"]"),
+        ({"systems": {"bm25": {"baseline": "bm52"}}}, '\'bm52\': expected enum ["random", "bm25"]'),
         ({"systems": {"x": {"baseline": "bm25", "preset": "ap-cnn"}}}, "systems/x: "),
     ],
 )

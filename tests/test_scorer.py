@@ -40,14 +40,16 @@ def defined(system, questions, answers, pairs):
     """The definition's scores, each pair by itself."""
     return np.array(
         [
-            system(Ragged.of(questions.take(pairs[i : i + 1, 0])), Ragged.of(answers.take(pairs[i : i + 1, 1]))).item()
+            system(
+                Ragged.of(questions.take(pairs[i : i + 1, 0])), Ragged.of(answers.take(pairs[i : i + 1, 1]))
+            ).item()
             for i in range(len(pairs))
         ]
     )
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(batch=batches(), state_bytes=st.sampled_from([1, 8 * 4 * 20, 1 << 20]))
 def test_equal_to_the_definition_on_any_texts(name, batch, state_bytes):
     questions, answers, pairs = batch

@@ -72,7 +72,11 @@ def test_a_model_encodes_pools_as_it_was_trained(pools, model_folder):
     limit = system.max_answer_tokens
     text = "river " * (limit - 1)
     asked = pools(
-        row("q1", "where is the river", [("a1", text + "kitchen"), ("a2", text + "kitchen engine"), ("a3", "RIVER")]),
+        row(
+            "q1",
+            "where is the river",
+            [("a1", text + "kitchen"), ("a2", text + "kitchen engine"), ("a3", "RIVER")],
+        ),
         row("q2", "WHERE is the River", [("a3", "river")]),
     )
 
@@ -88,5 +92,5 @@ def test_a_model_encodes_pools_as_it_was_trained(pools, model_folder):
 def test_devices():
     assert pick_device("cpu").type == "cpu"
     assert pick_device("auto").type in ("cpu", "cuda")
-    with pytest.raises(UsageError, match="--device 'cuda:99': .*: expected auto, cpu or a GPU such as cuda"):
+    with pytest.raises(UsageError, match=r"--device 'cuda:99': .*: expected auto, cpu or a GPU such as cuda"):
         pick_device("cuda:99")

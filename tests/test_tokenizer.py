@@ -158,7 +158,7 @@ def test_a_tokenizer_with_a_gap_in_its_ids_is_refused(tmp_path):
     WordTokenizer.from_words(["a", "b"]).save(path)
     path.write_text(path.read_text().replace('"b":3', '"b":7'))
 
-    with pytest.raises(InputError, match="tokenizer.json: 7: expected ids from 0 to 3"):
+    with pytest.raises(InputError, match=r"tokenizer\.json: 7: expected ids from 0 to 3"):
         WordTokenizer.load(path)
 
 

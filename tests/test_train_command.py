@@ -35,7 +35,9 @@ def assert_one_line(finished, code, *phrases):
 
 
 def test_train_score_and_eval(aptool, folder, collection_folder):
-    trained = aptool("train", collection_folder, "--preset", "qa-cnn", "--output", "model", "--seed", "3", *tiny("qa-cnn"))
+    trained = aptool(
+        "train", collection_folder, "--preset", "qa-cnn", "--output", "model", "--seed", "3", *tiny("qa-cnn")
+    )
 
     assert trained.code == 0
     figures = r"dev map 0\.\d{4}, recip_rank 0\.\d{4}, P_1 \d\.\d{4}"
@@ -45,7 +47,9 @@ def test_train_score_and_eval(aptool, folder, collection_folder):
     assert [line.split(":")[0] for line in trained.err[1:]] == [f"epoch {n}" for n in (1, 2, 3, 4)]
     assert json.loads((folder / "model" / "config.json").read_text())["training"]["seed"] == 3
 
-    scored = aptool("score", collection_folder / "test.pools.parquet", "--model", "model", "--output", "test.run")
+    scored = aptool(
+        "score", collection_folder / "test.pools.parquet", "--model", "model", "--output", "test.run"
+    )
     assert (scored.code, scored.out) == (0, ["test.run: 120 pairs"])
     evaluated = aptool("eval", "test.run", "--qrels", collection_folder / "test.qrels")
     assert evaluated.code == 0
@@ -123,7 +127,9 @@ def vectors(folder):
 
 def pool(question_id, text, relevance=None):
     relevance = {"a1": 1} if relevance is None else relevance
-    return LabelledPool(question_id, f"where is the {text}", ["a1", "a2"], [f"the {text}", "elsewhere"], relevance)
+    return LabelledPool(
+        question_id, f"where is the {text}", ["a1", "a2"], [f"the {text}", "elsewhere"], relevance
+    )
 
 
 def embedding_of(model, word):
@@ -136,7 +142,9 @@ def test_vectors_from_a_file_are_where_training_starts(aptool, folder, vectors):
         writer.add_split("dev", [pool("q2", "river")])
         writer.add_split("test", [pool("q3", "harbour")])
 
-    trained = aptool("train", "c", "--output", "m", "--vectors", vectors, *tiny("ap-cnn", "training.epochs=0"))
+    trained = aptool(
+        "train", "c", "--output", "m", "--vectors", vectors, *tiny("ap-cnn", "training.epochs=0")
+    )
 
     assert trained.code == 0
     model = load_model("m")
@@ -147,7 +155,9 @@ def test_vectors_from_a_file_are_where_training_starts(aptool, folder, vectors):
     assert embedding_of(model, "harbour") == [3, 4]
     assert "zebra" not in model.tokenizer.words
     assert embedding_of(model, "[PAD]") == [0, 0]
-    rest = [embedding_of(model, word) for word in model.tokenizer.words[1:] if word not in ("river", "harbour")]
+    rest = [
+        embedding_of(model, word) for word in model.tokenizer.words[1:] if word not in ("river", "harbour")
+    ]
     assert np.abs(rest).max() <= 0.25
     assert len({tuple(vector) for vector in rest}) == len(rest)
 
@@ -158,7 +168,9 @@ def test_splits_without_judgements_do_not_stand_in_the_way_of_vectors(aptool, fo
         writer.add_split("dev", [pool("q2", "river")])
         writer.add_split("test", [pool("q3", "harbour", {})])
 
-    trained = aptool("train", "c", "--output", "m", "--vectors", vectors, *tiny("ap-cnn", "training.epochs=0"))
+    trained = aptool(
+        "train", "c", "--output", "m", "--vectors", vectors, *tiny("ap-cnn", "training.epochs=0")
+    )
 
     assert trained.code == 0, trained.err
     assert embedding_of(load_model("m"), "harbour") == [3, 4]
@@ -166,7 +178,13 @@ def test_splits_without_judgements_do_not_stand_in_the_way_of_vectors(aptool, fo
 
 def test_embeddings_can_be_kept_as_the_vectors_are(aptool, folder, vectors, collection_folder):
     trained = aptool(
-        "train", collection_folder, "--output", "m", "--vectors", vectors, *tiny("ap-cnn", "vectors.fine_tune=false")
+        "train",
+        collection_folder,
+        "--output",
+        "m",
+        "--vectors",
+        vectors,
+        *tiny("ap-cnn", "vectors.fine_tune=false"),
     )
 
     assert trained.code == 0
@@ -191,7 +209,13 @@ def test_learned_vectors_are_learned_once_for_several_systems(collection_folder,
     said = []
     for name in ("one", "two"):
         asked = recipe("qa-cnn", "vectors.source=learned", "training.epochs=1")
-        fit(Collection(collection_folder), asked, folder / name, vectors_cache=folder / "kept", say=said.append)
+        fit(
+            Collection(collection_folder),
+            asked,
+            folder / name,
+            vectors_cache=folder / "kept",
+            say=said.append,
+        )
 
     assert sum(line.startswith("learning ") for line in said) == 1
     weights = [(folder / name / "model.safetensors").read_bytes() for name in ("one", "two")]
@@ -200,7 +224,11 @@ def test_learned_vectors_are_learned_once_for_several_systems(collection_folder,
 
 BAD = {
     "unknown preset": (["C", "--preset", "ap-cmn"], 2, "preset 'ap-cmn': expected one of ap-bilstm, "),
-    "missing recipe file": (["C", "--preset", "none.toml"], 1, "none.toml: 'no such file': expected a recipe"),
+    "missing recipe file": (
+        ["C", "--preset", "none.toml"],
+        1,
+        "none.toml: 'no such file': expected a recipe",
+    ),
     "unknown option of the recipe": (
         ["C", "--set", "training.epoch=3"],
         1,
@@ -211,15 +239,31 @@ BAD = {
         1,
         "ap-cnn: encoder.windows: expected 'window' perhaps",
     ),
-    "override of another form": (["C", "--set", "epochs=3"], 2, "--set 'epochs=3': expected section.key=value"),
+    "override of another form": (
+        ["C", "--set", "epochs=3"],
+        2,
+        "--set 'epochs=3': expected section.key=value",
+    ),
     "unknown option": (["C", "--presets", "ap-cnn"], 2, "--preset"),
     "seed that is no number": (["C", "--seed", "one"], 2, "'one' is not a valid integer"),
-    "negative seed": (["C", "--seed", "-1"], 2, "-1 is not in the range x>=0"),
+    "negative seed": (["C", "--seed", "-1"], 2, "-1 is not in the range 0<=x<="),
     "unknown measure": (["C", "--set", "training.dev_measure=mrr"], 2, "did you mean 'recip_rank'?"),
-    "missing collection": (["none"], 1, "none: 'no collection.json in it': expected the folder of a collection"),
+    "missing collection": (
+        ["none"],
+        1,
+        "none: 'no collection.json in it': expected the folder of a collection",
+    ),
     "unwritable output": (["C", "--output", "file/model"], 1, "file/model: "),
-    "output that is a file": (["C", "--output", "file"], 1, "file: 'a file': expected a folder, or nothing yet"),
-    "output that is another folder": (["C", "--output", "letters"], 1, "letters: 'no model.safetensors in it'"),
+    "output that is a file": (
+        ["C", "--output", "file"],
+        1,
+        "file: 'a file': expected a folder, or nothing yet",
+    ),
+    "output that is another folder": (
+        ["C", "--output", "letters"],
+        1,
+        "letters: 'no model.safetensors in it'",
+    ),
     "missing vectors": (["C", "--vectors", "none.txt"], 1, "none.txt: 'no such file'"),
 }
 

@@ -1,4 +1,4 @@
-"""What several test files build on: tiny texts, tiny systems and a collection that can be learned in a second."""
+"""What several test files build on: tiny texts, tiny systems, a collection that is learned in a second."""
 
 import itertools
 import random
@@ -13,6 +13,7 @@ from aptool.formats.collection import LabelledPool
 from aptool.formats.schemas import arrow_schema
 from aptool.models.ranker import build_ranker
 from aptool.text.tokenizer import Tokens
+from aptool.training.examples import Lists, TrainingSet
 
 SYSTEMS = ("qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm")
 
@@ -63,14 +64,39 @@ def tokens(*texts: list[int]) -> Tokens:
     return Tokens(np.array(list(itertools.chain(*texts)), dtype=np.int32), offsets)
 
 
+def lists(rows):
+    owner = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    return Lists.of(owner, np.array([*itertools.chain(*rows)], dtype=np.int64), len(rows))
+
+
+def training_set(positives, answers):
+    """Every question and every answer has two words that stand nowhere else."""
+    questions = len(positives)
+    pools = [[a for a in range(answers) if a not in right] for right in positives]
+    return TrainingSet(
+        questions=tokens(*(question_words(q) for q in range(questions))),
+        answers=tokens(*(answer_words(a) for a in range(answers))),
+        positives=lists(positives),
+        pool_negatives=lists(pools),
+    )
+
+
+def question_words(question):
+    return [2 + 2 * question, 3 + 2 * question]
+
+
+def answer_words(answer):
+    return [30 + 2 * answer, 31 + 2 * answer]
+
+
 THINGS = (
-    "river mountain kitchen engine window garden letter doctor winter market bridge violin "
-    "island candle pocket mirror forest teacher hammer silver"
-).split()
+    *("river", "mountain", "kitchen", "engine", "window", "garden", "letter", "doctor", "winter", "market"),
+    *("bridge", "violin", "island", "candle", "pocket", "mirror", "forest", "teacher", "hammer", "silver"),
+)
 
 
 def labelled_pools(split: str, questions: int, candidates: int = 6) -> list[LabelledPool]:
-    """Questions whose gold answer alone repeats both of their rare words; the rest of a pool are others' golds."""
+    """Questions whose gold answer alone repeats both of their rare words, among the golds of others."""
     generator = random.Random(f"tiny {split}")
     asked = generator.sample(list(itertools.permutations(THINGS, 2)), questions)
     golds = [f"the {first} near the {second} is {generator.choice(THINGS)}" for first, second in asked]

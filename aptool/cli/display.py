@@ -42,9 +42,9 @@ def progress_bar(name: str) -> Iterator[Tick]:
         yield line
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
-        TextColumn("{task.fields[text]}"),
+        TextColumn("{task.fields[text]}", markup=False),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:

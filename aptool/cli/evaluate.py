@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     Intervals = dict[str, dict[str, Interval]]
 
-# With more measures than this, each gets a row and the runs get the columns.
+# With more measures than this, each gets a row and the runs get the columns; intervals are wide.
 _COLUMNS_AT_MOST = 8
+_INTERVALS_AT_MOST = 4
 _PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
 
 
@@ -163,7 +164,7 @@ def _rows(names: tuple[str, ...], evaluations: dict[str, Evaluation], ranges: In
     for run, evaluation in evaluations.items():
         values = [_shown(name, evaluation.means[name], ranges.get(run, {}).get(name)) for name in names]
         rows.append([run, str(evaluation.per_question.height), *values])
-    if len(names) > _COLUMNS_AT_MOST:
+    if len(names) > (_INTERVALS_AT_MOST if ranges else _COLUMNS_AT_MOST):
         rows = [list(column) for column in zip(*rows, strict=True)]
         rows[0][0] = "measure"
     return rows

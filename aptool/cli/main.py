@@ -1,7 +1,7 @@
 """``aptool``: the group of all commands, and the one place where errors become lines and exit codes."""
 
+import difflib
 import importlib
-import os
 import sys
 from typing import ClassVar, NoReturn
 
@@ -23,8 +23,11 @@ class LazyGroup(click.Group):
         "train": ("aptool.cli.train", "train", "Train a system on a collection."),
         "score": ("aptool.cli.score", "score", "Score pools of candidates into a TREC run file."),
         "eval": ("aptool.cli.evaluate", "evaluate", "Evaluate run files against qrels, as trec_eval does."),
-        "explain": ("aptool.cli.explain", "explain", "Show where a model looked in a question and an answer."),
+        "compare": ("aptool.cli.compare", "compare", "Test whether runs differ from a baseline, and where."),
+        "plot": ("aptool.cli.plot", "plot", "Draw runs or training as PNG or SVG, with the data as CSV."),
+        "explain": ("aptool.cli.explain", "explain", "Show where a model looked in a pair of texts."),
         "matrix": ("aptool.cli.matrix", "matrix", "Run a table of experiments: collections, systems, seeds."),
+        "report": ("aptool.cli.report", "report", "Write a report of a folder of runs, in one HTML file."),
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -32,8 +35,11 @@ class LazyGroup(click.Group):
         return list(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports the command's module."""
+        """Imports the command's module; of a name that there is not, says the nearest."""
         if cmd_name not in self.entries:
+            near = difflib.get_close_matches(cmd_name, self.entries, n=1)
+            if near:
+                ctx.fail(f"No such command {cmd_name!r}. Did you mean {near[0]!r}?")
             return None
         module, attribute, _ = self.entries[cmd_name]
         command: click.Command = getattr(importlib.import_module(module), attribute)
@@ -64,6 +70,9 @@ def main() -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
     except click.ClickException as error:
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # since click 8.2
+            click.echo(error.format_message(), err=True)
+            sys.exit(error.exit_code)
         if debug:
             raise
         hint = ""
@@ -74,10 +83,6 @@ def main() -> NoReturn:
         if debug:
             raise
         _fail(str(error), error.exit_code)
-    except BrokenPipeError:
-        # The reader of stdout has left, as `aptool ... | head` does; nothing is wrong.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
 
 
 def _fail(message: str, code: int) -> NoReturn:

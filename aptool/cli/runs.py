@@ -64,6 +64,32 @@ def some(names: Sequence[str], total: int | None = None) -> str:
     return ", ".join(names[:_NAMED_AT_MOST]) + (", …" if total > _NAMED_AT_MOST else "")
 
 
+def short_names(runs: Sequence[str]) -> dict[str, str]:
+    """The runs by the words that tell their paths apart: ``qa-cnn`` for ``runs/qa-cnn/test.run``.
+
+    Args:
+        runs: different paths; one alone goes by its last part.
+    """
+    if len(runs) == 1:
+        return {runs[0]: Path(runs[0]).name}
+    words = [re.split(r"([/.])", run) for run in runs]
+    for end in (-1, 0):
+        while len({parts[end] for parts in words}) == 1 and min(map(len, words)) > 1:
+            for parts in words:
+                del parts[end]
+    names = ["".join(parts).strip("/.") for parts in words]
+    return dict(zip(runs, names if all(names) else runs, strict=True))
+
+
+def pools_beside(qrels: str) -> str | None:
+    """The pools of the collection that the qrels stand in, if they are there; says which they are."""
+    path = Path(qrels.removesuffix(".gz").removesuffix(".qrels") + ".pools.parquet")
+    if not path.is_file():
+        return None
+    say(f"--pools not given: {path}")
+    return str(path)
+
+
 def _possible_qrels(run: str) -> list[Path]:
     """For ``test.ap-cnn.run``: ``test.ap-cnn.qrels``, then ``test.qrels``, each plain and gzipped."""
     path = Path(run)

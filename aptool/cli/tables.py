@@ -31,7 +31,7 @@ def _print_rich(rows: Sequence[Sequence[str]], left: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for index, title in enumerate(rows[0]):
         table.add_column(Text(title), justify="left" if index < left else "right", overflow="fold")
     for row in rows[1:]:

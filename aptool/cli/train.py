@@ -19,7 +19,7 @@ from aptool.cli.display import epoch_line, figures, progress_bar, say
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, 2**63 - 1),
     default=0,
     show_default=True,
     help="Of everything that is drawn.",

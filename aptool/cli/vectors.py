@@ -78,7 +78,9 @@ def learn(
     show_default=True,
     help="A word of frequency p is scaled by SIF / (SIF + p).",
 )
-@click.option("--device", default="cpu", show_default=True, help="Where the encoder runs.")
+@click.option(
+    "--device", default="auto", show_default=True, help="cpu, cuda, cuda:1; auto is a GPU if there is one."
+)
 def distill(
     paths: tuple[Path, ...], model: str, collections: tuple[str, ...], dim: int, sif: float, device: str
 ) -> None:
@@ -93,6 +95,7 @@ def distill(
         raise UsageError(f"OUT is missing, or is a folder: {out}")
     check_writable(out)
 
+    from aptool.scoring.systems import pick_device
     from aptool.text.distill import distill_vectors
     from aptool.text.tokenizer import UNK, WordTokenizer
     from aptool.text.vectors import write_vectors
@@ -114,7 +117,7 @@ def distill(
         tokens.counts(len(tokenizer))[first:],
         dim=dim,
         sif=sif,
-        device=device,
+        device=pick_device(device),
         report=say,
     )
     write_vectors(out, found)

@@ -61,6 +61,17 @@ class Move(NamedTuple):
         return self.after - self.before
 
 
+class Moved(NamedTuple):
+    """The questions that moved most between the baseline and a system."""
+
+    system: str
+    measure: str
+    better: int  # how many of all questions
+    worse: int
+    gained: list[Move]
+    lost: list[Move]
+
+
 def mean_intervals(
     per_question: pl.DataFrame, *, confidence: float = CONFIDENCE, seed: int = 0
 ) -> dict[str, Interval]:
@@ -169,6 +180,30 @@ def moves(baseline: pl.DataFrame, system: pl.DataFrame, measure: str) -> pl.Data
     moved = both.select("question_id", before=measure, after=after, change=after - pl.col(measure))
     moved = moved.filter(pl.col("change").abs() > 1e-12)
     return moved.sort(-pl.col("change").abs().round(12), "question_id")
+
+
+def moved_most(
+    name: str,
+    measure: str,
+    top: int,
+    tables: tuple[pl.DataFrame, pl.DataFrame],
+    runs: tuple[pl.DataFrame, pl.DataFrame],
+    qrels: pl.DataFrame,
+) -> Moved:
+    """The questions that gained and lost most.
+
+    Args:
+        name: of the system.
+        measure: the measure that they moved in.
+        top: how many at most that gained, and as many that lost.
+        tables: question_id and one column a measure, of the baseline and of the system.
+        runs: question_id, answer_id, score, likewise.
+        qrels: question_id, answer_id, relevance.
+    """
+    moved = moves(*tables, measure)
+    better, worse = moved.filter(pl.col("change") > 0), moved.filter(pl.col("change") < 0)
+    gained, lost = (explain_moves(part.head(top), qrels, *runs) for part in (better, worse))
+    return Moved(name, measure, better.height, worse.height, gained, lost)
 
 
 def explain_moves(

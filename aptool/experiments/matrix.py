@@ -1,6 +1,7 @@
 """A table of experiments as a TOML file: collections, systems, and rows that pair them with seeds."""
 
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,6 +90,11 @@ def read_matrix(path: str | Path) -> Matrix:
                 )
         seeds = tuple(entry.get("seeds", (0,)))
         rows += [Row(source, contender, seeds) for contender in sorted(named, key=lambda one: bool(one.fuse))]
+    times = Counter((row.source.name, row.contender.name) for row in rows)
+    named_twice = [pair for pair, number in times.items() if number > 1]
+    if named_twice:
+        value = " on ".join(reversed(named_twice[0]))
+        raise InputError(path, place="rows", value=value, expected="each system once on a collection")
     return Matrix(measures, contenders, rows)
 
 

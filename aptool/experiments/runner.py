@@ -91,7 +91,9 @@ class Runner:
             collections[source] = self._collection(source)
             collections[source].qrels(source.split)  # there is such a split
         return [
-            self._result(row, collections[row.source], seed) for row in self._matrix.rows for seed in row.seeds
+            self._result(row, collections[row.source], seed)
+            for row in self._matrix.rows
+            for seed in row.seeds
         ]
 
     def _collection(self, source: Source) -> Collection:
@@ -178,11 +180,18 @@ class Runner:
         """A hash of everything that decides a result."""
         made_of: list[Any] = [__version__, collection.fingerprint, split, seed, contender.baseline]
         if contender.preset is not None:
-            made_of.append(self._recipes[contender.name].to_dict())
+            recipe = self._recipes[contender.name]
+            made_of += [recipe.to_dict(), _changed(recipe.vectors.source)]
         made_of += [
             self._key(self._matrix.contenders[part], collection, split, seed) for part in contender.fuse
         ]
         return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _changed(source: str) -> list[int] | None:
+    """What tells a vectors file from one that replaced it; None where the source is no file."""
+    path = Path(source)
+    return [path.stat().st_size, path.stat().st_mtime_ns] if path.is_file() else None
 
 
 def _recorded(record: Path, key: str) -> dict[str, float] | None:

@@ -174,15 +174,22 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
 
         Raises:
             AptoolError: no question is left after the questions policy.
-            InputError: a pool is empty, or an id or a relevance is not one.
+            InputError: a pool is empty, an id is not one, or a question comes twice.
         """
         counts: Counter[str] = Counter()
+        seen: set[str] = set()
         with (
             PoolsWriter(self._into / f"{split}{POOLS_SUFFIX}") as writer,
             (self._into / f"{split}{QRELS_SUFFIX}").open("w", encoding="utf-8", newline="\n") as qrels,
         ):
             for pool in pools:
                 record = self._clean(split, pool)
+                if pool.question_id in seen:
+                    place = f"split {split!r}"
+                    raise InputError(
+                        self._path, place=place, value=pool.question_id, expected="each question once"
+                    )
+                seen.add(pool.question_id)
                 if record is None:
                     continue
                 writer.write(record)

@@ -10,8 +10,12 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from aptool.models.ragged import Ragged
+
+# The least norm that a vector is divided by.
+EPSILON = 1e-8
 
 
 class Pooling(nn.Module, ABC):
@@ -32,17 +36,8 @@ class Pooling(nn.Module, ABC):
         """
 
     @abstractmethod
-    def cross(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-        """Vectors of every question with every answer.
-
-        Args:
-            questions: states of n questions.
-            answers: states of k answers.
-
-        Returns:
-            r_q and r_a up to a positive factor, each (n, k, c), or with 1 for n or k where that makes no
-            difference.
-        """
+    def cosines(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """(n, k) cosines of r_q and r_a for every one of n questions with every one of k answers."""
 
 
 class MaxPooling(Pooling):
@@ -59,14 +54,13 @@ class MaxPooling(Pooling):
         """See ``Pooling.forward``."""
         return self.represent(questions), self.represent(answers)
 
-    def cross(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-        """See ``Pooling.cross``."""
-        return self.represent(questions)[:, None], self.represent(answers)[None]
+    def cosines(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """See ``Pooling.cosines``."""
+        return unit(self.represent(questions)) @ unit(self.represent(answers)).T
 
     def represent(self, states: Ragged) -> Tensor:
         """(n, c): the vector of each text, whatever it is paired with."""
-        dense, mask = states.padded()  # (n, T, c), (n, T)
-        return dense.masked_fill(~mask[..., None], -torch.inf).amax(1).tanh()
+        return _maxima(states.values, states).tanh()
 
 
 class AttentivePooling(Pooling):
@@ -106,8 +100,8 @@ class AttentivePooling(Pooling):
         weights_q, weights_a = self.attention(questions, answers)
         return torch.einsum("nm,nmc->nc", weights_q, Q), torch.einsum("nl,nlc->nc", weights_a, A)
 
-    def cross(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-        """See ``Pooling.cross``."""
+    def cosines(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """See ``Pooling.cosines``."""
         alignment = (questions.values @ self.U) @ answers.values.T  # (N, N'), G of all pairs before its tanh
         g_q = _maxima(alignment.T.contiguous(), answers).tanh()  # (k, N)
         g_a = _maxima(alignment, questions).tanh()  # (n, N')
@@ -116,7 +110,7 @@ class AttentivePooling(Pooling):
         weights_a, _ = answers.with_values(g_a.T.exp()).padded()  # (k, L, n)
         r_q = weights_q.transpose(1, 2) @ questions.padded()[0]  # (n, k, c)
         r_a = weights_a.transpose(1, 2) @ answers.padded()[0]  # (k, n, c)
-        return r_q, r_a.transpose(0, 1)
+        return (unit(r_q) * unit(r_a.transpose(0, 1))).sum(2)
 
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """σ_q (n, M) and σ_a (n, L): each row sums to one over its text and is zero behind it."""
@@ -128,6 +122,11 @@ class AttentivePooling(Pooling):
         g_a = alignment.amax(1).tanh()  # (n, L)
         weights_q = g_q.masked_fill(~mask_q, -torch.inf).softmax(1)
         return weights_q, g_a.masked_fill(~mask_a, -torch.inf).softmax(1)
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Vectors (..., c) scaled to length one; the zero vector stays."""
+    return F.normalize(vectors, dim=-1, eps=EPSILON)
 
 
 def _maxima(values: Tensor, sequences: Ragged) -> Tensor:

@@ -6,18 +6,14 @@ faster is tested against it.
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from aptool.config import Recipe, build_options
 from aptool.errors import InputError
 from aptool.models.encoders import ENCODERS, Encoder, dropped
-from aptool.models.pooling import POOLINGS, Pooling
+from aptool.models.pooling import EPSILON, POOLINGS, Pooling
 from aptool.models.ragged import Ragged
-
-# The least norm that a vector is divided by.
-EPSILON = 1e-8
 
 
 class Ranker(nn.Module):
@@ -53,13 +49,7 @@ class Ranker(nn.Module):
 
     def compare_all(self, questions: Ragged, answers: Ragged) -> Tensor:
         """(n, k) scores of every one of n questions with every one of k answers, from their states."""
-        r_q, r_a = self.pooling.cross(questions, answers)
-        return torch.einsum("nkc,nkc->nk", *torch.broadcast_tensors(unit(r_q), unit(r_a)))
-
-
-def unit(vectors: Tensor) -> Tensor:
-    """Vectors (..., c) scaled to length one; the zero vector stays."""
-    return F.normalize(vectors, dim=-1, eps=EPSILON)
+        return self.pooling.cosines(questions, answers)
 
 
 def build_ranker(recipe: Recipe, words: int, dim: int) -> Ranker:

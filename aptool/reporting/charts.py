@@ -4,7 +4,7 @@ A chart is drawn for 560 units of width, in which the page's letters have their 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -30,8 +30,6 @@ def line_chart(
     *,
     label: str,
     x_label: str,
-    y_label: str,
-    show_y: Callable[[float], str],
     whole_x: bool = False,
 ) -> Markup:
     """Lines over a grid.
@@ -40,8 +38,6 @@ def line_chart(
         lines: at least one, with at least one point each.
         label: what the chart is, for those who do not see it.
         x_label: below the axis.
-        y_label: above the axis.
-        show_y: a tick's text.
         whole_x: ticks of x are whole numbers.
     """
     xs = [x for line in lines for x, _ in line.points]
@@ -49,26 +45,26 @@ def line_chart(
     x_ticks, y_ticks = ticks(min(xs), max(xs), 7, whole=whole_x), ticks(min(ys), max(ys), 5)
     x_low, x_high = min(xs), max(max(xs), min(xs) + 1e-9)
     y_low, y_high = y_ticks[0], y_ticks[-1]
+    digits = max(0, -math.floor(math.log10(y_ticks[1] - y_ticks[0]) + 1e-9))
 
     def across(x: float) -> float:
         return _LEFT + (x - x_low) / (x_high - x_low) * (WIDTH - _LEFT - _RIGHT)
 
     def down(y: float) -> float:
-        return HEIGHT - _BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - _BOTTOM - _TOP - 14)
+        return HEIGHT - _BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - _BOTTOM - _TOP)
 
     parts = [_open("chart", WIDTH, HEIGHT, label)]
     for y in y_ticks:
         parts.append(_tag("line", "grid", x1=_LEFT, x2=WIDTH - _RIGHT, y1=down(y), y2=down(y)))
-        parts.append(_text(show_y(y), _LEFT - 8, down(y) + 4, "end"))
+        parts.append(_text(f"{y:.{digits}f}", _LEFT - 8, down(y) + 4, "end"))
     for x in x_ticks:
         if x_low <= x <= x_high:
             parts.append(_text(f"{x:g}", across(x), HEIGHT - _BOTTOM + 18, "middle"))
     parts.append(_text(x_label, WIDTH - _RIGHT, HEIGHT - 4, "end", "name"))
-    parts.append(_text(y_label, 0, _TOP, "start", "name"))
     for line in lines:
         path = " ".join(f"{across(x):.1f},{down(y):.1f}" for x, y in line.points)
         dots = [
-            Markup('<circle cx="{}" cy="{}" r="3"><title>{}</title></circle>').format(
+            Markup('<circle cx="{}" cy="{}" r="2.5"><title>{}</title></circle>').format(
                 f"{across(x):.1f}", f"{down(y):.1f}", title
             )
             for (x, y), title in zip(line.points, line.titles, strict=True)
@@ -112,8 +108,8 @@ def histogram(
         _tag("polygon", "negative", points=outline(negative)),
         _tag("polygon", "positive", points=outline(positive)),
         _tag("line", "axis", x1=2, x2=_SMALL_WIDTH - 2, y1=base, y2=base),
-        _text(f"{low:.3g}", 2, _SMALL_HEIGHT - 6, "start"),
-        _text(f"{high:.3g}", _SMALL_WIDTH - 2, _SMALL_HEIGHT - 6, "end"),
+        _text(_plain(low), 2, _SMALL_HEIGHT - 6, "start"),
+        _text(_plain(high), _SMALL_WIDTH - 2, _SMALL_HEIGHT - 6, "end"),
     ]
     return Markup("\n").join([*parts, Markup("</svg>")])
 
@@ -160,6 +156,10 @@ def ticks(low: float, high: float, about: int, *, whole: bool = False) -> list[f
     first = math.floor(low / step + 1e-9)
     last = math.ceil(high / step - 1e-9)
     return [number * step for number in range(first, last + 1)]
+
+
+def _plain(value: float) -> str:
+    return f"{value:.3g}".replace("-", "\u2212")
 
 
 def _open(kind: str, width: int, height: int, label: str) -> Markup:

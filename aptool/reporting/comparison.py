@@ -17,6 +17,9 @@ from aptool.reporting.runs import Entry
 # Draws of a permutation test: p is good to 0.002 near 0.05.
 PERMUTATIONS = 20_000
 USUAL_BASELINE = "bm25"
+# The measure of the paper's figures 3 and 4: evaluated whether or not the table of experiments asks for it.
+ACCURACY = "P_1"
+_TITLES = {"map": "MAP", "recip_rank": "MRR", "P_1": "P@1"}
 
 
 class System(NamedTuple):
@@ -26,20 +29,12 @@ class System(NamedTuple):
     entries: list[Entry]  # one a seed
     preset: str | None  # of a trained one
     configs: list[dict[str, Any]]  # of its models
-    values: dict[str, np.ndarray]  # measure -> (questions,)
+    values: dict[str, np.ndarray]  # measure, and ACCURACY -> (questions,)
     means: dict[str, float]
     deviations: dict[str, float]  # over seeds, of the sample; 0 with one seed
     intervals: dict[str, Interval]  # of the mean over questions
     against: dict[str, Paired]  # measure -> against the baseline; none for the baseline itself
     p: dict[str, float]  # of the permutation tests, by Holm over all systems
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """What training and scoring took, mean over seeds."""
-        return {
-            key: statistics.fmean(entry.seconds.get(key, 0.0) for entry in self.entries)
-            for key in ("train", "score")
-        }
 
 
 class Comparison(NamedTuple):
@@ -48,7 +43,7 @@ class Comparison(NamedTuple):
     name: str  # as the table of experiments calls it
     collection: Collection
     split: str
-    questions: int
+    question_ids: list[str]
     measures: tuple[str, ...]
     baseline: str
     systems: list[System]
@@ -91,7 +86,7 @@ def compare_systems(
             evaluate(
                 qrels,
                 read_run(entry.run).frame,
-                measures,
+                dict.fromkeys((*measures, ACCURACY)),
                 run_name=str(entry.run),
                 qrels_name=str(qrels_path),
             ).per_question
@@ -99,13 +94,18 @@ def compare_systems(
         ]
         values[system] = frames
     found = [_system(system, systems[system], frames, measures) for system, frames in values.items()]
-    questions = next(iter(values.values()))[0].height
+    question_ids = next(iter(values.values()))[0]["question_id"].to_list()
     tested = _tested(found, baseline, measures)
-    return Comparison(name, collection, split, questions, measures, baseline, tested)
+    return Comparison(name, collection, split, question_ids, measures, baseline, tested)
+
+
+def title_of(measure: str) -> str:
+    """What a measure is called in headings."""
+    return _TITLES.get(measure, measure)
 
 
 def _system(name: str, entries: list[Entry], frames: list[pl.DataFrame], measures: tuple[str, ...]) -> System:
-    values = {m: np.mean([frame[m].to_numpy() for frame in frames], axis=0) for m in measures}
+    values = {m: np.mean([frame[m].to_numpy() for frame in frames], axis=0) for m in (*measures, ACCURACY)}
     means = {m: [float(frame[m].to_numpy().mean()) for frame in frames] for m in measures}
     configs = [config for entry in entries if (config := entry.config) is not None]
     return System(
@@ -116,7 +116,7 @@ def _system(name: str, entries: list[Entry], frames: list[pl.DataFrame], measure
         values,
         {m: statistics.fmean(seeds) for m, seeds in means.items()},
         {m: statistics.stdev(seeds) if len(seeds) > 1 else 0.0 for m, seeds in means.items()},
-        {m: bootstrap_interval(of) for m, of in values.items()},
+        {m: bootstrap_interval(values[m]) for m in measures},
         {},
         {},
     )

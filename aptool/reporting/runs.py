@@ -31,14 +31,6 @@ class Entry(NamedTuple):
         """The model's ``config.json``."""
         return None if self.model is None else dict(_json(self.model / "config.json"))
 
-    @property
-    def history(self) -> list[dict[str, Any]]:
-        """What each epoch of its training reported; empty where nothing was trained."""
-        path = None if self.model is None else self.model / "training" / "history.jsonl"
-        if path is None or not path.is_file():
-            return []
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
 
 class Runs(NamedTuple):
     """Everything in a folder of runs."""

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from aptool.models.pooling import AttentivePooling, MaxPooling, Pooling
+from aptool.models.pooling import EPSILON, AttentivePooling, MaxPooling, Pooling, unit
 from aptool.models.ragged import Ragged
-from aptool.models.ranker import EPSILON, unit
 
 # One text and the pairs that it is part of.
 Group = tuple[int, Tensor]
@@ -69,7 +68,7 @@ def join(pooling: Pooling, questions: Ragged, projected: Ragged, answers: Ragged
 @keep.register
 def _(pooling: MaxPooling, states: Ragged) -> Ragged:
     """One unit vector a text."""
-    r = torch.segment_reduce(states.values, "max", lengths=states.lengths, axis=0).tanh()  # (n, c)
+    r = pooling.represent(states)  # (n, c)
     count = torch.arange(len(states.lengths) + 1, device=r.device)
     return Ragged(unit(r), count)
 

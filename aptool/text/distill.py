@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from aptool.errors import AptoolError, InputError
-from aptool.text.vectors import WordVectors
+from aptool.text.word_vectors import WordVectors
 
 SIF = 1e-2  # a of a / (a + p); among 1e-4 to 1e-1 the best at ranking WikiQA by mean vectors
 _SIZE = 1 / 6  # root mean square of a vector's numbers, as in the published word2vec vectors
@@ -36,7 +36,7 @@ def distill_vectors(
     dim: int = 300,
     sif: float | None = SIF,
     batch: int = 256,
-    device: str = "cpu",
+    device: torch.device | str = "cpu",
     report: Callable[[str], None] | None = None,
 ) -> WordVectors:
     """Distils static vectors for words out of a sentence encoder.
@@ -101,7 +101,7 @@ def encode_words(
     words: Sequence[str],
     *,
     batch: int = 256,
-    device: str = "cpu",
+    device: torch.device | str = "cpu",
     report: Callable[[str], None] | None = None,
 ) -> np.ndarray:
     """(words, hidden) float32: the mean of the encoder's states over a word and the marks around it.

@@ -9,7 +9,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from aptool.errors import AptoolError, InputError
-from aptool.text.vectors import WordVectors
+from aptool.text.word_vectors import WordVectors
 
 # Names under which input embeddings stand: model2vec, sentence-transformers and aptool, transformers.
 _EMBEDDINGS = (
@@ -116,14 +116,10 @@ def _look_up(
     tokenizer = static.tokenizer
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    tokens = tokenizer.get_vocab_size(with_added_tokens=True)
-    _check_fit(static, tokens, place)
+    _check_fit(static, place)
     unknown = _unknown_id(tokenizer)
-    wanted = _whole_words(tokenizer, unknown) if words is None else list(dict.fromkeys(words))
-    pieces = [
-        [token for token in encoding.ids if token != unknown]
-        for encoding in tokenizer.encode_batch(wanted, add_special_tokens=False)
-    ]
+    wanted = _whole_words(tokenizer, unknown, place) if words is None else list(dict.fromkeys(words))
+    pieces = [[token for token in ids if token != unknown] for ids in _encode(tokenizer, wanted, place)]
     known = [index for index, ids in enumerate(pieces) if ids]
     ids = np.array([token for index in known for token in pieces[index]], dtype=np.int64)
     lengths = np.array([len(pieces[index]) for index in known], dtype=np.int64)
@@ -156,7 +152,8 @@ def _gather(static: StaticTable, rows: np.ndarray) -> Iterator[tuple[np.ndarray,
             yield at, block[rows[at] - start]
 
 
-def _check_fit(static: StaticTable, tokens: int, place: str | Path) -> None:
+def _check_fit(static: StaticTable, place: str | Path) -> None:
+    tokens = 1 + max(static.tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
     per_token = [len(array) for array in (static.mapping, static.weights) if array is not None]
     rows = static.shape[0] if static.mapping is None else tokens
     # Embedding matrices may be padded beyond the vocabulary, never be shorter.
@@ -167,15 +164,22 @@ def _check_fit(static: StaticTable, tokens: int, place: str | Path) -> None:
         raise InputError(place, column="mapping", expected=f"rows from 0 to {static.shape[0] - 1:,}")
 
 
-def _whole_words(tokenizer: Tokenizer, unknown: int | None) -> list[str]:
+def _whole_words(tokenizer: Tokenizer, unknown: int | None, place: str | Path) -> list[str]:
     """The words that are a single token: those that tokenize into themselves."""
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     by_id = sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
     candidates = [(token.lstrip(_WORD_STARTS), index) for token, index in by_id if token not in added]
     candidates = [(word, index) for word, index in candidates if word and not word.isspace()]
-    encodings = tokenizer.encode_batch([word for word, _ in candidates], add_special_tokens=False)
-    pairs = zip(candidates, encodings, strict=True)
-    return [word for (word, index), coded in pairs if coded.ids == [index] and index != unknown]
+    encoded = _encode(tokenizer, [word for word, _ in candidates], place)
+    pairs = zip(candidates, encoded, strict=True)
+    return [word for (word, index), ids in pairs if ids == [index] and index != unknown]
+
+
+def _encode(tokenizer: Tokenizer, words: list[str], place: str | Path) -> list[list[int]]:
+    try:
+        return [encoding.ids for encoding in tokenizer.encode_batch(words, add_special_tokens=False)]
+    except Exception as error:  # the library raises nothing more special
+        raise InputError(place, value=_line(error), expected="a tokenizer that tokenizes any word") from error
 
 
 def _unknown_id(tokenizer: Tokenizer) -> int | None:

@@ -121,6 +121,9 @@ def _recognise(path: str | Path, file: Stream, packing: str, report: Callable[[s
             path, place="line 1", value=_shown(first), expected=f"a count and a width of 1 to {WIDEST}"
         )
     if rest and not _looks_like_text(rest, dim):
+        if first.endswith(b"\r"):
+            value, expected = "a carriage return", "binary vectors whose line ends nothing has converted"
+            raise InputError(path, place="line 1", value=value, expected=expected)
         records = _binary_rows(path, rest, file, dim, count)
         return VectorFile(f"word2vec binary{packing}", dim, records, _binary_parser(path))
     lines = _text_rows(path, rest, file, dim, 2, count, report)

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from aptool.errors import InputError
 from aptool.formats.atomic import atomic_file
 from aptool.formats.storage import is_remote
 from aptool.text.vector_files import VectorFile, open_vectors
+from aptool.text.word_vectors import WordVectors as WordVectors
 
 # How a word is looked up: the first spelling for which there is a vector counts.
 SPELLINGS: tuple[tuple[str, Callable[[str], str]], ...] = (
@@ -24,21 +24,6 @@ SPELLINGS: tuple[tuple[str, Callable[[str], str]], ...] = (
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FILE_SUFFIXES = (".bin", ".txt", ".vec", ".gz", ".w2v", ".model", ".zip")
-
-
-@dataclass(frozen=True)
-class WordVectors:
-    """Words with their vectors.
-
-    Attributes:
-        words: each once.
-        matrix: (words, d) float32, finite.
-        source: the file, folder or name that they came from.
-    """
-
-    words: list[str]
-    matrix: np.ndarray
-    source: str
 
 
 class Coverage(NamedTuple):

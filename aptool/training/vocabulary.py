@@ -15,7 +15,7 @@ from aptool.formats.collection import Collection
 from aptool.models.encoders import WordEncoder
 from aptool.models.ranker import Ranker
 from aptool.text.skipgram import learn_vectors
-from aptool.text.tokenizer import PAD, Tokens, WordTokenizer
+from aptool.text.tokenizer import PAD, UNK, Tokens, WordTokenizer
 from aptool.text.vectors import WordVectors, coverage, read_vectors, write_vectors
 from aptool.training.examples import Texts, split_texts
 
@@ -97,7 +97,7 @@ def learned_vectors(
     digest = hashlib.sha256(json.dumps(made_of).encode() + tokens.ids.tobytes() + tokens.offsets.tobytes())
     kept = cache / f"learned-{digest.hexdigest()[:16]}.bin" if cache is not None else None
     if kept is not None and kept.is_file():
-        return read_vectors(kept, tokenizer.words)
+        return read_vectors(kept, tokenizer.words[UNK + 1 :])
     say(f"learning {options.dim}-dimensional word vectors from {len(tokens.ids)} running words")
     matrix = learn_vectors(
         tokens.ids,
@@ -108,7 +108,8 @@ def learned_vectors(
         epochs=options.epochs,
         seed=seed,
     )
-    vectors = WordVectors(tokenizer.words, matrix, "learned")
+    words = slice(UNK + 1, None)  # PAD and UNK are no words
+    vectors = WordVectors(tokenizer.words[words], matrix[words], "learned")
     if kept is not None:
         write_vectors(kept, vectors)
     return vectors

@@ -1,0 +1,126 @@
+"""``aptool plot``: pictures of runs and of training, each with its data beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from aptool.cli.runs import pools_beside, qrels_beside, short_names
+from aptool.errors import AptoolError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import polars as pl
+
+
+class _Runs(NamedTuple):
+    """Runs and their judgements; runs go by the names that they have in a picture."""
+
+    path: str  # of the qrels
+    qrels: pl.DataFrame
+    runs: dict[str, pl.DataFrame]
+    accuracy: dict[str, pl.DataFrame]  # question_id, P_1
+
+
+_output = click.option(
+    "--output",
+    metavar="FILE",
+    required=True,
+    help="A .png or .svg file, or a name without ending for both; a .csv with the data comes beside it.",
+)
+_qrels = click.option("--qrels", metavar="QRELS", help="The judgements.  [default: DEV.qrels beside DEV.run]")
+
+
+@click.group("plot")
+def plot() -> None:
+    """Draw runs or the training of models as PNG or SVG, with the data beside it as CSV."""
+
+
+@plot.command("lengths")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@_qrels
+@click.option(
+    "--pools",
+    metavar="POOLS",
+    multiple=True,
+    help="Where the answers are: files, folders, globs, URLs.  [default: DEV.pools.parquet beside DEV.qrels]",
+)
+@_output
+def lengths(runs: tuple[str, ...], qrels: str | None, pools: tuple[str, ...], output: str) -> None:
+    """Accuracy over the questions with a right answer of at most so many words (figures 3 and 4)."""
+    from aptool.evaluation.texts import shared_answers
+    from aptool.formats.storage import expand
+    from aptool.reporting.curves import accuracy_by_length, gold_lengths
+    from aptool.reporting.plots import plot_accuracy_by_length, plot_files
+
+    plot_files(output)
+    read = _read(runs, qrels)
+    beside = None if pools else pools_beside(read.path)
+    if not pools and beside is None:
+        raise UsageError(f"no pools given and none beside {read.path}: pass --pools POOLS")
+    files = expand(pools or (str(beside),), ".pools.parquet")
+    tokens = gold_lengths(files, read.qrels, shared_answers(files))
+    if tokens.is_empty():
+        raise AptoolError(f"{', '.join(files)}: no right answer of {read.path}, expected at least one")
+    _save(plot_accuracy_by_length, accuracy_by_length(read.accuracy, tokens), output)
+
+
+@plot.command("scores")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@_qrels
+@_output
+def scores(runs: tuple[str, ...], qrels: str | None, output: str) -> None:
+    """Distributions of the scores of right answers and of other candidates."""
+    from aptool.reporting.curves import score_distribution
+    from aptool.reporting.plots import plot_files, plot_scores
+
+    plot_files(output)
+    read = _read(runs, qrels)
+    _save(plot_scores, score_distribution(read.runs, read.qrels), output)
+
+
+@plot.command("training")
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True)
+@click.option("--measure", metavar="NAME", help="A measure on dev.  [default: the first that was kept]")
+@_output
+def training(models: tuple[str, ...], measure: str | None, output: str) -> None:
+    """Loss and a measure on dev by epoch."""
+    from aptool.reporting.curves import read_history, training_curves
+    from aptool.reporting.plots import plot_files, plot_training
+
+    plot_files(output)
+    names = short_names([model.rstrip("/") for model in models])
+    curves = training_curves(
+        {name: read_history(model) for model, name in zip(models, names.values(), strict=True)}
+    )
+    kept = [column.removeprefix("dev_") for column in curves.columns if column.startswith("dev_")]
+    if measure is not None and measure not in kept:
+        raise UsageError(
+            f"--measure {measure}: expected one of {', '.join(kept) or 'those on dev: none was kept'}"
+        )
+    column = None if measure is None else f"dev_{measure}"
+    _save(lambda data: plot_training(data, measure=column), curves, output)
+
+
+def _read(runs: tuple[str, ...], qrels: str | None) -> _Runs:
+    from aptool.evaluation.metrics import evaluate
+    from aptool.formats.trec import read_qrels, read_run
+
+    names = short_names(tuple(dict.fromkeys(runs)))
+    frames = {run: read_run(run).frame for run in names}
+    path = qrels or qrels_beside(runs)
+    judgements = read_qrels(path)
+    accuracy = {
+        names[run]: evaluate(judgements, frame, ["P_1"], run_name=run, qrels_name=path).per_question
+        for run, frame in frames.items()
+    }
+    return _Runs(path, judgements, {names[run]: frame for run, frame in frames.items()}, accuracy)
+
+
+def _save(draw: Callable[[pl.DataFrame], Any], data: pl.DataFrame, output: str) -> None:
+    from aptool.reporting.plots import save_plot
+
+    for file in save_plot(draw(data), data, output):
+        click.echo(file)

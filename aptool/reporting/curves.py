@@ -1,0 +1,199 @@
+"""The data behind the plots: accuracy by answer length, training curves, distributions of scores."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from aptool.errors import InputError
+from aptool.formats.pools import Answers, list_units, read_pools
+from aptool.text.tokenizer import WordTokenizer
+
+HISTORY = Path("training") / "history.jsonl"
+# Lengths between two points of a curve are round numbers, of which the range holds at most so many.
+_MOST_POINTS = 40
+_ROUND_STEPS = (1, 2, 5)
+
+
+def gold_lengths(
+    pools: Iterable[str | Path], qrels: pl.DataFrame, answers: Answers | None = None
+) -> pl.DataFrame:
+    """How long the right answer of each question is: the shortest one, where there are several.
+
+    Args:
+        pools: pools files.
+        qrels: question_id (str), answer_id (str), relevance (integer).
+        answers: shared answers of the pools.
+
+    Returns:
+        question_id (str), tokens (i64: words and punctuation, as the tokenizer splits them), one row a
+        question with a right answer in its pool, in the order of the files.
+
+    Raises:
+        InputError: a file is not one of pools.
+    """
+    right = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
+    tokenizer = WordTokenizer.from_words([])
+    parts = []
+    for unit in list_units(pools):
+        read = read_pools(unit, answers)
+        candidates = pl.DataFrame(
+            {
+                "question_id": pl.Series(read.question_ids.take(pa.array(read.pair_question))),
+                "answer_id": pl.Series(read.answer_ids),
+                "text": read.pair_answer,
+            }
+        )
+        gold = candidates.join(right, on=["question_id", "answer_id"], how="semi", maintain_order="left")
+        texts = read.answers.take(pa.array(gold["text"].to_numpy())).to_pylist()
+        tokens = pl.Series("tokens", [len(tokenizer.split(text)) for text in texts], dtype=pl.Int64)
+        parts.append(gold.select("question_id", tokens))
+    empty = pl.DataFrame(schema={"question_id": pl.String, "tokens": pl.Int64})
+    return pl.concat([empty, *parts]).group_by("question_id", maintain_order=True).agg(pl.col("tokens").min())
+
+
+def accuracy_by_length(
+    accuracy: Mapping[str, pl.DataFrame],
+    lengths: pl.DataFrame,
+    *,
+    measure: str = "P_1",
+    thresholds: Sequence[int] | None = None,
+) -> pl.DataFrame:
+    """Accuracy over the questions whose right answer is at most so long (figures 3 and 4 of the paper).
+
+    Args:
+        accuracy: for each system question_id and ``measure``, as `metrics.Evaluation.per_question` has them.
+        lengths: question_id, tokens, as `gold_lengths` gives them; other questions are left out.
+        measure: the column that is averaged.
+        thresholds: the lengths; by default round numbers, up to nearly the longest answer, and its length.
+
+    Returns:
+        system (str), length (i64), questions (i64: how many are that short), accuracy (f64). Lengths that no
+        right answer is as short as are left out.
+    """
+    if thresholds is None:
+        thresholds = length_thresholds(lengths["tokens"].to_numpy()) if len(lengths) else []
+    limits = np.asarray(thresholds, dtype=np.int64)
+    empty = {"system": pl.String, "length": pl.Int64, "questions": pl.Int64, "accuracy": pl.Float64}
+    parts = [pl.DataFrame(schema=empty)]
+    for system, frame in accuracy.items():
+        both = frame.join(lengths, on="question_id", how="inner").sort("tokens", "question_id")
+        counts = np.searchsorted(both["tokens"].to_numpy(), limits, side="right")
+        sums = np.concatenate([[0.0], np.cumsum(both[measure].to_numpy())])
+        some = counts > 0
+        parts.append(
+            pl.DataFrame(
+                {
+                    "system": [system] * int(some.sum()),
+                    "length": limits[some],
+                    "questions": counts[some],
+                    "accuracy": sums[counts[some]] / counts[some],
+                },
+                schema=empty,
+            )
+        )
+    return pl.concat(parts)
+
+
+def length_thresholds(tokens: np.ndarray) -> list[int]:
+    """Multiples of a round number up to where at most one answer in a hundred is longer, and the longest.
+
+    Args:
+        tokens: (n,) lengths, n at least 1.
+    """
+    longest, usual = int(tokens.max()), float(np.quantile(tokens, 0.99))
+    steps = (step * 10**power for power in range(19) for step in _ROUND_STEPS)
+    step = next(step for step in steps if usual / step <= _MOST_POINTS)
+    first = -(-int(tokens.min()) // step) * step
+    round_ones = [length for length in range(max(first, step), int(usual) + step, step) if length < longest]
+    return [*round_ones, longest]
+
+
+def read_history(model: str | Path) -> pl.DataFrame:
+    """What each epoch of a model's training reported.
+
+    Args:
+        model: the model's folder.
+
+    Returns:
+        One row an epoch: epoch, loss (mean hinge loss), active (share of pairs with a loss), learning_rate,
+        ``dev_NAME`` for each measure on the dev split, and ``seconds_NAME``, as far as they were kept.
+
+    Raises:
+        InputError: the folder has no history, or it is not one.
+    """
+    path = Path(model) / HISTORY
+    if not path.is_file():
+        raise InputError(path, value="no such file", expected="the history of a trained model")
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            entry = None
+        if not isinstance(entry, dict) or "epoch" not in entry:
+            expected = "a JSON object with the key 'epoch'"
+            raise InputError(path, place=f"line {number}", value=line, expected=expected)
+        rows.append(_flat(entry))
+    if not rows:
+        raise InputError(path, value="no line", expected="one for each epoch")
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def training_curves(histories: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Histories of several systems, as `read_history` gives them, below each other, and whose they are."""
+    return pl.concat(
+        [frame.select(pl.lit(system).alias("system"), pl.all()) for system, frame in histories.items()],
+        how="diagonal_relaxed",
+    )
+
+
+def score_distribution(
+    runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame, *, bins: int | None = None
+) -> pl.DataFrame:
+    """How the scores of right and of other candidates are distributed.
+
+    Args:
+        runs: for each system question_id, answer_id, score; questions that are not in the qrels are left out.
+        qrels: question_id, answer_id, relevance; a candidate without judgement is not right.
+        bins: into how many parts of equal width the range of each system's scores is cut; by default the
+            square root of the number of right candidates, but from 10 to 40.
+
+    Returns:
+        system (str), low, high (f64: a part of the range), positives, negatives (f64: the share of the
+        right, and of the other, candidates whose score is in it; of no candidate, 0). Each sums to 1.
+    """
+    right = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
+    parts = []
+    for system, run in runs.items():
+        judged = run.join(qrels, on="question_id", how="semi")
+        keys = ["question_id", "answer_id"]
+        positives = judged.join(right, on=keys, how="semi")["score"].to_numpy()
+        negatives = judged.join(right, on=keys, how="anti")["score"].to_numpy()
+        parts_wanted = bins or min(max(math.isqrt(len(positives)), 10), 40)
+        edges = np.histogram_bin_edges(np.concatenate([positives, negatives]), parts_wanted)
+        shares = {
+            name: np.histogram(scores, edges)[0] / max(1, len(scores))
+            for name, scores in (("positives", positives), ("negatives", negatives))
+        }
+        bounds = {"low": edges[:-1], "high": edges[1:]}
+        parts.append(pl.DataFrame({"system": [system] * parts_wanted, **bounds, **shares}))
+    return pl.concat(parts)
+
+
+def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An epoch's entry without its nesting."""
+    row: dict[str, Any] = {}
+    for key, value in entry.items():
+        if key == "dev" and isinstance(value, dict):
+            row |= {f"dev_{name}": one for name, one in value.items()}
+        elif key == "seconds" and isinstance(value, dict):
+            row |= {f"seconds_{name}": one for name, one in value.items()}
+        elif isinstance(value, int | float):
+            row[key] = value
+    return row

@@ -1,0 +1,31 @@
+// Puts life into the page: keys of charts, and a browser for each collection.
+for (const key of document.querySelectorAll(".key button")) {
+  const figure = key.closest("figure");
+  const line = () => [...figure.querySelectorAll(".series[data-series]")].filter((one) => one.dataset.series === key.value);
+  const apply = () => {
+    for (const one of line()) one.classList.toggle("off", key.getAttribute("aria-pressed") !== "true");
+  };
+  key.addEventListener("click", () => {
+    key.setAttribute("aria-pressed", key.getAttribute("aria-pressed") !== "true");
+    apply();
+  });
+  for (const [event, lit] of [["pointerenter", true], ["pointerleave", false], ["focus", true], ["blur", false]]) {
+    key.addEventListener(event, () => line().forEach((one) => one.classList.toggle("lit", lit)));
+  }
+  apply();
+}
+
+for (const root of document.querySelectorAll(".browser")) {
+  const waiting = root.querySelector(".waiting");
+  waiting.textContent = "Unpacking the questions …";
+  if (typeof DecompressionStream === "undefined") {
+    waiting.textContent = "This browser is too old to unpack the questions: one from 2023 or later can.";
+    continue;
+  }
+  unpack(`${root.dataset.prefix}-listing`).then((listing) => {
+    waiting.remove();
+    for (const part of root.querySelectorAll("[hidden].ready")) part.hidden = false;
+    new Browser(root, listing);
+    root.dataset.ready = "true";
+  });
+}

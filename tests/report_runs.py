@@ -1,0 +1,110 @@
+"""A folder of runs that reports are written of: a small collection with texts that a page must not obey."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from click.testing import CliRunner
+from tiny import labelled_pools, options
+
+from aptool.cli.main import cli
+from aptool.formats.collection import CollectionWriter, LabelledPool
+
+QUESTIONS = 150
+SCRIPT = "<script>alert(1)</script> & \"double\" 'single' quotes"
+RIGHT_TO_LEFT = "איפה הנהר ליד הגשר?"
+EMOJI = "😀 where is the 👩‍👩‍👧 river"
+BREAKS = "</script><!-- \u2028 \u2029 ]]> {{ 7 * 7 }} {% raw %}"
+NASTY = {
+    "nasty-script": SCRIPT,
+    "nasty-hebrew": RIGHT_TO_LEFT,
+    "nasty-emoji": EMOJI,
+    "nasty-breaks": BREAKS,
+    'nasty"><img/src=x>': "an id with a mark",
+}
+# The paper reports on a collection of this name.
+NAME = "wikiqa"
+SYSTEMS = ("random", "bm25", "qa-cnn", "ap-cnn", "ap-cnn+bm25")
+TRAINED = ("qa-cnn", "ap-cnn")
+
+TABLE = """
+[collections.{name}]
+path = {path}
+split = "test"
+[systems.random]
+baseline = "random"
+[systems.bm25]
+baseline = "bm25"
+[systems.qa-cnn]
+preset = "qa-cnn"
+set = {qa_cnn}
+[systems.ap-cnn]
+preset = "ap-cnn"
+set = {ap_cnn}
+[systems."ap-cnn+bm25"]
+fuse = ["ap-cnn", "bm25"]
+[[rows]]
+collection = "{name}"
+systems = {systems}
+seeds = [0, 1]
+"""
+
+
+class Made(NamedTuple):
+    runs: Path
+    collection: Path
+
+
+def nasty_pools() -> list[LabelledPool]:
+    """Pools in which texts and ids are what an attacker, or a careless author, would write."""
+    texts = [*NASTY.values(), "the river near the bridge is silver"]
+    pools = []
+    for number, (question_id, text) in enumerate(NASTY.items()):
+        names = [f"<b>{number}-{place}</b>" for place in range(len(texts))]
+        pools.append(LabelledPool(question_id, text, names, texts, {names[number]: 1, "not-in-the-pool": 1}))
+    return pools
+
+
+def make_runs(folder: Path) -> Made:
+    """Runs every system with two seeds; what `aptool matrix` leaves behind."""
+    collection = folder / "collection"
+    with CollectionWriter(collection, name=NAME, source="made for tests") as writer:
+        writer.add_split("train", labelled_pools("train", 40))
+        writer.add_split("dev", labelled_pools("dev", 10))
+        writer.add_split("test", [*nasty_pools(), *labelled_pools("test", QUESTIONS - len(NASTY))])
+    sets = {name: json.dumps(list(options(name, "training.epochs=3"))) for name in TRAINED}
+    table = TABLE.format(
+        name=NAME,
+        path=json.dumps(str(collection)),
+        systems=json.dumps(SYSTEMS),
+        qa_cnn=sets["qa-cnn"],
+        ap_cnn=sets["ap-cnn"],
+    )
+    (folder / "table.toml").write_text(table, encoding="utf-8")
+    command = ["matrix", str(folder / "table.toml"), "--output", str(folder / "runs")]
+    CliRunner().invoke(cli, command, catch_exceptions=False, standalone_mode=False)
+    return Made(folder / "runs", collection)
+
+
+def make_report(made: Made, page: Path, *more: str) -> Path:
+    command = ["report", str(made.runs), "--collection", str(made.collection), "--output", str(page), *more]
+    CliRunner().invoke(cli, command, catch_exceptions=False, standalone_mode=False)
+    return page
+
+
+def rankings(run: Path) -> dict[str, list[str]]:
+    """Answer ids by question, in the order of a run file's lines."""
+    found: dict[str, list[str]] = {}
+    for line in run.read_text(encoding="utf-8").splitlines():
+        question, _, answer, *_ = line.split()
+        found.setdefault(question, []).append(answer)
+    return found
+
+
+def right_answers(collection: Path) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for line in (collection / "test.qrels").read_text(encoding="utf-8").splitlines():
+        question, _, answer, relevance = line.split()
+        if int(relevance) > 0:
+            found.setdefault(question, set()).add(answer)
+    return found

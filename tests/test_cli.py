@@ -1,0 +1,122 @@
+"""The program as a whole: help, mistakes, exit codes."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from aptool import __version__
+from aptool.cli.main import LazyGroup
+from aptool.errors import InputError
+
+COMMANDS = list(LazyGroup.entries)
+
+
+def run(*arguments, cwd, **more):
+    """The program in a process of its own."""
+    command = [sys.executable, "-m", "aptool", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, **more)
+
+
+def test_help_lists_every_command(aptool):
+    for flag in ("--help", "-h"):
+        finished = aptool(flag)
+        assert (finished.code, finished.err) == (0, [])
+        assert finished.out[0] == "Usage: aptool [OPTIONS] COMMAND [ARGS]..."
+        listed = [line.split()[0] for line in finished.out[finished.out.index("Commands:") + 1 :]]
+        assert [name for name in listed if name in COMMANDS] == COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_says_what_it_does_as_the_list_of_commands_has_it(aptool, command):
+    finished = aptool(command, "--help")
+
+    assert (finished.code, finished.err) == (0, [])
+    assert finished.out[0].startswith(f"Usage: aptool {command} ")
+
+
+def test_version(aptool):
+    assert aptool("--version") == (0, [f"aptool, version {__version__}"], [])
+
+
+@pytest.mark.parametrize("arguments", [[], ["data"]])
+def test_no_argument_shows_the_help_as_wrong_usage(aptool, arguments):
+    finished = aptool(*arguments)
+
+    assert (finished.code, finished.out) == (2, [])
+    assert finished.err[0].startswith(" ".join(["Usage: aptool", *arguments]))
+    assert "Commands:" in finished.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian"], "No such command 'trian'. Did you mean 'train'? (see `aptool --help`)"),
+        (["xyzzy"], "No such command 'xyzzy'. (see `aptool --help`)"),
+        (["score"], "Missing argument 'POOLS...'. (see `aptool score --help`)"),
+        (["eval", "x.run", "--qrel", "x"], "--qrels"),
+        (["score", "x", "--modle", "m"], "--model"),
+        (["train", "--output"], "Option '--output' requires an argument."),
+        (["train", "one", "two"], "Got unexpected extra argument (two)"),
+    ],
+)
+def test_wrong_usage_is_one_line_with_the_nearest_name(aptool, arguments, message):
+    finished = aptool(*arguments)
+
+    assert (finished.code, finished.out, len(finished.err)) == (2, [], 1)
+    assert finished.err[0].startswith("aptool: ")
+    assert message in finished.err[0]
+
+
+def test_debug_shows_where_an_error_comes_from(aptool, tmp_path, monkeypatch):
+    from aptool.cli.main import main
+
+    assert aptool("eval", tmp_path / "none.run", "--qrels", "x").code == 1
+    for arguments in (["--debug", "eval"], ["eval", "--debug"]):
+        monkeypatch.setattr(sys, "argv", ["aptool", *arguments, str(tmp_path / "none.run"), "--qrels", "x"])
+        with pytest.raises(InputError):
+            main()
+
+
+def test_a_mistake_is_one_line_and_no_traceback_in_a_process_of_its_own(tmp_path):
+    (tmp_path / "x.pools.parquet").write_text("not Parquet")
+
+    finished = run("score", "x.pools.parquet", cwd=tmp_path)
+
+    assert finished.returncode == 1
+    assert finished.stdout == ""
+    assert re.fullmatch(
+        r"--model not given: models/ap-cnn\n--output not given: x\.run\n"
+        r"aptool: x\.pools\.parquet: .*: expected a readable Parquet file\n",
+        finished.stderr,
+    )
+
+
+def test_score_in_a_process_of_its_own(tmp_path, collection_folder, model_folder):
+    pools = collection_folder / "test.pools.parquet"
+
+    finished = run("score", str(pools), "--model", str(model_folder), "--output", "x.run", cwd=tmp_path)
+
+    # Results on stdout, everything else on stderr; no bar where there is no terminal.
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "x.run: 120 pairs\n", "")
+    assert len((tmp_path / "x.run").read_text().splitlines()) == 120
+
+
+def test_a_reader_that_leaves_is_told_nothing(tmp_path):
+    # As `aptool --help | head -1` does.
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    finished = subprocess.run(
+        [sys.executable, "-m", "aptool", "--help"],
+        cwd=tmp_path,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    os.close(writer)
+
+    assert finished.stderr == ""

@@ -1,0 +1,296 @@
+"""``aptool compare`` from the command line: what it prints, what it refuses, and one line for every mistake."""
+
+import json
+import sys
+
+import pytest
+from tiny import row, write_pools
+
+# Four questions, each with a right answer `a` and a wrong one `b`.
+QRELS = "".join(f"q{number} 0 a 1\nq{number} 0 b 0\n" for number in range(1, 5))
+
+
+def run_of(*right, questions=4, tag="t"):
+    """A run that ranks the right answer first for some questions, and second for the others."""
+    lines = []
+    for number in range(1, questions + 1):
+        first, second = ("a", "b") if number in right else ("b", "a")
+        lines += [f"q{number} Q0 {first} 1 2 {tag}\n", f"q{number} Q0 {second} 2 1 {tag}\n"]
+    return "".join(lines)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A folder with judgements, a baseline that has question 4 right, and a system that has 1, 2 and 3."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dev.qrels").write_text(QRELS)
+    (tmp_path / "dev.old.run").write_text(run_of(4, tag="old"))
+    (tmp_path / "dev.new.run").write_text(run_of(1, 2, 3, tag="new"))
+    return tmp_path
+
+
+def test_table_by_hand(aptool):
+    code, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P_1")
+
+    assert code == 0
+    assert err == ["--qrels not given: dev.qrels"]
+    # Differences 1, 1, 1, -1: mean 1/2, standard deviation 1, t = 1 with 3 degrees, which printed tables have
+    # at p = 0.391; 10 of the 16 assignments of signs give a sum as far from 0.
+    words = [line.split() for line in out]
+    assert words[:4] == [
+        ["mean", "difference", "95%", "interval", "wins", "ties", "losses", "d"],
+        ["P_1"],
+        ["old", "0.2500"],
+        ["new", "0.7500", "+0.5000", *words[3][3:5], "3", "0", "1", "+0.50"],
+    ]
+    assert words[5:8] == [
+        ["p-values", "permutation", "Holm", "t-test", "Holm"],
+        ["P_1"],
+        ["new", "0.6250", "0.6250", "0.3910", "0.3910"],
+    ]
+    assert out[9:11] == [
+        "4 questions; p of the permutation test, corrected for 1 comparison:",
+        "P_1: new and old do not differ significantly (p = 0.6250)",
+    ]
+
+
+def test_significant_difference_is_said_in_a_sentence(aptool, folder):
+    (folder / "dev.qrels").write_text("".join(f"q{number} 0 a 1\n" for number in range(1, 9)))
+    (folder / "dev.old.run").write_text(run_of(questions=8))
+    (folder / "dev.new.run").write_text(run_of(*range(1, 9), questions=8))
+
+    _, out, _ = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P_1,recip_rank", "--top", 0)
+    _, back, _ = aptool("compare", "dev.new.run", "dev.old.run", "--measures", "P_1", "--top", 0)
+    _, strict, _ = aptool(
+        "compare", "dev.new.run", "dev.old.run", "--measures", "P_1", "--top", 0, "--confidence", 0.999
+    )
+
+    # Eight of one sign, 2/2^8 = 0.0078; doubled for two comparisons.
+    assert out[-2:] == [
+        "P_1: new is significantly better than old, by 1.0000 (p = 0.0156)",
+        "recip_rank: new is significantly better than old, by 0.5000 (p = 0.0156)",
+    ]
+    assert back[-1] == "P_1: old is significantly worse than new, by 1.0000 (p = 0.0078)"
+    assert strict[-1] == "P_1: old and new do not differ significantly (p = 0.0078)"
+
+
+def test_json_holds_everything(aptool, folder):
+    (folder / "dev.old2.run").write_text(run_of(4, tag="again"))
+
+    code, out, _ = aptool(
+        "compare", "dev.old.run", "dev.new.run", "dev.old2.run", "--measures", "P_1", "--json", "--top", 1
+    )
+    found = json.loads("\n".join(out))
+
+    assert code == 0
+    assert found["qrels"] == "dev.qrels"
+    assert found["questions"] == 4
+    assert found["baseline"] == {"run": "dev.old.run", "tag": "old", "measures": {"P_1": 0.25}}
+    new, old2 = found["comparisons"]
+    low, high = new.pop("interval")
+    assert -1 < low < 0.5 < high <= 1
+    assert new == {
+        "run": "dev.new.run",
+        "tag": "new",
+        "measure": "P_1",
+        "mean": 0.75,
+        "difference": 0.5,
+        "wins": 3,
+        "ties": 0,
+        "losses": 1,
+        "effect": 0.5,
+        "permutation": {"p": 0.625, "exact": True, "holm": 1.0},
+        "t_test": {
+            "t": pytest.approx(1.0),
+            "degrees": 3,
+            "p": pytest.approx(0.391, abs=5e-4),
+            "holm": pytest.approx(0.782, abs=1e-3),
+        },
+        "significant": False,
+    }
+    assert (old2["run"], old2["ties"], old2["permutation"]["p"]) == ("dev.old2.run", 4, 1.0)
+    moved, unmoved = found["moved"]
+    assert (moved["run"], moved["better"], moved["worse"]) == ("dev.new.run", 3, 1)
+    assert [one["question_id"] for one in moved["gained"]] == ["q1"]
+    assert (unmoved["gained"], unmoved["lost"]) == ([], [])
+
+
+def test_what_is_not_a_number_is_null_in_json(aptool, folder):
+    (folder / "dev.new.run").write_text(run_of(1, 2, 3, 4))
+    (folder / "dev.old.run").write_text(run_of())
+
+    _, out, _ = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P_1", "--json")
+
+    (one,) = json.loads("\n".join(out))["comparisons"]
+    assert (one["effect"], one["t_test"]["t"], one["t_test"]["p"]) == (None, None, 0.0)
+
+
+def test_questions_that_moved_are_shown_with_their_texts(aptool, folder):
+    texts = {"q1": "why\x1b[31m so\nred?", "q2": "what " * 60, "q3": "which", "q4": "שלום 🙂 <b>"}
+    candidates = (("a", "the right one"), ("b", "a wrong one"))
+    write_pools(folder / "dev.pools.parquet", [row(name, text, candidates) for name, text in texts.items()])
+
+    _, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "recip_rank", "--top", 2)
+
+    assert err == ["--qrels not given: dev.qrels", "--pools not given: dev.pools.parquet"]
+    shown = out[out.index("recip_rank gained most by new against old: 2 of 3") :]
+    assert shown[1:4] == [
+        "  q1  0.5000 → 1.0000  why [31m so red?",
+        "      right, rank 2 → 1: a  the right one",
+        "      first in old: b  a wrong one",
+    ]
+    assert len(shown[4]) == 110
+    assert shown[4].endswith("what what…")
+    assert shown[8:] == [
+        "recip_rank lost most by new against old: 1",
+        "  q4  1.0000 → 0.5000  שלום 🙂 <b>",
+        "      right, rank 1 → 2: a  the right one",
+        "      first in new: b  a wrong one",
+    ]
+
+
+def test_texts_come_from_the_pools_given_and_from_shared_answers(aptool, folder):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (folder / "c").mkdir()
+    pools = [row(f"q{number}", f"question {number}", [("a", None), ("b", None)]) for number in range(1, 5)]
+    write_pools(folder / "c" / "test.pools.parquet", pools[:2], pools[2:])
+    shared = pa.table({"answer_id": ["a", "b"], "text": ["shared right", "shared wrong"]})
+    pq.write_table(shared, folder / "c" / "answers.parquet")
+
+    _, out, _ = aptool("compare", "dev.old.run", "dev.new.run", "--pools", "c", "--top", 1)
+
+    assert "  q1  0.5000 → 1.0000  question 1" in out
+    assert "      right, rank 2 → 1: a  shared right" in out
+    assert "      first in new: b  shared wrong" in out
+
+
+def test_without_pools_there_are_ids(aptool):
+    _, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--top", 1, "--by", "P_1")
+
+    assert err == ["--qrels not given: dev.qrels"]
+    assert "P_1 gained most by new against old: 1 of 3" in out
+    assert "      right, rank 2 → 1: a" in out
+
+
+def test_runs_over_different_questions_are_refused(aptool, folder):
+    (folder / "dev.new.run").write_text(run_of(1, 2, 3, questions=2))
+
+    code, out, err = aptool("compare", "dev.old.run", "dev.new.run")
+    assert (code, out) == (1, [])
+    assert err[1:] == [
+        "aptool: dev.new.run: lacks 2 questions of dev.old.run (q3, q4): "
+        "expected the same questions, or --on-common"
+    ]
+
+    code, out, err = aptool("compare", "dev.new.run", "dev.old.run")
+    assert (code, out) == (1, [])
+    assert "dev.old.run: has 2 that dev.new.run lacks (q3, q4)" in err[1]
+
+
+def test_on_common_compares_the_questions_of_all_runs(aptool, folder):
+    (folder / "dev.new.run").write_text(run_of(1, 2, 3, questions=3) + "q9 Q0 a 1 1 t\n")
+
+    code, out, err = aptool(
+        "compare", "dev.old.run", "dev.new.run", "--on-common", "--measures", "P_1", "--json"
+    )
+
+    assert code == 0
+    assert err == [
+        "--qrels not given: dev.qrels",
+        "--on-common: 3 of 4 questions",
+        "dev.new.run: questions not in the qrels, left out: 1 (q9)",
+    ]
+    found = json.loads("\n".join(out))
+    assert (found["questions"], found["baseline"]["measures"]["P_1"]) == (3, 0.0)
+    assert found["comparisons"][0]["wins"] == 3
+
+
+def test_on_common_without_a_common_question(aptool, folder):
+    (folder / "dev.qrels").write_text("q1 0 a 1\nq2 0 a 1\n")
+    (folder / "dev.old.run").write_text("q1 Q0 a 1 1 t\n")
+    (folder / "dev.new.run").write_text("q2 Q0 a 1 1 t\n")
+
+    code, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--on-common")
+
+    assert (code, out) == (1, [])
+    assert err[1:] == ["aptool: dev.old.run, dev.new.run: no question of the qrels is in all of them"]
+
+
+def test_a_question_that_all_runs_lack_counts_0_for_all(aptool, folder):
+    (folder / "dev.qrels").write_text(QRELS + "q5 0 a 1\n")
+
+    code, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P_1", "--json")
+
+    (one,) = json.loads("\n".join(out))["comparisons"]
+    assert (code, one["mean"], one["ties"]) == (0, 3 / 5, 1)
+    assert err[1:] == [
+        f"dev.{name}.run: questions missing from the run, counted as 0: 1 of 5 (q5)"
+        for name in ("old", "new")
+    ]
+
+
+def test_other_candidates_are_told(aptool, folder):
+    (folder / "dev.new.run").write_text(run_of(1, 2, 3) + "q2 Q0 c 3 0 t\n")
+
+    _, _, err = aptool("compare", "dev.old.run", "dev.new.run")
+
+    assert err[-1] == "dev.new.run: ranks other candidates than dev.old.run for 1 questions (q2)"
+
+
+def test_baseline_is_chosen_by_name(aptool):
+    arguments = ("--measures", "P_1", "--json")
+    for runs in (("dev.old.run", "dev.new.run"), ("dev.old.run",)):
+        _, out, _ = aptool("compare", *runs, "--baseline", "dev.new.run", *arguments)
+
+        found = json.loads("\n".join(out))
+        assert found["baseline"]["run"] == "dev.new.run"
+        assert [one["run"] for one in found["comparisons"]] == ["dev.old.run"]
+
+
+def test_runs_are_named_by_what_tells_them_apart(aptool, folder):
+    for system, right in (("qa-cnn", (4,)), ("ap-cnn", (1, 2))):
+        place = folder / "runs" / system / "seed0"
+        place.mkdir(parents=True)
+        (place / "test.run").write_text(run_of(*right))
+
+    _, out, _ = aptool(
+        "compare", "runs/qa-cnn/seed0/test.run", "runs/ap-cnn/seed0/test.run", "--qrels", "dev.qrels"
+    )
+
+    assert any(line.startswith("map: ap-cnn and qa-cnn do not differ") for line in out)
+
+
+def test_table_on_a_terminal_of_80_columns_is_whole(aptool, monkeypatch):
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda stream: True)
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb"), ("COLUMNS", "80")):
+        monkeypatch.setenv(name, value)
+
+    _, out, _ = aptool("compare", "dev.old.run", "dev.new.run", "--top", 0)
+
+    assert max(map(len, out)) <= 80
+    assert ["old", "0.2500"] in [line.split() for line in out]
+    assert any(line.split()[:1] == ["new"] and line.endswith("+0.50") for line in out)
+
+
+WRONG = {
+    "one run": (["dev.old.run"], 2, "one run given, expected at least two"),
+    "a run twice": (["dev.old.run", "dev.old.run"], 2, "dev.old.run: given twice"),
+    "its own baseline": (["dev.old.run", "--baseline", "dev.old.run"], 2, "one run given"),
+    "a sum": (["dev.old.run", "dev.new.run", "--measures", "map,num_ret"], 2, "not means over questions"),
+    "a geometric mean": (["dev.old.run", "dev.new.run", "--by", "gm_map"], 2, "nothing to test: gm_map"),
+    "no measure": (["dev.old.run", "dev.new.run", "--by", "mrr"], 2, "did you mean 'recip_rank'?"),
+    "no such run": (["dev.old.run", "none.run"], 1, "none.run: 'no such file'"),
+    "no such pools": (["dev.old.run", "dev.new.run", "--pools", "x.parquet"], 1, "x.parquet: 'no such file'"),
+    "confidence": (["dev.old.run", "dev.new.run", "--confidence", "1"], 2, "0<x<=0.999"),
+    "run as pools": (["dev.old.run", "dev.new.run", "--pools", "dev.old.run"], 1, "a readable Parquet file"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "exit_code", "expected"), WRONG.values(), ids=WRONG.keys())
+def test_mistakes_end_in_one_line(aptool, arguments, exit_code, expected):
+    code, out, err = aptool("compare", *arguments, "--qrels", "dev.qrels")
+
+    assert (code, out, len(err)) == (exit_code, [], 1)
+    assert expected in err[0]

@@ -1,0 +1,334 @@
+"""The report in a real browser: it works, asks nobody for anything, and shows every text as text."""
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from report_runs import (
+    BREAKS,
+    EMOJI,
+    NASTY,
+    QUESTIONS,
+    RIGHT_TO_LEFT,
+    SCRIPT,
+    Made,
+    make_report,
+    make_runs,
+    rankings,
+    right_answers,
+)
+
+CHROMIUM = os.environ.get("APTOOL_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+pytest.importorskip("playwright", reason="playwright is not installed")
+if not os.access(CHROMIUM, os.X_OK):
+    pytest.skip("no Chromium here: apt-get install chromium", allow_module_level=True)
+
+from playwright.sync_api import Page, sync_playwright  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Made:
+    return make_runs(tmp_path_factory.mktemp("browser"))
+
+
+@pytest.fixture(scope="module")
+def report(made):
+    return make_report(made, made.runs.parent / "report.html")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(chromium, report):
+    """Opens the report; at the end nothing must have been said on the console or asked of anyone."""
+    contexts, troubles, requests = [], [], []
+
+    def open_page(path=report, **options) -> Page:
+        context = chromium.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.on("console", lambda message: troubles.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("dialog", lambda dialog: troubles.append(f"dialog: {dialog.message}"))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(path.as_uri())
+        if options.get("java_script_enabled", True) and path == report:
+            page.wait_for_selector(".browser[data-ready] .answers")
+        requests.remove(path.as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert troubles == []
+    assert requests == []
+
+
+@pytest.fixture
+def page(visit) -> Iterator[Page]:
+    return visit(viewport={"width": 1280, "height": 900})
+
+
+def opened(page: Page) -> str:
+    return page.locator(".open .question").inner_text()
+
+
+def open_question(page: Page, text: str) -> None:
+    page.get_by_label("Search questions").fill(text)
+    page.locator(".row").first.click()
+    page.wait_for_function("text => document.querySelector('.open .question').textContent === text", arg=text)
+
+
+def count(page: Page, name: str) -> int:
+    return int(page.locator(f".filters input[value={name}] ~ .count").inner_text())
+
+
+def firsts_right(made: Made, system: str) -> dict[str, bool]:
+    """For each question whether the first answer of seed 0 is right, from the run file."""
+    right = right_answers(made.collection)
+    ranked = rankings(made.runs / "wikiqa" / system / "seed0" / "test.run")
+    return {question: answers[0] in right[question] for question, answers in ranked.items()}
+
+
+def test_filters_let_through_the_questions_that_the_run_files_say(page, made):
+    mine, other = firsts_right(made, "ap-cnn"), firsts_right(made, "bm25")
+    page.get_by_label("System").select_option("ap-cnn")
+    page.get_by_label("Against").select_option("bm25")
+    expected = {
+        "all": set(mine),
+        "missed": {question for question in mine if not mine[question]},
+        "gained": {question for question in mine if mine[question] and not other[question]},
+        "lost": {question for question in mine if not mine[question] and other[question]},
+    }
+    assert 0 < len(expected["missed"]) < QUESTIONS
+    for name, questions in expected.items():
+        page.locator(".filters label", has=page.locator(f"[value={name}]")).click()
+        assert count(page, name) == len(questions)
+        if questions:
+            page.locator(".list").focus()
+            page.keyboard.press("Home")
+            page.wait_for_timeout(50)
+            assert page.locator(".open .label").first.inner_text().split()[0].lower() in {
+                question.lower() for question in questions
+            }
+        assert page.locator(".row").count() <= len(questions)
+
+
+def test_exchanging_system_and_baseline_exchanges_gained_and_lost(page):
+    page.get_by_label("System").select_option("qa-cnn")
+    page.get_by_label("Against").select_option("random")
+    before = count(page, "gained"), count(page, "lost")
+    page.get_by_label("System").select_option("random")
+    page.get_by_label("Against").select_option("qa-cnn")
+
+    assert (count(page, "lost"), count(page, "gained")) == before
+
+
+def test_search_finds_words_in_any_order_and_says_when_there_is_none(page):
+    page.get_by_label("Search questions").fill("RIVER 😀")
+    assert page.locator(".row .text").all_inner_texts() == [EMOJI]
+
+    page.get_by_label("Search questions").fill("no such question")
+    assert page.locator(".row").count() == 0
+    assert page.locator(".empty").is_visible()
+
+
+def test_only_rows_in_sight_are_in_the_page_and_scrolling_brings_the_others(page):
+    assert page.locator(".row").count() < 40
+    assert page.locator(".row").first.get_attribute("aria-setsize") == str(QUESTIONS)
+    page.locator(".list").evaluate("list => { list.scrollTop = list.scrollHeight }")
+    page.locator(f".row[aria-posinset='{QUESTIONS}']").wait_for()
+
+    assert page.locator(".row").count() < 40
+
+
+def test_the_list_is_worked_with_the_keyboard(page):
+    page.locator(".list").focus()
+    first = opened(page)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    chosen = page.locator(".row[aria-selected=true]")
+    assert chosen.get_attribute("aria-posinset") == "2"
+    assert page.locator(".list").get_attribute("aria-activedescendant") == chosen.get_attribute("id")
+    page.wait_for_function(
+        "text => document.querySelector('.open .question').textContent !== text", arg=first
+    )
+    assert opened(page) == chosen.locator(".text").inner_text()
+
+    page.keyboard.press("End")
+    assert page.locator(".row[aria-selected=true]").get_attribute("aria-posinset") == str(QUESTIONS)
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.className") == "open"
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "listbox"
+
+
+def test_a_heat_map_is_opened_and_read_with_the_keyboard(page):
+    page.get_by_label("System").select_option("ap-cnn")
+    button = page.locator(".open .plain", has_text="Heat map").first
+    button.focus()
+    page.keyboard.press("Enter")
+    assert button.get_attribute("aria-pressed") == "true"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "heat"
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    word = page.locator(".heat").first.locator(".w").nth(1)
+    said = page.locator(".reading").inner_text()
+
+    assert "on" in word.get_attribute("class").split()
+    assert said.startswith(f"“{word.inner_text()}”")
+    assert f"{float(word.get_attribute('data-weight')):.4f}" in said
+    assert page.locator(".heat").first.locator(".seen").count() == 3  # a window of three words
+
+
+def test_weights_on_the_page_sum_to_one_and_colour_follows_them(page):
+    page.get_by_label("System").select_option("qa-cnn")
+    page.locator(".open .plain", has_text="Heat map").first.click()
+    for heat in page.locator(".heat").all():
+        weights, strengths = heat.evaluate(
+            "heat => [[...heat.querySelectorAll('.w')].map(word => Number(word.dataset.weight)),"
+            " [...heat.querySelectorAll('.w')].map(word => Number(word.style.getPropertyValue('--s')))]"
+        )
+        assert sum(weights) == pytest.approx(1, abs=1e-6)
+        assert sorted(range(len(weights)), key=lambda i: (weights[i], i)) == sorted(
+            range(len(weights)), key=lambda i: (strengths[i], weights[i], i)
+        )
+
+
+@pytest.mark.parametrize("text", [SCRIPT, RIGHT_TO_LEFT, EMOJI, BREAKS])
+def test_a_question_is_shown_as_the_text_that_it_is(page, text):
+    open_question(page, text)
+
+    assert page.locator(".row .text").first.evaluate("row => row.textContent") == text
+    assert page.locator(".open script, .open img, .open b img").count() == 0
+    answers = page.locator(".answers .text").evaluate_all("all => all.map(one => one.textContent)")
+    assert set(NASTY.values()) <= set(answers)
+    # The right answer of each of these repeats the question; it is heat-mapped word by word.
+    page.get_by_label("System").select_option("ap-cnn")
+    for button in page.locator(".open .plain", has_text="Heat map").all():
+        button.click()
+    heats = page.locator(".heat").evaluate_all("all => all.map(one => one.textContent)")
+    assert heats[0] == text
+    assert text in heats[1::2]
+    assert page.locator(".heat").first.get_attribute("dir") == "auto"
+    assert not page.evaluate("'alerted' in window")
+
+
+def test_right_to_left_text_runs_from_right_to_left(page):
+    open_question(page, RIGHT_TO_LEFT)
+
+    assert page.locator(".open .question").evaluate("one => getComputedStyle(one).direction") == "rtl"
+
+
+def test_ids_are_text_as_well(page):
+    page.get_by_label("Search questions").fill("img/src")
+    page.locator(".row").first.click()
+    page.wait_for_function("() => document.querySelector('.open .label').textContent.includes('img/src=x')")
+
+    assert page.locator(".open .mono").first.inner_text().startswith("<b>")
+
+
+def test_right_answers_are_marked_and_a_missing_one_is_named(page):
+    open_question(page, EMOJI)
+    tagged = page.locator(".answers > li", has=page.locator(".tag"))
+
+    assert tagged.locator(".text").all_inner_texts() == [EMOJI]
+    assert "not-in-the-pool" in page.locator(".open .note").inner_text()
+
+
+def test_keys_of_a_chart_show_and_hide_its_lines(page):
+    figure = page.locator("figure").first
+    key = figure.locator(".key button[value=bm25]")
+    line = figure.locator(".series[data-series=bm25]")
+    assert line.is_visible()
+    key.focus()
+    page.keyboard.press("Space")
+    assert key.get_attribute("aria-pressed") == "false"
+    assert not line.is_visible()
+    assert not figure.locator(".series[data-series=random]").is_visible()  # off until it is asked for
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_ink_stands_out_from_its_ground_by_day_and_by_night(visit, scheme):
+    page = visit(color_scheme=scheme)
+    lightness = page.evaluate(
+        """() => ['backgroundColor', 'color'].map(name => {
+            const [r, g, b] = getComputedStyle(document.body)[name].match(/[\\d.]+/g).map(Number);
+            return (0.2126 * r + 0.7152 * g + 0.0722 * b) / 255;
+        })"""
+    )
+    ground, ink = lightness
+
+    assert (ground > 0.9 and ink < 0.2) if scheme == "light" else (ground < 0.2 and ink > 0.8)
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1600])
+def test_no_page_is_wider_than_its_screen(visit, width):
+    page = visit(viewport={"width": width, "height": 800}, has_touch=width < 700)
+    page.locator(".open .plain", has_text="Heat map").first.click()
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_on_a_phone_a_question_that_is_tapped_comes_into_sight(visit):
+    page = visit(viewport={"width": 390, "height": 800}, has_touch=True)
+    page.locator(".row").nth(1).tap()
+    text = page.locator(".row").nth(1).locator(".text").inner_text()
+    page.wait_for_function("text => document.querySelector('.open .question').textContent === text", arg=text)
+    page.wait_for_function("() => document.querySelector('.open').getBoundingClientRect().top < 400")
+
+
+def test_paper_gets_the_tables_and_the_open_question_and_no_controls(page):
+    page.emulate_media(media="print")
+
+    assert page.locator("table.figures").first.is_visible()
+    assert page.locator(".open .question").is_visible()
+    assert not page.locator(".tools").is_visible()
+    assert not page.locator(".list").is_visible()
+    assert page.locator(".open").evaluate("open => getComputedStyle(open).overflowY") == "visible"
+
+
+def test_without_scripts_the_tables_and_charts_are_there(visit):
+    page = visit(java_script_enabled=False)
+
+    assert page.locator("table.figures").first.is_visible()
+    assert page.locator(".chart").first.is_visible()
+    assert page.get_by_text("The list of questions needs JavaScript.").is_visible()
+
+
+def test_an_explanation_works_in_the_browser_too(visit, made, tmp_path):
+    from click.testing import CliRunner
+
+    from aptool.cli.main import cli
+
+    command = ["explain", "--model", str(made.runs / "wikiqa" / "ap-cnn" / "seed0" / "model"), "--matrix"]
+    command += ["--question", EMOJI, "--answer", SCRIPT, "--html", str(tmp_path / "page.html")]
+    CliRunner().invoke(cli, command, catch_exceptions=False, standalone_mode=False)
+    page = visit(tmp_path / "page.html")
+    page.locator(".heat").last.focus()
+    page.keyboard.press("ArrowRight")
+
+    assert page.locator(".heat").last.evaluate("heat => heat.textContent") == SCRIPT
+    assert page.locator("h1").inner_text() == EMOJI
+    assert page.locator(".reading").inner_text().startswith("“<”")
+    assert page.locator(".matrix tbody tr").count() == page.locator(".heat").first.locator(".w").count()

@@ -1,0 +1,280 @@
+"""Intervals and paired tests against enumeration, published values and arithmetic by hand."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aptool.evaluation.significance import (
+    bootstrap_interval,
+    cohens_d,
+    compare_paired,
+    holm,
+    permutation_test,
+    t_tails,
+    t_test,
+)
+
+# Student (1908): hours of sleep gained by ten patients with the second drug rather than the first.
+SLEEP = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4]
+
+# Multiples of 1/60, such as reciprocal ranks up to 6 and their differences, exactly.
+sixtieths = st.integers(-60, 60).map(lambda number: Fraction(number, 60))
+measures = st.integers(0, 60).map(lambda number: number / 60)
+
+
+def enumerated(differences):
+    """The share of all assignments of signs whose sum is at least as far from 0, in exact arithmetic."""
+    seen = abs(sum(differences))
+    sums = [
+        abs(sum(sign * difference for sign, difference in zip(signs, differences, strict=True)))
+        for signs in itertools.product((1, -1), repeat=len(differences))
+    ]
+    return Fraction(sum(one >= seen for one in sums), len(sums))
+
+
+@given(st.lists(sixtieths, min_size=1, max_size=9))
+def test_permutation_test_is_enumeration(differences):
+    p, exact = permutation_test([float(difference) for difference in differences])
+
+    assert exact
+    assert p == pytest.approx(float(enumerated(differences)), rel=1e-9)
+
+
+def test_permutation_test_by_hand():
+    # Five of one sign: only all plus and all minus are as far, 2 of 32.
+    assert permutation_test([0.5] * 5) == (pytest.approx(2 / 32), True)
+    # 3 - 1 = 2: at least 2 of 4 ones away from 0, 2 (C(4,0) + C(4,1)) = 10 of 16.
+    assert permutation_test([1, 1, 1, -1]) == (pytest.approx(10 / 16), True)
+    # Student's patients: nine gained, one did not change.
+    assert permutation_test(SLEEP) == (pytest.approx(2 / 2**9), True)
+
+
+def test_permutation_test_of_hundreds_of_zeros_and_ones_is_mcnemars_exact_test():
+    differences = [1.0] * 25 + [-1.0] * 10 + [0.0] * 300
+
+    # 25 or more heads or tails in 35 tosses.
+    heads = Fraction(2 * sum(math.comb(35, k) for k in range(25, 36)), 2**35)
+    assert permutation_test(differences) == (pytest.approx(float(heads), rel=1e-12), True)
+
+
+def test_drawn_permutations_come_near_enumeration():
+    differences = [(-1) ** (number % 3) * math.sqrt(number + 1) for number in range(12)]
+    signs = np.array(list(itertools.product((1, -1), repeat=12)))
+    truth = np.mean(np.abs(signs @ np.abs(differences)) >= abs(sum(differences)) - 1e-9)
+
+    drawn = permutation_test(differences, permutations=4000, seed=3)
+
+    assert not drawn.exact
+    assert permutation_test(differences, permutations=4096).p == pytest.approx(truth)
+    # Four standard errors of a share.
+    assert drawn.p == pytest.approx(truth, abs=4 * math.sqrt(truth * (1 - truth) / 4000))
+
+
+def test_drawn_permutations_count_the_one_seen():
+    # Forty different gains: a draw as far from 0 has a chance of 2/2^40.
+    gains = [1 + number / 100 for number in range(40)]
+
+    assert permutation_test(gains, permutations=999) == (1 / 1000, False)
+
+
+def test_drawn_permutations_depend_on_the_seed_and_not_on_the_order():
+    generator = np.random.default_rng(5)
+    differences = generator.normal(0.1, 1, 60)
+
+    first = permutation_test(differences, seed=1)
+
+    assert first == permutation_test(generator.permutation(differences), seed=1)
+    assert first.p != permutation_test(differences, seed=2).p
+    assert first.p == pytest.approx(permutation_test(differences, seed=2).p, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("t", "degrees", "p"),
+    [
+        # Two-sided quantiles of Student's t as printed tables have them.
+        (12.706, 1, 0.05),
+        (4.303, 2, 0.05),
+        (2.571, 5, 0.05),
+        (2.228, 10, 0.05),
+        (2.042, 30, 0.05),
+        (1.980, 120, 0.05),
+        (63.657, 1, 0.01),
+        (3.169, 10, 0.01),
+        (4.587, 10, 0.001),
+        (3.373, 120, 0.001),
+    ],
+)
+def test_tails_of_t_against_printed_tables(t, degrees, p):
+    # A table's three decimals leave its p that uncertain.
+    assert t_tails(t + 0.0005, degrees) <= p <= t_tails(t - 0.0005, degrees)
+
+
+@given(st.floats(1e-6, 1e6))
+def test_tails_of_t_in_closed_form(t):
+    # One degree of freedom is Cauchy's distribution; for two the integral is elementary.
+    assert t_tails(t, 1) == pytest.approx(2 / math.pi * math.atan2(1, t), rel=1e-9)
+    root = math.sqrt(2 + t * t)
+    assert t_tails(t, 2) == pytest.approx(2 / (root * (root + t)), rel=1e-9)
+    assert t_tails(-t, 2) == t_tails(t, 2)
+
+
+def test_tails_of_t_with_many_degrees_are_those_of_the_normal_distribution():
+    # 1.959964 and 3.290527 are the normal quantiles of 0.05 and 0.001.
+    assert t_tails(1.959964, 10_000_000) == pytest.approx(0.05, rel=1e-5)
+    assert t_tails(3.290527, 10_000_000) == pytest.approx(0.001, rel=1e-5)
+
+
+def test_t_test_of_students_own_data():
+    # As printed with the data in R: t = 4.0621, df = 9, p-value = 0.002833.
+    t, degrees, p = t_test(SLEEP)
+
+    assert (round(t, 4), degrees, round(p, 6)) == (4.0621, 9, 0.002833)
+
+
+def test_t_test_and_bootstrap_agree_with_scipy():
+    stats = pytest.importorskip("scipy.stats")
+    generator = np.random.default_rng(7)
+    sample = generator.exponential(1, 80) - 0.8
+
+    ours = t_test(sample)
+    theirs = stats.ttest_1samp(sample, 0)
+    assert (ours.t, ours.p) == pytest.approx((theirs.statistic, theirs.pvalue), rel=1e-9)
+    bounds = stats.bootstrap((sample,), np.mean, n_resamples=20_000, method="BCa", rng=generator)
+    # Both are drawn: within a twentieth of the width.
+    low, high = bounds.confidence_interval
+    assert bootstrap_interval(sample) == pytest.approx((low, high), abs=(high - low) / 20)
+
+
+def test_effect_by_hand():
+    # Mean 2, deviations -1, 0, 1 and a variance of 2/2.
+    assert cohens_d([1.0, 2.0, 3.0]) == pytest.approx(2.0)
+    # Mean 1.58 and standard deviation 1.229995 of Student's data.
+    assert cohens_d(SLEEP) == pytest.approx(1.58 / 1.229995, rel=1e-6)
+
+
+def test_differences_that_say_nothing_or_everything():
+    assert cohens_d([0.0, 0.0]) == 0
+    assert t_test([0.0, 0.0]) == (0.0, 1, 1.0)
+    assert permutation_test([0.0, 0.0]) == (1.0, True)
+    assert cohens_d([-0.1, 0.2 - 0.3]) == -math.inf
+    assert t_test([0.5, 0.5, 0.5]) == (math.inf, 2, 0.0)
+    assert math.isnan(cohens_d([0.5]))
+    assert t_test([0.5]).p == permutation_test([0.5]).p == 1
+    # Far more agreement than a float can count.
+    assert 0 < permutation_test([1.0] * 2000).p < 1e-300
+
+
+def test_holm_by_hand():
+    # In order: 4 · 0.005, 3 · 0.01, 2 · 0.03, 1 · 0.04 raised to what came before.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.9, 0.4]) == [1.0, 1.0, 1.0]
+    assert holm([0.02]) == [0.02]
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(1e-9, 1), min_size=1, max_size=8))
+def test_holm_lies_between_no_correction_and_bonferronis_and_keeps_order(p_values):
+    corrected = holm(p_values)
+
+    for p, one in zip(p_values, corrected, strict=True):
+        assert p <= one <= min(1, len(p_values) * p)
+    pairs = sorted(zip(p_values, corrected, strict=True))
+    assert [one for _, one in pairs] == sorted(corrected)
+
+
+def test_interval_of_equal_values_has_no_width():
+    assert bootstrap_interval([0.25] * 7) == (0.25, 0.25)
+    assert bootstrap_interval([0.5]) == (0.5, 0.5)
+
+
+def test_interval_holds_the_mean_and_widens_with_confidence():
+    sample = np.random.default_rng(1).beta(0.4, 0.4, 150)
+
+    narrow, usual, wide = (bootstrap_interval(sample, confidence=share) for share in (0.5, 0.95, 0.999))
+
+    assert sample.min() < wide.low < usual.low < narrow.low < sample.mean()
+    assert sample.mean() < narrow.high < usual.high < wide.high < sample.max()
+
+
+def test_interval_of_many_zeros_and_ones_is_the_normal_one():
+    sample = [1.0] * 600 + [0.0] * 400
+
+    # 0.6 ± 1.96 sqrt(0.6 · 0.4 / 1000)
+    assert bootstrap_interval(sample) == pytest.approx((0.6 - 0.0304, 0.6 + 0.0304), abs=0.0025)
+
+
+def test_interval_reaches_further_to_the_long_tail():
+    sample = np.random.default_rng(2).exponential(1, 50)
+
+    low, high = bootstrap_interval(sample)
+
+    assert high - sample.mean() > 1.1 * (sample.mean() - low)
+
+
+def test_interval_covers_the_truth_as_often_as_it_says():
+    generator = np.random.default_rng(11)
+    covered = 0
+    for trial in range(400):
+        sample = generator.binomial(4, 0.3, 60) / 4  # skewed, mean 0.3
+        low, high = bootstrap_interval(sample, confidence=0.9, resamples=600, seed=trial)
+        covered += low <= 0.3 <= high
+
+    # 0.9 less what 60 questions and 600 resamples cost; the standard error of the share is 0.015.
+    assert 0.85 < covered / 400 < 0.95
+
+
+@pytest.mark.parametrize("confidence", [0, 1, 0.9999, math.nan])
+def test_confidence_beyond_what_resamples_can_tell(confidence):
+    with pytest.raises(ValueError, match="not above 0 and at most"):
+        bootstrap_interval([0.0, 1.0], confidence=confidence)
+
+
+@pytest.mark.parametrize("values", [[], [math.nan, 1], [[0.1], [0.2]]])
+def test_what_is_not_one_value_a_question(values):
+    for function in (bootstrap_interval, permutation_test, t_test, cohens_d):
+        with pytest.raises(ValueError, match="one finite value a question"):
+            function(values)
+
+
+def test_unpaired_values():
+    with pytest.raises(ValueError, match="2 and 3 values cannot be paired"):
+        compare_paired([0, 1], [0, 1, 1])
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(measures, measures), min_size=1, max_size=40))
+def test_swapping_the_systems_mirrors_everything(pairs):
+    first, second = zip(*pairs, strict=True)
+
+    one, other = compare_paired(first, second), compare_paired(second, first)
+
+    assert 0 < one.permutation.p <= 1
+    assert one.permutation == other.permutation
+    assert one.t_test.p == pytest.approx(other.t_test.p)
+    assert (one.wins, one.ties, one.losses) == (other.losses, other.ties, other.wins)
+    assert one.wins + one.ties + one.losses == one.questions == len(pairs)
+    assert one.wins == sum(after > before for before, after in pairs)
+    assert (one.baseline, one.system) == (other.system, other.baseline)
+    assert one.difference == pytest.approx(-other.difference)
+    assert one.interval == pytest.approx((-other.interval.high, -other.interval.low), abs=1e-12)
+    assert one.effect == pytest.approx(-other.effect, nan_ok=True)
+
+
+@given(st.lists(measures, min_size=1, max_size=40))
+def test_a_system_does_not_differ_from_itself(values):
+    one = compare_paired(values, values)
+
+    assert (one.permutation.p, one.t_test.p, one.effect, one.difference) == (1, 1, 0, 0)
+    assert (one.wins, one.ties, one.losses) == (0, len(values), 0)
+    assert one.interval == (0, 0)
+
+
+def test_values_equal_but_for_rounding_tie():
+    one = compare_paired([0.1 + 0.2, 0.5, 1.0], [0.3, 0.5, 0.25])
+
+    assert (one.wins, one.ties, one.losses) == (0, 2, 1)
