@@ -14,11 +14,12 @@ setup: $(STAMP)  ## install aptool and the tested versions of what it needs into
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "aptool needs Python 3.11 or later: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster,test,lint]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster,report,test,lint]'
 	@touch $@
 
-eval: $(STAMP)  ## run the experiments of jobs/eval.toml and print their MAP/MRR table
+eval: $(STAMP)  ## run the experiments of jobs/eval.toml, print their MAP/MRR table, write a report
 	$(BIN)/aptool matrix jobs/eval.toml --output runs/eval
+	$(BIN)/aptool report runs/eval
 
 test: $(STAMP)  ## run the tests
 	$(BIN)/python -m pytest -n 2

@@ -1,9 +1,11 @@
 """A folder of runs that reports are written of: a small collection with texts that a page must not obey."""
 
+import base64
 import json
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from click.testing import CliRunner
 from tiny import labelled_pools, options
 
@@ -108,3 +110,9 @@ def right_answers(collection: Path) -> dict[str, set[str]]:
         if int(relevance) > 0:
             found.setdefault(question, set()).add(answer)
     return found
+
+
+def decoded(text: str) -> np.ndarray:
+    """Weights as the page reads them."""
+    triples = np.frombuffer(base64.b64decode(text), dtype=np.uint8).reshape(-1, 3).astype(int)
+    return (triples @ [1 << 16, 1 << 8, 1]) / ((1 << 24) - 1)

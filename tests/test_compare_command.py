@@ -1,4 +1,4 @@
-"""``aptool compare`` from the command line: what it prints, what it refuses, and one line for every mistake."""
+"""``aptool compare`` from the command line: what it prints and refuses, and one line for every mistake."""
 
 import json
 import sys
@@ -140,7 +140,7 @@ def test_questions_that_moved_are_shown_with_their_texts(aptool, folder):
         "      first in old: b  a wrong one",
     ]
     assert len(shown[4]) == 110
-    assert shown[4].endswith("what what…")
+    assert shown[4].endswith("what what w…")
     assert shown[8:] == [
         "recip_rank lost most by new against old: 1",
         "  q4  1.0000 → 0.5000  שלום 🙂 <b>",

@@ -199,6 +199,44 @@ def test_measures_of_every_question_are_written(aptool, folder, name, read):
     assert [path.name for path in (folder / "out").iterdir()] == [name]
 
 
+def test_intervals_stand_beside_the_means(aptool):
+    code, out, err = aptool(
+        "eval", "dev.run", "--qrels", "dev.qrels", "--intervals", "--measures", "map,num_ret"
+    )
+
+    assert (code, err) == (0, [])
+    # Two questions of average precision 1 and 1/2: no resample leaves these bounds, and a quarter of all
+    # resamples is two times the one, a quarter two times the other. Both rank two candidates.
+    assert out[0].split() == ["run", "questions", "map", "num_ret"]
+    assert out[1].split(maxsplit=2) == ["dev.run", "2", "0.7500 [0.5000, 1.0000]  4 [4, 4]"]
+
+
+def test_intervals_of_a_hundred_questions(aptool, folder):
+    lines = "".join(f"q{number} 0 a 1\n" for number in range(100))
+    (folder / "dev.qrels").write_text(lines)
+    # 80 of 100 right.
+    run = "".join(f"q{n} Q0 {'a' if n < 80 else 'b'} 1 1 t\n" for n in range(100))
+    (folder / "dev.run").write_text(run)
+
+    arguments = ("eval", "dev.run", "--qrels", "dev.qrels", "--measures", "P_1", "--json")
+    found = json.loads("\n".join(aptool(*arguments, "--intervals")[1]))
+    narrow = json.loads("\n".join(aptool(*arguments, "--confidence", "0.5")[1]))
+
+    assert (found["confidence"], narrow["confidence"]) == (0.95, 0.5)
+    # The normal interval: 0.8 ± 1.96 · 0.04, and ± 0.674 · 0.04; resampled means are multiples of 0.01.
+    assert found["runs"][0]["intervals"]["P_1"] == pytest.approx([0.7216, 0.8784], abs=0.02)
+    assert narrow["runs"][0]["intervals"]["P_1"] == pytest.approx([0.773, 0.827], abs=0.011)
+    assert "intervals" not in json.loads("\n".join(aptool(*arguments)[1]))["runs"][0]
+
+
+@pytest.mark.parametrize("confidence", ["0", "1", "95", "nan", "x"])
+def test_confidence_out_of_range_is_a_usage_error(aptool, confidence):
+    code, out, err = aptool("eval", "dev.run", "--confidence", confidence)
+
+    assert (code, out, len(err)) == (2, [], 1)
+    assert "--confidence" in err[0]
+
+
 def test_unknown_ending_and_bad_measures_are_usage_errors(aptool):
     code, out, err = aptool("eval", "dev.run", "--per-question", "x.txt")
     assert (code, out, len(err)) == (2, [], 1)

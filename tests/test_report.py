@@ -4,21 +4,26 @@ import base64
 import gzip
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from report_runs import NASTY, QUESTIONS, SYSTEMS, TRAINED, make_report, make_runs, rankings, right_answers
+from report_runs import (
+    NASTY,
+    QUESTIONS,
+    SYSTEMS,
+    TRAINED,
+    decoded,
+    make_report,
+    make_runs,
+    rankings,
+    right_answers,
+)
 
 from aptool.models.checkpoint import load_model
 from aptool.models.ragged import Ragged
-from aptool.reporting.charts import ticks
-from aptool.reporting.heatmap import Side, Window
-from aptool.reporting.packing import packed_spans, packed_weights
-from aptool.reporting.published import published
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +83,6 @@ class Page(HTMLParser):
         return [record for number in numbers for record in self.data(f"{name}-{number}")]
 
 
-def decoded(text: str) -> np.ndarray:
-    """Weights as the page reads them."""
-    triples = np.frombuffer(base64.b64decode(text), dtype=np.uint8).reshape(-1, 3).astype(int)
-    return (triples @ [1 << 16, 1 << 8, 1]) / ((1 << 24) - 1)
-
-
 def test_accuracy_in_the_table_is_the_share_of_right_first_answers(page, made):
     right = right_answers(made.collection)
     table = Page(page).table("System", "P@1", "p")
@@ -126,16 +125,6 @@ def test_the_papers_figures_stand_beside_ours_of_the_same_systems(page):
     ours, difference = rows["ap-cnn"][2:4]
     assert float(difference.replace("−", "-")) == pytest.approx(float(ours) - 0.6886, abs=1e-4)
     assert f"Ours are means over {QUESTIONS} questions: not the same ones" in page
-
-
-def test_figures_of_the_paper_are_given_for_its_collections_and_splits_only():
-    assert published("insuranceqa-v1", "test2").systems["ap-bilstm"] == (0.664,)
-    assert published("insuranceqa-v1", "dev").systems["qa-cnn"] == (0.616,)
-    assert published("trecqa-clean", "test").systems["ap-cnn"] == (0.7530, 0.8511)
-    assert published("trecqa-clean", "test").questions == 68
-    assert published("trecqa-raw", "test") is None
-    assert published("wikiqa", "dev") is None
-    assert published("functions", "test") is None
 
 
 def test_listing_has_the_rank_of_the_first_right_answer_in_the_run_file(page, made):
@@ -252,31 +241,6 @@ def test_no_more_questions_than_asked_for_are_carried(made):
     assert f"The first 7 of {QUESTIONS} questions." in short
 
 
-@given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=300))
-def test_packed_weights_are_within_a_hair_and_sum_to_one_exactly(values):
-    weights = np.array(values) / np.sum(values)
-    packed = packed_weights(weights)
-
-    assert len(packed) == 4 * len(weights)
-    assert np.abs(decoded(packed) - weights).max() <= 6e-8
-    assert round(decoded(packed).sum() * ((1 << 24) - 1)) == (1 << 24) - 1
-
-
-def test_places_of_words_count_as_javascript_counts():
-    # "😀" is two UTF-16 units, of which Python makes one character.
-    text = "a 😀😀 b"
-    side = Side(text, ((0, 1), (2, 4), (5, 6)), np.full(3, 1 / 3), frozenset(), Window(0, 0))
-
-    assert packed_spans(side) == [0, 1, 1, 4, 1, 1]
-
-
-def test_ticks_are_round_and_span_the_values():
-    assert ticks(0.107, 0.43, 5) == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
-    assert ticks(14, 78, 7, whole=True) == [10, 20, 30, 40, 50, 60, 70, 80]
-    assert ticks(3, 3, 5, whole=True)[0] == 3
-    assert ticks(0.5, 0.5, 5)[0] < 0.5 < ticks(0.5, 0.5, 5)[-1]
-
-
 @pytest.mark.parametrize(
     ("more", "code", "said"),
     [
@@ -299,6 +263,92 @@ def test_mistakes_are_one_line(aptool, made, monkeypatch, tmp_path, more, code, 
     assert len(done.err) == 1
     assert said in done.err[0]
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_folder_that_says_where_its_collections_are_needs_no_option(aptool, made, tmp_path):
+    folder = tmp_path / "runs"
+    shutil.copytree(made.runs, folder)
+    document = json.loads((folder / "table.json").read_text(encoding="utf-8"))
+    document["collections"] = {"wikiqa": {"path": str(made.collection)}}
+    document["command"] = "aptool matrix table.toml --output runs"
+    (folder / "table.json").write_text(json.dumps(document), encoding="utf-8")
+    done = aptool("report", folder)
+
+    assert done.code == 0, done.err
+    assert done.out[0].startswith(f"{folder / 'report.html'}: ")
+    assert "aptool matrix table.toml --output runs" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def two(made, tmp_path):
+    """Runs on two collections, of which the second has fewer systems, no model, and one seed."""
+    folder = tmp_path / "runs"
+    shutil.copytree(made.runs, folder)
+    document = json.loads((folder / "table.json").read_text(encoding="utf-8"))
+    for name in ("random", "bm25"):
+        result = next(one for one in document["results"] if one["system"] == name)
+        shutil.copytree(folder / "wikiqa" / name / "seed0", folder / "other" / name / "seed0")
+        run = f"other/{name}/seed0/test.run"
+        document["results"].append({**result, "collection": "other", "run": run})
+    document.pop("collections", None)
+    (folder / "table.json").write_text(json.dumps(document), encoding="utf-8")
+    return folder
+
+
+def test_each_collection_has_its_own_part(aptool, made, two):
+    places = ["--collection", f"wikiqa={made.collection}", "--collection", f"other={made.collection}"]
+    done = aptool("report", two, *places, "--baseline", "ap-cnn")
+    page = Page((two / "report.html").read_text(encoding="utf-8"))
+    tables = [table for table in page.tables if "p" in [cell.strip() for cell in table[0]]]
+    roles = [
+        {row[0].split()[0]: row[0].split()[1] for row in table[1:]} for table in tables if len(table[0]) == 7
+    ]
+
+    assert done.code == 0, done.err
+    # A baseline that was not run on a collection is none there.
+    assert [next(name for name, role in part.items() if role == "baseline") for part in roles] == [
+        "ap-cnn",
+        "bm25",
+    ]
+    assert [system["name"] for system in page.data("c1-listing")["systems"]] == ["random", "bm25"]
+    assert all(record["h"] == {} for record in page.blocks("c1-questions"))
+
+
+def test_a_collection_that_is_nowhere_is_asked_for(aptool, made, two):
+    done = aptool("report", two, "--collection", f"wikiqa={made.collection}")
+
+    assert done.code == 2
+    assert done.err == ["aptool: where is collection 'other'? pass --collection other=FOLDER"]
+
+
+def test_a_collection_that_belongs_to_no_run_is_not_taken(aptool, two, collection_folder):
+    done = aptool("report", two, "--collection", collection_folder)
+
+    assert done.code == 2
+    assert done.err == [
+        f"aptool: --collection {collection_folder} is 'tiny': expected NAME={collection_folder} with a name "
+        "among wikiqa, other"
+    ]
+
+
+def test_a_run_file_that_is_gone_is_named(aptool, made, two):
+    (two / "wikiqa" / "bm25" / "seed1" / "test.run").unlink()
+    done = aptool("report", two, "--collection", made.collection)
+
+    assert done.code == 1
+    assert "bm25/seed1/test.run: 'no such file'" in done.err[0]
+
+
+@pytest.mark.parametrize(
+    "document", ["{}", '{"results": []}', '{"results": [{"run": 1}]}', "[", '{"results": 3}']
+)
+def test_a_table_that_is_none_is_one_line(aptool, tmp_path, document):
+    (tmp_path / "table.json").write_text(document, encoding="utf-8")
+    done = aptool("report", tmp_path)
+
+    assert done.code == 1
+    assert len(done.err) == 1
+    assert str(tmp_path / "table.json") in done.err[0]
 
 
 def test_a_folder_without_runs_is_said_to_be_none(aptool, tmp_path):

@@ -20,7 +20,11 @@ from aptool.text.vectors import WordVectors, read_vectors, write_vectors
 
 KINDS = ("binary", "binary with newlines", "text", "GloVe", "fastText")
 
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 letters = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"])
 words = st.lists(st.text(letters, min_size=1, max_size=6), min_size=1, max_size=6, unique=True)
 

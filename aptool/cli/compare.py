@@ -9,7 +9,15 @@ import click
 from aptool.cli.comparisons import as_json as to_json
 from aptool.cli.comparisons import print_comparisons, print_moved
 from aptool.cli.display import say
-from aptool.cli.runs import pools_beside, qrels_beside, report_gaps, short_names, some, split_measures
+from aptool.cli.runs import (
+    Confidence,
+    pools_beside,
+    qrels_beside,
+    report_gaps,
+    short_names,
+    some,
+    split_measures,
+)
 from aptool.errors import AptoolError, UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +55,7 @@ if TYPE_CHECKING:
 @click.option("--by", metavar="NAME", help="The measure they moved in.  [default: the first of --measures]")
 @click.option(
     "--confidence",
-    type=click.FloatRange(0, 0.999, min_open=True),
+    type=Confidence(),
     default=0.95,
     show_default=True,
     help="Of the intervals; a difference is significant if its corrected p is at most 1 less this.",

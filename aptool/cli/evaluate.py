@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.runs import qrels_beside, report_gaps, split_measures
+from aptool.cli.runs import Confidence, qrels_beside, report_gaps, split_measures
 from aptool.cli.tables import print_table
 from aptool.errors import UsageError
 
@@ -42,7 +42,7 @@ _PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
 )
 @click.option(
     "--confidence",
-    type=click.FloatRange(0, 0.999, min_open=True),
+    type=Confidence(),
     help="The intervals' confidence; gives intervals.  [default: 0.95]",
 )
 @click.option(

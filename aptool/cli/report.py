@@ -29,7 +29,7 @@ NAME = "report.html"
     "--questions",
     metavar="N",
     type=click.IntRange(min=1),
-    default=2000,
+    default=2500,
     show_default=True,
     help="Questions of each collection that can be browsed.",
 )
@@ -67,7 +67,7 @@ def write(
     collections: dict[str, Path],
     baseline: str | None = None,
     *,
-    questions: int = 2000,
+    questions: int = 2500,
     depth: int = 10,
     command: str | None = None,
 ) -> str:
@@ -124,6 +124,6 @@ def _command(
     words = ["aptool", "report", str(runs), "--output", str(page)]
     words += [word for given in collections for word in ("--collection", given)]
     words += ["--baseline", baseline] if baseline is not None else []
-    words += ["--questions", str(questions)] if questions != 2000 else []
+    words += ["--questions", str(questions)] if questions != 2500 else []
     words += ["--depth", str(depth)] if depth != 10 else []
     return shlex.join(words)

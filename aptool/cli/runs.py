@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from aptool.cli.display import say
 from aptool.errors import UsageError
@@ -15,6 +18,22 @@ if TYPE_CHECKING:
     from aptool.evaluation.metrics import Evaluation
 
 _NAMED_AT_MOST = 5
+
+
+class Confidence(click.FloatRange):
+    """The confidence of an interval, up to what 10,000 resamples can tell."""
+
+    name = "confidence"
+
+    def __init__(self) -> None:
+        super().__init__(0, 0.999, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """A number in the range, which NaN would slip through."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not in the range {self._describe_range()}.", param, ctx)
+        return number
 
 
 def split_measures(measures: str) -> list[str]:

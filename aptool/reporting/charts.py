@@ -108,36 +108,39 @@ def histogram(
         _tag("polygon", "negative", points=outline(negative)),
         _tag("polygon", "positive", points=outline(positive)),
         _tag("line", "axis", x1=2, x2=_SMALL_WIDTH - 2, y1=base, y2=base),
-        _text(_plain(low), 2, _SMALL_HEIGHT - 6, "start"),
-        _text(_plain(high), _SMALL_WIDTH - 2, _SMALL_HEIGHT - 6, "end"),
+        _text(_plain(low, high - low), 2, _SMALL_HEIGHT - 6, "start"),
+        _text(_plain(high, high - low), _SMALL_WIDTH - 2, _SMALL_HEIGHT - 6, "end"),
     ]
     return Markup("\n").join([*parts, Markup("</svg>")])
 
 
 def interval_mark(
-    low: float, value: float, high: float, scale: tuple[float, float], reference: float
+    interval: tuple[float, float], value: float, scale: tuple[float, float], reference: float
 ) -> Markup:
-    """A dot between the ends of its interval, on a scale that all rows of a table share.
+    """A dot between the ends of its interval, or an arrow to where it would be.
 
     Args:
-        low: end of the interval.
+        interval: its ends.
         value: the dot.
-        high: end of the interval.
-        scale: what the left and the right edge stand for.
+        scale: what the left and the right edge stand for, the same for all rows of a table.
         reference: where a thin line stands, such as the baseline's value.
     """
-
-    def across(x: float) -> float:
-        return 4 + (x - scale[0]) / ((scale[1] - scale[0]) or 1.0) * 132
-
+    low, high = scale
+    begin, end, dot, line = (
+        4 + (min(max(x, low), high) - low) / ((high - low) or 1.0) * 132
+        for x in (*interval, value, reference)
+    )
     parts = [
         Markup('<svg class="interval" viewBox="0 0 140 20" width="140" height="20" aria-hidden="true">'),
-        _tag("line", "reference", x1=across(reference), x2=across(reference), y1=0, y2=20),
-        _tag("line", "range", x1=across(low), x2=across(high), y1=10, y2=10),
-        _tag("circle", "value", cx=across(value), cy=10, r=3.5),
-        Markup("</svg>"),
+        _tag("line", "reference", x1=line, x2=line, y1=0, y2=20),
     ]
-    return Markup("").join(parts)
+    if low <= value <= high:
+        parts.append(_tag("line", "range", x1=begin, x2=end, y1=10, y2=10))
+        parts.append(_tag("circle", "value", cx=dot, cy=10, r=3.5))
+    else:
+        arrow = "1,10 8,6 8,14" if value < low else "139,10 132,6 132,14"
+        parts.append(_tag("polygon", "beyond", points=arrow))
+    return Markup("").join([*parts, Markup("</svg>")])
 
 
 def series(slot: int) -> str:
@@ -158,8 +161,10 @@ def ticks(low: float, high: float, about: int, *, whole: bool = False) -> list[f
     return [number * step for number in range(first, last + 1)]
 
 
-def _plain(value: float) -> str:
-    return f"{value:.3g}".replace("-", "\u2212")
+def _plain(value: float, span: float) -> str:
+    """A number with the digits that tell apart parts of a span."""
+    digits = max(0, 2 - math.floor(math.log10(span))) if span else 2
+    return f"{value:.{digits}f}".replace("-", "\u2212")
 
 
 def _open(kind: str, width: int, height: int, label: str) -> Markup:

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from aptool.formats.pools import read_answers
 from aptool.formats.trec import read_qrels, read_run
 from aptool.reporting.charts import Line, histogram, line_chart, series
-from aptool.reporting.comparison import ACCURACY, Comparison, title_of
+from aptool.reporting.comparison import ACCURACY, SideBySide, title_of
 from aptool.reporting.curves import (
     accuracy_by_length,
     gold_lengths,
@@ -22,13 +22,10 @@ _FEWEST, _LEAST_SHARE = 20, 0.05
 _BINS = 30
 
 
-def charts(found: Comparison) -> list[dict[str, Any]]:
+def charts(found: SideBySide) -> list[dict[str, Any]]:
     """What the template needs of each chart of lines."""
-    made = []
-    lengths = _by_length(found)
-    if not lengths.is_empty():
-        note = "Over the questions whose right answer has at most so many words."
-        made.append(_chart(found, lengths, "P@1 by length of the right answer", note, "words at most"))
+    note = "Over the questions whose right answer has at most so many words."
+    wanted = [(_by_length(found), "P@1 by length of the right answer", note, "words at most")]
     histories = _histories(found)
     if histories is not None:
         columns = [f"dev_{found.measures[0]}", *(name for name in histories.columns if name[:4] == "dev_")]
@@ -36,13 +33,14 @@ def charts(found: Comparison) -> list[dict[str, Any]]:
         if dev is not None:
             note = "Mean over seeds. The best epoch is kept."
             title = f"{title_of(dev.removeprefix('dev_'))} on dev while training"
-            made.append(_chart(found, _by_epoch(histories, dev), title, note, "epoch"))
+            wanted.append((_by_epoch(histories, dev), title, note, "epoch"))
         note = "Mean over pairs and seeds. Systems with different losses do not compare."
-        made.append(_chart(found, _by_epoch(histories, "loss"), "Loss while training", note, "epoch"))
-    return made
+        wanted.append((_by_epoch(histories, "loss"), "Loss while training", note, "epoch"))
+    # A single point is no line.
+    return [_chart(found, *chart) for chart in wanted if chart[0]["x"].n_unique() > 1]
 
 
-def distributions(found: Comparison) -> list[tuple[str, Markup]]:
+def distributions(found: SideBySide) -> list[tuple[str, Markup]]:
     """(system, histogram) of the first seed of each system."""
     qrels = read_qrels(found.collection.qrels(found.split))
     runs = {system.name: read_run(system.entries[0].run).frame for system in found.systems}
@@ -55,28 +53,25 @@ def distributions(found: Comparison) -> list[tuple[str, Markup]]:
     return made
 
 
-def slots(found: Comparison) -> dict[str, int]:
+def slots(found: SideBySide) -> dict[str, int]:
     """The colour of each system: those that were trained come first, the best of them at their head."""
     main = found.measures[0]
     by_rank = sorted(found.systems, key=lambda system: (not system.configs, -system.means[main]))
     return {system.name: slot for slot, system in enumerate(by_rank)}
 
 
-def _by_length(found: Comparison) -> pl.DataFrame:
+def _by_length(found: SideBySide) -> pl.DataFrame:
     """system, x, y, questions."""
     collection, split = found.collection, found.split
     answers = read_answers(collection.answers) if collection.answers else None
     lengths = gold_lengths([collection.pools(split)], read_qrels(collection.qrels(split)), answers)
-    accuracy = {
-        system.name: pl.DataFrame({"question_id": found.question_ids, ACCURACY: system.values[ACCURACY]})
-        for system in found.systems
-    }
+    accuracy = {system.name: system.per_question for system in found.systems}
     points = accuracy_by_length(accuracy, lengths, measure=ACCURACY)
     enough = min(_FEWEST, _LEAST_SHARE * lengths.height)
     return points.filter(pl.col("questions") >= enough).rename({"length": "x", "accuracy": "y"})
 
 
-def _histories(found: Comparison) -> pl.DataFrame | None:
+def _histories(found: SideBySide) -> pl.DataFrame | None:
     parts = [
         training_curves({system.name: read_history(entry.model)})
         for system in found.systems
@@ -92,7 +87,7 @@ def _by_epoch(histories: pl.DataFrame, column: str) -> pl.DataFrame:
     return means.drop_nulls("y").rename({"epoch": "x"}).sort("x")
 
 
-def _chart(found: Comparison, points: pl.DataFrame, title: str, note: str, x_label: str) -> dict[str, Any]:
+def _chart(found: SideBySide, points: pl.DataFrame, title: str, note: str, x_label: str) -> dict[str, Any]:
     """A chart, its key and its figures, from system, x, y and perhaps questions."""
     colours = slots(found)
     of_system = {name[0]: frame for name, frame in points.partition_by("system", as_dict=True).items()}

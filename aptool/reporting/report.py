@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 from aptool import __version__
 from aptool.errors import UsageError
+from aptool.evaluation.significance import PERMUTATIONS
 from aptool.formats.collection import Collection
 from aptool.reporting.browse import Shown, browse
 from aptool.reporting.charts import interval_mark
-from aptool.reporting.comparison import PERMUTATIONS, Comparison, System, compare_systems, title_of
+from aptool.reporting.comparison import SideBySide, System, side_by_side, title_of
 from aptool.reporting.html import write_page
 from aptool.reporting.packing import Block, blocks, pack
 from aptool.reporting.pictures import charts, distributions
@@ -27,7 +28,7 @@ MINUS = "\u2212"
 class Limits(NamedTuple):
     """How much of the questions a report carries."""
 
-    questions: int = 2000  # of each collection
+    questions: int = 2500  # of each collection
     depth: int = 10  # answers from the top of each ranking
 
 
@@ -64,7 +65,7 @@ def write_report(
     for number, (name, collection) in enumerate(collections.items()):
         systems = runs.on(name)
         chosen = baseline if baseline in systems else None
-        found = compare_systems(name, collection, systems, runs.measures, chosen, say=say)
+        found = side_by_side(name, collection, systems, runs.measures, chosen, say=say)
         sections.append(_section(f"c{number}", found, runs, limits or Limits(), say))
     values = {
         "collections": sections,
@@ -76,7 +77,7 @@ def write_report(
 
 
 def _section(
-    prefix: str, found: Comparison, runs: Runs, limits: Limits, say: Callable[[str], None]
+    prefix: str, found: SideBySide, runs: Runs, limits: Limits, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """What the templates show of one collection."""
     shown = [
@@ -115,11 +116,11 @@ def _section(
             ("questions", "Questions"),
             ("made", "What was run"),
         ],
-        "questions": len(found.question_ids),
+        "questions": found.questions,
         "measures": [title_of(measure) for measure in found.measures],
         "baseline": found.baseline,
         "rows": [_row(system, found) for system in found.systems],
-        "tests": [test for system in others for test in _tests(system, found)],
+        "tests": [test for system in others for test in _tests(system)],
         "permutations": PERMUTATIONS,
         "published": paper,
         "charts": charts(found),
@@ -142,30 +143,30 @@ def _section(
     }
 
 
-def _row(system: System, found: Comparison) -> dict[str, Any]:
+def _row(system: System, found: SideBySide) -> dict[str, Any]:
     """A line of the table of results."""
     main = found.measures[0]
-    lows = [other.intervals[main].low for other in found.systems]
-    highs = [other.intervals[main].high for other in found.systems]
     reference = next(other for other in found.systems if other.name == found.baseline)
-    low, high = system.intervals[main]
-    picture = interval_mark(low, system.means[main], high, (min(lows), max(highs)), reference.means[main])
+    # What is clearly worse than the baseline, such as random order, would leave the others no room.
+    near = [other.intervals[main] for other in found.systems if _mark(other, main) != "▼"]
+    scale = (min(low for low, _ in near), max(high for _, high in near))
+    picture = interval_mark(system.intervals[main], system.means[main], scale, reference.means[main])
     against = system.against.get(main)
     seeds = len(system.entries)
     preset = f"{system.preset}, " if system.preset not in (None, system.name) else ""
-    role = "baseline" if against is None else f"{preset}{seeds} seed{'s' if seeds > 1 else ''}"
+    role = "baseline" if system.name == found.baseline else f"{preset}{seeds} seed{'s' if seeds > 1 else ''}"
     return {
         "name": system.name,
         "note": role,
         "cells": [_cell(system, measure, found) for measure in found.measures],
         "picture": picture,
         "better": _mark(system, main) == "▲",
-        "difference": _signed(against.difference) if against else "",
-        "p": probability(system.p[main]) if against else "",
+        "difference": _signed(against.paired.difference) if against else "",
+        "p": probability(against.permutation_holm) if against else "",
     }
 
 
-def _cell(system: System, measure: str, found: Comparison) -> dict[str, Any]:
+def _cell(system: System, measure: str, found: SideBySide) -> dict[str, Any]:
     low, high = system.intervals[measure]
     return {
         "value": f"{system.means[measure]:.4f}",
@@ -177,16 +178,17 @@ def _cell(system: System, measure: str, found: Comparison) -> dict[str, Any]:
 
 
 def _mark(system: System, measure: str) -> str:
-    if measure not in system.against or system.p[measure] >= SIGNIFICANT:
+    against = system.against.get(measure)
+    if against is None or against.permutation_holm >= SIGNIFICANT:
         return ""
-    return "▲" if system.against[measure].difference > 0 else "▼"
+    return "▲" if against.paired.difference > 0 else "▼"
 
 
-def _tests(system: System, found: Comparison) -> list[list[str]]:
+def _tests(system: System) -> list[list[str]]:
     """Lines of the table of all tests."""
     lines = []
-    for measure in found.measures:
-        one = system.against[measure]
+    for measure, against in system.against.items():
+        one = against.paired
         low, high = one.interval
         lines.append(
             [
@@ -195,8 +197,8 @@ def _tests(system: System, found: Comparison) -> list[list[str]]:
                 _signed(one.difference),
                 f"{_signed(low)} to {_signed(high)}",
                 probability(one.permutation.p),
-                probability(system.p[measure]),
-                probability(one.t_test.p),
+                probability(against.permutation_holm),
+                probability(against.t_holm),
                 _signed(one.effect, 2),
                 *(f"{count:,}" for count in (one.wins, one.ties, one.losses)),
             ]
@@ -204,7 +206,7 @@ def _tests(system: System, found: Comparison) -> list[list[str]]:
     return lines
 
 
-def _beside_the_paper(found: Comparison) -> dict[str, Any] | None:
+def _beside_the_paper(found: SideBySide) -> dict[str, Any] | None:
     """The paper's figures with ours of the same systems, if the paper has the collection."""
     figures = published(found.collection.name, found.split)
     measures = [measure for measure in figures.measures if measure in found.measures] if figures else []
@@ -229,7 +231,7 @@ def _beside_the_paper(found: Comparison) -> dict[str, Any] | None:
     return {"title": figures.title, "questions": figures.questions, "measures": titles, "rows": rows}
 
 
-def _made(found: Comparison, runs: Runs) -> list[tuple[str, str, bool]]:
+def _made(found: SideBySide, runs: Runs) -> list[tuple[str, str, bool]]:
     """What the results depend on: (term, text, whether it is code)."""
     versions: dict[str, dict[str, None]] = {}
     for system in found.systems:
@@ -274,7 +276,7 @@ def _runs(system: System) -> list[list[str]]:
     return lines
 
 
-def _commands(system: System, found: Comparison) -> list[str]:
+def _commands(system: System, found: SideBySide) -> list[str]:
     lines = []
     for entry in system.entries:
         run = shlex.quote(str(entry.run))

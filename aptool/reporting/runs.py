@@ -92,6 +92,9 @@ def find_collections(runs: Runs, given: Mapping[str, Path]) -> dict[str, Collect
         if name and name not in names:
             raise UsageError(f"--collection {name}={given[name]}: expected one of {', '.join(names)}")
     unnamed = Collection(given[""]) if "" in given else None
+    if unnamed is not None and len(names) > 1 and unnamed.name not in names:
+        expected = f"NAME={given['']} with a name among {', '.join(names)}"
+        raise UsageError(f"--collection {given['']} is {unnamed.name!r}: expected {expected}")
     found = {}
     for name in names:
         if name in given:

@@ -1,9 +1,9 @@
 // An open question: its text, where each system has the first right answer, and one system's ranking.
 function openQuestion(listing, question, record, answers, [chosen, baseline]) {
   const system = listing.systems[chosen];
-  const about = element("div", "label", listing.ids[question]);
+  const about = element("div", "about");
   const rights = record.g.length + record.x.length;
-  about.append(` · ${listing.pool[question].toLocaleString("en")} candidates, ${rights || "none"} right`);
+  about.append(element("span", "mono", listing.ids[question]), ` · ${listing.pool[question].toLocaleString("en")} candidates, ${rights || "none"} right`);
   const title = element("h4", "question", listing.texts[question]);
   title.dir = "auto";
   const parts = [about, title, firstRights(listing, question, chosen)];

@@ -1,0 +1,368 @@
+"""Plots and the data behind them, by hand; pictures that read on any page; one line for every mistake."""
+
+import json
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import polars as pl
+import pytest
+from tiny import row, write_pools
+
+from aptool.errors import AptoolError, InputError, UsageError
+from aptool.formats.pools import read_answers, write_answers
+from aptool.reporting.curves import (
+    accuracy_by_length,
+    gold_lengths,
+    length_thresholds,
+    read_history,
+    score_distribution,
+    training_curves,
+)
+
+LENGTHS = pl.DataFrame({"question_id": ["q1", "q2", "q3", "q4"], "tokens": [3, 12, 12, 40]})
+P_1 = pl.DataFrame({"question_id": ["q4", "q3", "q2", "q1", "q9"], "P_1": [1.0, 0.0, 1.0, 1.0, 0.0]})
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def frame(*rows, columns=("question_id", "answer_id", "relevance")):
+    return pl.DataFrame(rows, schema=columns, orient="row")
+
+
+@pytest.fixture
+def plots():
+    pytest.importorskip("matplotlib")
+    from aptool.reporting import plots
+
+    return plots
+
+
+# Data
+
+
+def test_length_of_the_shortest_right_answer(tmp_path):
+    pools = write_pools(
+        tmp_path / "pools.parquet",
+        # Words and punctuation: "It", "'", "s", "here", "." are five.
+        [row("q1", "?", [("a", "It's here."), ("b", "one two three four five six"), ("c", "no")])],
+        [row("q2", "?", [("a", None), ("b", "x y")]), row("q3", "?", [("a", "x")])],
+    )
+    write_answers(tmp_path / "answers.parquet", [("a", "shared by all"), ("z", "not asked for")])
+    qrels = frame(("q1", "b", 1), ("q1", "a", 2), ("q1", "c", 0), ("q2", "a", 1), ("q3", "gone", 1))
+
+    found = gold_lengths([pools], qrels, read_answers(tmp_path / "answers.parquet"))
+
+    assert found.rows() == [("q1", 5), ("q2", 3)]
+
+
+def test_accuracy_by_hand():
+    found = accuracy_by_length({"s": P_1}, LENGTHS, thresholds=[2, 10, 20, 40])
+
+    # No answer is as short as 2 words. Up to 10: q1; up to 20: q1 and q2 of three; up to 40: three of four.
+    assert found.columns == ["system", "length", "questions", "accuracy"]
+    assert found.rows() == [("s", 10, 1, 1.0), ("s", 20, 3, pytest.approx(2 / 3)), ("s", 40, 4, 0.75)]
+
+
+def test_a_curve_ends_at_the_accuracy_over_all_questions():
+    generator = np.random.default_rng(1)
+    ids = [f"q{number}" for number in range(500)]
+    lengths = pl.DataFrame({"question_id": ids, "tokens": generator.geometric(0.02, 500)})
+    right = pl.DataFrame({"question_id": ids, "P_1": generator.integers(0, 2, 500).astype(float)})
+
+    found = accuracy_by_length({"s": right}, lengths)
+
+    assert found["questions"].is_sorted()
+    assert found.row(-1) == ("s", lengths["tokens"].max(), 500, pytest.approx(right["P_1"].mean()))
+
+
+def test_no_length_at_all():
+    assert accuracy_by_length({"s": P_1}, LENGTHS.clear()).is_empty()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        ([7], [7]),
+        ([1, 4], [1, 2, 3, 4]),
+        # Steps of 5: at most 40 of them reach 200.
+        ([23, 200], [*range(25, 200, 5), 200]),
+        # One long answer among a thousand does not stretch the steps.
+        ([*range(11, 21)] * 100 + [4000], [*range(11, 21), 4000]),
+    ],
+)
+def test_lengths_are_round_numbers(tokens, expected):
+    assert length_thresholds(np.array(tokens)) == expected
+
+
+def test_shares_of_scores_by_hand():
+    run = frame(
+        ("q1", "a", 4.0), ("q1", "b", 0.0), ("q1", "c", 1.0), ("q1", "new", 1.5), ("other", "a", 99.0),
+        columns=("question_id", "answer_id", "score"),
+    )  # fmt: skip
+    qrels = frame(("q1", "a", 1), ("q1", "b", 0), ("q1", "c", 0))
+
+    found = score_distribution({"s": run}, qrels, bins=2)
+
+    # From 0 to 4 in two: three wrong candidates in the lower half, the right one in the upper half.
+    assert found.rows() == [("s", 0.0, 2.0, 0.0, 1.0), ("s", 2.0, 4.0, 1.0, 0.0)]
+
+
+def test_equal_scores_have_a_distribution():
+    run = frame(("q1", "a", 3.0), ("q1", "b", 3.0), columns=("question_id", "answer_id", "score"))
+
+    found = score_distribution({"s": run}, frame(("q1", "a", 1)))
+
+    assert (found["positives"].sum(), found["negatives"].sum()) == (1, 1)
+    assert found["low"].min() < 3 < found["high"].max()
+
+
+def history(folder, *entries):
+    (folder / "training").mkdir(parents=True)
+    lines = [entry if isinstance(entry, str) else json.dumps(entry) for entry in entries]
+    (folder / "training" / "history.jsonl").write_text("".join(line + "\n" for line in lines))
+    return folder
+
+
+def epoch(number, loss, score):
+    dev = {"map": score, "P_1": score / 2}
+    return {"epoch": number, "loss": loss, "dev": dev, "seconds": {"train": 1.5, "dev": 0.5}}
+
+
+def test_history_of_a_model(tmp_path):
+    first = read_history(history(tmp_path / "a", epoch(1, 2.0, 0.25), epoch(2, 1.0, 0.5)))
+    second = read_history(history(tmp_path / "b", {"epoch": 1, "loss": 3}))
+
+    columns = ["epoch", "loss", "dev_map", "dev_P_1", "seconds_train", "seconds_dev"]
+    assert first.columns == columns
+    assert first.rows() == [(1, 2.0, 0.25, 0.125, 1.5, 0.5), (2, 1.0, 0.5, 0.25, 1.5, 0.5)]
+    both = training_curves({"a": first, "b": second})
+    assert both.select("system", *columns[:3]).rows()[1:] == [("a", 2, 1.0, 0.5), ("b", 1, 3.0, None)]
+
+
+def test_history_of_a_trained_model(model_folder):
+    curves = read_history(model_folder)
+
+    assert curves["epoch"].to_list() == [1, 2, 3, 4]
+    assert {"loss", "dev_map", "seconds_train"} <= set(curves.columns)
+
+
+@pytest.mark.parametrize("lines", [["{"], ["[]"], ['{"loss": 1}'], []])
+def test_what_is_not_a_history(tmp_path, lines):
+    with pytest.raises(InputError, match=r"history\.jsonl: .*expected"):
+        read_history(history(tmp_path / "m", *lines))
+    with pytest.raises(InputError, match="no such file"):
+        read_history(tmp_path / "none")
+
+
+# Pictures
+
+
+def test_lines_are_the_data(plots):
+    data = accuracy_by_length({"s": P_1, "t": P_1}, LENGTHS, thresholds=[10, 20, 40])
+
+    everything = plots.plot_accuracy_by_length(data, least_questions=1)
+    usual = plots.plot_accuracy_by_length(data, least_questions=3)
+    too_few = plots.plot_accuracy_by_length(data)
+
+    first, second = everything.axes[0].get_lines()
+    assert (
+        first.get_xydata().tolist()
+        == data.filter(system="s").select("length", "accuracy").to_numpy().tolist()
+    )
+    assert first.get_color() != second.get_color()
+    assert first.get_marker() != second.get_marker()
+    assert usual.axes[0].get_lines()[0].get_xdata().tolist() == [20, 40]
+    assert too_few.axes[0].get_lines()[0].get_xdata().tolist() == [10, 20, 40]
+
+
+def test_best_epoch_is_circled(plots, tmp_path):
+    entries = [epoch(1, 2.0, 0.25), epoch(2, 1.0, 0.75), epoch(3, 0.5, 0.5)]
+    data = training_curves({"s": read_history(history(tmp_path / "m", *entries))})
+
+    figure = plots.plot_training(data)
+
+    loss, dev = figure.axes
+    assert loss.get_lines()[0].get_ydata().tolist() == [2.0, 1.0, 0.5]
+    assert dev.get_lines()[0].get_ydata().tolist() == [0.25, 0.75, 0.5]
+    assert dev.collections[0].get_offsets().tolist() == [[2.0, 0.75]]
+    assert dev.get_ylabel() == "map on dev"
+
+
+def test_every_axis_has_a_label_and_nothing_is_hidden_by_a_name(plots):
+    run = frame(("q1", "a", 1.0), ("q1", "b", 0.0), columns=("question_id", "answer_id", "score"))
+    # Names that matplotlib would leave out of a legend, or typeset as a formula.
+    names = ["_a", "$x_1$", "<b>&amp;"]
+    lengths = accuracy_by_length(dict.fromkeys(names, P_1), LENGTHS)
+    scores = score_distribution(dict.fromkeys(names, run), frame(("q1", "a", 1)))
+
+    for figure in (plots.plot_accuracy_by_length(lengths), plots.plot_scores(scores)):
+        for axes in figure.axes:
+            assert axes.get_ylabel()
+            assert axes.get_xlabel()
+        words = [text.text for text in ElementTree.fromstring(plots.svg(figure)).iter(f"{SVG}text")]
+        assert all(any(name in word for word in words) for name in names)
+
+
+def test_svg_is_the_same_every_time_and_can_share_a_page(plots):
+    data = accuracy_by_length({"s": P_1}, LENGTHS)
+
+    first, second = (plots.svg(plots.plot_accuracy_by_length(data), prefix="one-") for _ in range(2))
+
+    assert first == second
+    assert first.startswith("<svg")
+    root = ElementTree.fromstring(first)
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
+    used = re.findall(r'(?:url\(|href=")#([^)"]+)', first)
+    assert len(ids) == len(set(ids))
+    assert all(name.startswith("one-") for name in ids)
+    assert used
+    assert set(used) <= set(ids)
+    assert "date" not in first
+
+
+def luminance(colour):
+    """Relative luminance as WCAG 2 defines it."""
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("page", ["#FFFFFF", "#000000"])
+def test_contrast_on_white_and_on_black(plots, page):
+    def contrast(colour):
+        low, high = sorted((luminance(colour), luminance(page)))
+        return (high + 0.05) / (low + 0.05)
+
+    # What WCAG 2.2 asks of graphics and of text.
+    assert min(map(contrast, plots.COLOURS)) >= 3
+    assert contrast(plots.GREY) >= 4.5
+
+
+def test_background_is_transparent_and_the_data_lies_beside(plots, tmp_path):
+    from PIL import Image
+
+    data = accuracy_by_length({"s": P_1}, LENGTHS)
+
+    files = plots.save_plot(plots.plot_accuracy_by_length(data), data, tmp_path / "out" / "lengths")
+
+    assert [file.name for file in files] == ["lengths.png", "lengths.svg", "lengths.csv"]
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == sorted(file.name for file in files)
+    assert Image.open(files[0]).convert("RGBA").getpixel((0, 0))[3] == 0
+    assert pl.read_csv(files[2]).equals(data)
+
+
+def test_names_of_files(plots, tmp_path):
+    assert plots.plot_files(tmp_path / "a.svg") == ([tmp_path / "a.svg"], tmp_path / "a.csv")
+    with pytest.raises(UsageError, match=r"a\.pdf: expected a name that ends in one of \.png, \.svg"):
+        plots.plot_files(tmp_path / "a.pdf")
+
+
+# The command
+
+QRELS = "q1 0 a 1\nq1 0 b 0\nq2 0 a 0\nq2 0 b 1\n"
+RUN = "q1 Q0 a 1 2 bm25\nq1 Q0 b 2 1 bm25\nq2 Q0 a 1 2.5 bm25\nq2 Q0 b 2 1.5 bm25\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dev.qrels").write_text(QRELS)
+    (tmp_path / "dev.bm25.run").write_text(RUN)
+    (tmp_path / "dev.gold.run").write_text("q1 Q0 a 1 2 gold\nq2 Q0 b 1 1 gold\n")
+    candidates = [("a", "one two"), ("b", "one two three four")]
+    write_pools(tmp_path / "dev.pools.parquet", [row(name, "?", candidates) for name in ("q1", "q2")])
+    return tmp_path
+
+
+def test_lengths_from_the_command_line(plots, aptool, folder):
+    code, out, err = aptool("plot", "lengths", "dev.bm25.run", "dev.gold.run", "--output", "l.svg")
+
+    assert (code, out) == (0, ["l.svg", "l.csv"])
+    assert err == ["--qrels not given: dev.qrels", "--pools not given: dev.pools.parquet"]
+    # q1 has a right answer of two words and q2 one of four, which bm25 misses.
+    assert pl.read_csv("l.csv").rows() == [
+        ("bm25", 2, 1, 1.0), ("bm25", 3, 1, 1.0), ("bm25", 4, 2, 0.5),
+        ("gold", 2, 1, 1.0), ("gold", 3, 1, 1.0), ("gold", 4, 2, 1.0),
+    ]  # fmt: skip
+
+
+def test_scores_from_the_command_line(plots, aptool, folder):
+    code, out, _ = aptool("plot", "scores", "dev.bm25.run", "--output", "s")
+
+    assert (code, out) == (0, ["s.png", "s.svg", "s.csv"])
+    assert pl.read_csv("s.csv")["positives"].sum() == pytest.approx(1)
+
+
+def test_training_from_the_command_line(plots, aptool, folder, model_folder):
+    code, out, err = aptool("plot", "training", model_folder, "--output", "t.png", "--measure", "P_1")
+
+    assert (code, out, err) == (0, ["t.png", "t.csv"], [])
+    assert pl.read_csv("t.csv")["system"].unique().to_list() == [model_folder.name]
+
+
+WRONG = {
+    "ending": (["scores", "dev.bm25.run", "--output", "x.pdf"], 2, "x.pdf: expected a name that ends in"),
+    "no pools": (
+        ["lengths", "other.run", "--qrels", "other.qrels", "--output", "x"],
+        2,
+        "none beside other.qrels",
+    ),
+    "no right answer in the pools": (
+        [
+            "lengths",
+            "dev.bm25.run",
+            "--qrels",
+            "wrong.qrels",
+            "--pools",
+            "dev.pools.parquet",
+            "--output",
+            "x",
+        ],
+        1,
+        "no right answer of wrong.qrels",
+    ),
+    "no model": (["training", "none", "--output", "x"], 1, "history.jsonl: 'no such file'"),
+    "run of other questions": (
+        ["scores", "other.run", "--qrels", "dev.qrels", "--output", "x"],
+        1,
+        "other.run: 'z'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "exit_code", "expected"), WRONG.values(), ids=WRONG.keys())
+def test_mistakes_end_in_one_line(plots, aptool, folder, arguments, exit_code, expected):
+    (folder / "other.run").write_text("z Q0 a 1 1 t\n")
+    (folder / "other.qrels").write_text("z 0 a 1\n")
+    (folder / "wrong.qrels").write_text("q1 0 gone 1\n")
+
+    code, out, err = aptool("plot", *arguments)
+
+    assert (code, out) == (exit_code, [])
+    assert expected in err[-1]
+    assert [line for line in err if line.startswith("aptool: ")] == err[-1:]
+    assert not list(folder.glob("x*"))
+
+
+def test_a_measure_that_was_not_kept(plots, aptool, folder, model_folder):
+    code, out, err = aptool("plot", "training", model_folder, "--output", "x", "--measure", "bpref")
+
+    assert (code, out, len(err)) == (2, [], 1)
+    assert "--measure bpref: expected one of map" in err[0]
+
+
+def test_without_matplotlib_it_says_what_to_install(aptool, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    from aptool.reporting import plots
+
+    code, out, err = aptool("plot", "scores", "dev.bm25.run", "--output", "x.png")
+
+    assert (code, out, err) == (1, [], ["aptool: plots need matplotlib: pip install 'aptool[report]'"])
+    with pytest.raises(AptoolError, match="pip install"):
+        plots.plot_scores(
+            score_distribution(
+                {"s": frame(("q", "a", 1.0), columns=("question_id", "answer_id", "score"))},
+                frame(("q", "a", 1)),
+            )
+        )
