@@ -1,5 +1,6 @@
 """``aptool matrix``: a table of experiments in, run files and one table of figures out."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ def matrix(table: Path, output: Path) -> None:
 
         results = Runner(plan, output, say=say, progress=progress, epoch_done=epoch_done).run()
     lines = summarise(results)
-    write_table(output, lines, results, plan.measures)
+    command = shlex.join(["aptool", "matrix", str(table), "--output", str(output)])
+    write_table(output, lines, results, plan, command)
     _print([columns(plan.measures), *map(cells, lines)])
     click.echo(f"\n{output / 'table.md'}, {output / 'table.json'}; run files beside them")
     trained = {name for name, contender in plan.contenders.items() if contender.preset is not None}

@@ -32,7 +32,7 @@ class Confidence(click.FloatRange):
         """A number in the range, which NaN would slip through."""
         number: float = super().convert(value, param, ctx)
         if math.isnan(number):
-            self.fail(f"{value!r} is not in the range {self._describe_range()}.", param, ctx)
+            self.fail(f"{value!r} is not a number.", param, ctx)
         return number
 
 

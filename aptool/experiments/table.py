@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from aptool.experiments.matrix import Matrix
 from aptool.experiments.runner import Result
 from aptool.formats.atomic import atomic_file
 
@@ -62,12 +63,14 @@ def markdown(lines: Sequence[Line], measures: Sequence[str]) -> str:
 
 
 def write_table(
-    folder: Path, lines: Sequence[Line], results: Sequence[Result], measures: Sequence[str]
+    folder: Path, lines: Sequence[Line], results: Sequence[Result], matrix: Matrix, command: str
 ) -> None:
-    """Writes ``table.md`` and ``table.json`` into a folder."""
+    """Writes ``table.md``, and ``table.json`` with where the collections are and the command that ran it."""
     with atomic_file(folder / "table.md") as temporary:
-        temporary.write_text(markdown(lines, measures), encoding="utf-8")
+        temporary.write_text(markdown(lines, matrix.measures), encoding="utf-8")
     document: dict[str, Any] = {
+        "command": command,
+        "collections": {row.source.name: {"path": str(row.source.path)} for row in matrix.rows},
         "lines": [line._asdict() for line in lines],
         "results": [{**result._asdict(), "run": str(result.run.relative_to(folder))} for result in results],
     }
