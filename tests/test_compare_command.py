@@ -65,12 +65,16 @@ def test_significant_difference_is_said_in_a_sentence(aptool, folder):
         "compare", "dev.new.run", "dev.old.run", "--measures", "P_1", "--top", 0, "--confidence", 0.999
     )
 
+    many = "P_1,recip_rank,map,success_1,recall_1,Rprec,ndcg"
+    _, corrected, _ = aptool("compare", "dev.old.run", "dev.new.run", "--measures", many, "--top", 0)
+
     # Eight of one sign, 2/2^8 = 0.0078; doubled for two comparisons.
     assert out[-2:] == [
         "P_1: new is significantly better than old, by 1.0000 (p = 0.0156)",
         "recip_rank: new is significantly better than old, by 0.5000 (p = 0.0156)",
     ]
     assert back[-1] == "P_1: old is significantly worse than new, by 1.0000 (p = 0.0078)"
+    assert corrected[-1] == "ndcg: new and old do not differ significantly (p = 0.0547)"
     assert strict[-1] == "P_1: old and new do not differ significantly (p = 0.0078)"
 
 

@@ -93,22 +93,26 @@ def test_sums_and_geometric_means_are_refused_together():
 
 
 def test_moves_are_ordered_by_size_and_then_id():
-    before = table(map=[0.5, 0.2, 1.0, 0.3, 0.1 + 0.2])
-    after = table(map=[1.0, 0.2, 0.5, 0.9, 0.3])
+    before = table(map=[0.5, 0.2, 1.0, 0.3, 0.1 + 0.2, 0.3, 0.1])
+    after = table(map=[1.0, 0.2, 0.5, 0.9, 0.3, 0.6, 0.4])
 
-    # q2 did not move, and q5 by rounding only.
+    # q2 did not move, and q5 by rounding only, by which q7 moved more than q6.
     assert moves(before, after, "map").select("question_id", "change").rows() == [
         ("q4", pytest.approx(0.6)),
         ("q1", 0.5),
         ("q3", -0.5),
+        ("q6", pytest.approx(0.3)),
+        ("q7", pytest.approx(0.3)),
     ]
 
 
 def test_what_happened_to_the_right_answers():
-    right = {"gain": ["r1", "r2"], "loss": ["r"], "absent": ["r"], "unranked": ["r"]}
-    before = run_of({"gain": ["x", "r1", "y", "r2"], "loss": ["r", "x"], "unranked": ["x"], "other": ["z"]})
+    right = {"gain": ["r1", "r2"], "loss": ["r", "s"], "absent": ["r"], "unranked": ["r"]}
+    before = run_of(
+        {"gain": ["x", "r1", "y", "r2"], "loss": ["r", "x", "s"], "unranked": ["x"], "other": ["z"]}
+    )
     after = run_of(
-        {"gain": ["r2", "x", "r1", "y"], "loss": ["x", "y", "r"], "absent": ["r"], "unranked": ["x"]}
+        {"gain": ["r2", "x", "r1", "y"], "loss": ["x", "s", "r"], "absent": ["r"], "unranked": ["x"]}
     )
     moved = pl.DataFrame(
         [("gain", 0.5, 0.75), ("loss", 1.0, 0.5), ("absent", 0.0, 1.0), ("unranked", 0.0, 0.1)],

@@ -196,8 +196,8 @@ def test_learned_vectors_are_a_start_as_well(aptool, folder, collection_folder):
 
     assert trained.code == 0
     assert any(line.startswith("learning 16-dimensional word vectors from ") for line in trained.err)
-    # All words have one, the padding alone has none.
-    words = len(load_model("m").tokenizer) - 1
+    # All words have one; padding and the unknown word are none.
+    words = len(load_model("m").tokenizer) - 2
     assert any(f"({words} with vectors)" in line for line in trained.err)
 
 
