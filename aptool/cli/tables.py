@@ -22,7 +22,7 @@ def print_table(rows: Sequence[Sequence[str]], left: int = 1) -> None:
             cell.ljust(width) if column < left else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        click.echo("  ".join(cells))
+        click.echo("  ".join(cells).rstrip())
 
 
 def _print_rich(rows: Sequence[Sequence[str]], left: int) -> None:
