@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from aptool.evaluation.metrics import Evaluation
 
 _NAMED_AT_MOST = 5
+# Qrels that list right answers alone leave the rest unjudged, and then examples say nothing.
+_UNJUDGED_BY_MISTAKE = 1000
 
 
 class Confidence(click.FloatRange):
@@ -67,13 +69,16 @@ def report_gaps(run: str, evaluation: Evaluation) -> None:
     total = evaluation.per_question.height
     missing, extra = evaluation.missing, evaluation.extra
     unjudged = [" ".join(pair) for pair in evaluation.unjudged.head(_NAMED_AT_MOST).iter_rows()]
+    judged_sparsely = evaluation.unjudged.height > _UNJUDGED_BY_MISTAKE
     gaps = (
         ("questions missing from the run, counted as 0", f"{len(missing)} of {total}", missing),
         ("questions not in the qrels, left out", f"{len(extra)}", extra),
         ("candidates not judged, counted as not relevant", f"{evaluation.unjudged.height}", unjudged),
     )
     for what, count, names in gaps:
-        if names:
+        if names is unjudged and judged_sparsely:
+            say(f"{run}: {what}: {count}")
+        elif names:
             say(f"{run}: {what}: {count} ({some(names, int(count.split()[0]))})")
 
 
