@@ -6,34 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tiny import SYSTEMS, ranker, training_set
+from small_training import ADAM, POSITIVES, SGD, always, made
+from tiny import SYSTEMS, training_set
 
 from aptool.config import TrainingOptions
 from aptool.errors import AptoolError
 from aptool.training import loop
 from aptool.training.loop import learning_rate, train
-
-SGD = TrainingOptions(
-    epochs=1,
-    minibatch=4,
-    margin=2.5,  # beyond any difference of cosines: every pair has a loss
-    negatives="corpus",
-    draws=40,
-    optimizer="sgd",
-    learning_rate=0.1,
-    schedule="constant",
-)
-ADAM = replace(SGD, optimizer="adam", learning_rate=0.01)
-
-POSITIVES = [[0], [1, 2, 3], [4], [5, 6], [7], [8]]
-
-
-def made(name, seed=1):
-    return ranker(name, words=60, dim=6, size=8, seed=seed)
-
-
-def always(value):
-    return lambda ranker: {"map": value}
 
 
 @pytest.mark.parametrize(

@@ -6,33 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tiny import SYSTEMS, answer_words, question_words, ranker, tokens, training_set
+from small_training import ADAM, POSITIVES, SGD, always, made
+from tiny import SYSTEMS, answer_words, question_words, tokens, training_set
 
-from aptool.config import TrainingOptions
 from aptool.models.ragged import Ragged
 from aptool.training.loop import score_batch, train
-
-SGD = TrainingOptions(
-    epochs=1,
-    minibatch=4,
-    margin=2.5,  # beyond any difference of cosines: every pair has a loss
-    negatives="corpus",
-    draws=40,
-    optimizer="sgd",
-    learning_rate=0.1,
-    schedule="constant",
-)
-ADAM = replace(SGD, optimizer="adam", learning_rate=0.01)
-
-POSITIVES = [[0], [1, 2, 3], [4], [5, 6], [7], [8]]
-
-
-def made(name, seed=1):
-    return ranker(name, words=60, dim=6, size=8, seed=seed)
-
-
-def always(value):
-    return lambda ranker: {"map": value}
 
 
 def score(system, question, answer):

@@ -13,6 +13,7 @@ from aptool.cli.runs import (
     Confidence,
     pools_beside,
     qrels_beside,
+    qrels_option,
     report_gaps,
     short_names,
     some,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 @click.command("compare")
 @click.argument("runs", metavar="RUN_A RUN_B...", nargs=-1, required=True)
-@click.option("--qrels", metavar="QRELS", help="The judgements.  [default: DEV.qrels beside DEV.run]")
+@qrels_option
 @click.option(
     "--measures",
     metavar="NAMES",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.runs import Confidence, qrels_beside, report_gaps, split_measures
+from aptool.cli.runs import Confidence, qrels_beside, qrels_option, report_gaps, split_measures
 from aptool.cli.tables import print_table
 from aptool.errors import UsageError
 
@@ -26,7 +26,7 @@ _PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
 
 @click.command("eval")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
-@click.option("--qrels", metavar="QRELS", help="The judgements.  [default: DEV.qrels beside DEV.run]")
+@qrels_option
 @click.option(
     "--measures",
     metavar="NAMES",

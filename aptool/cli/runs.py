@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from aptool.evaluation.metrics import Evaluation
 
 _NAMED_AT_MOST = 5
-# Qrels that list right answers alone leave the rest unjudged, and then examples say nothing.
-_UNJUDGED_BY_MISTAKE = 1000
+# Qrels that list right answers alone leave more unjudged than this, and then examples say nothing.
+_EXAMPLES_SAY_NOTHING = 1000
+
+qrels_option = click.option(
+    "--qrels", metavar="QRELS", help="The judgements.  [default: DEV.qrels beside DEV.run]"
+)
 
 
 class Confidence(click.FloatRange):
@@ -66,20 +70,19 @@ def qrels_beside(runs: Sequence[str]) -> str:
 
 def report_gaps(run: str, evaluation: Evaluation) -> None:
     """Says how many questions and candidates the run and the qrels do not have in common, and names some."""
-    total = evaluation.per_question.height
     missing, extra = evaluation.missing, evaluation.extra
-    unjudged = [" ".join(pair) for pair in evaluation.unjudged.head(_NAMED_AT_MOST).iter_rows()]
-    judged_sparsely = evaluation.unjudged.height > _UNJUDGED_BY_MISTAKE
+    unjudged = evaluation.unjudged.height
+    examples = evaluation.unjudged.head(_NAMED_AT_MOST if unjudged <= _EXAMPLES_SAY_NOTHING else 0)
+    pairs = [" ".join(pair) for pair in examples.iter_rows()]
+    of_all = f" of {evaluation.per_question.height}"
     gaps = (
-        ("questions missing from the run, counted as 0", f"{len(missing)} of {total}", missing),
-        ("questions not in the qrels, left out", f"{len(extra)}", extra),
-        ("candidates not judged, counted as not relevant", f"{evaluation.unjudged.height}", unjudged),
+        ("questions missing from the run, counted as 0", len(missing), of_all, missing),
+        ("questions not in the qrels, left out", len(extra), "", extra),
+        ("candidates not judged, counted as not relevant", unjudged, "", pairs),
     )
-    for what, count, names in gaps:
-        if names is unjudged and judged_sparsely:
-            say(f"{run}: {what}: {count}")
-        elif names:
-            say(f"{run}: {what}: {count} ({some(names, int(count.split()[0]))})")
+    for what, count, among, names in gaps:
+        if count:
+            say(f"{run}: {what}: {count}{among}" + (f" ({some(names, count)})" if names else ""))
 
 
 def some(names: Sequence[str], total: int | None = None) -> str:

@@ -1,0 +1,29 @@
+"""Options and rankers with which a training takes a moment; shared by the tests of the loop."""
+
+from dataclasses import replace
+
+from tiny import ranker
+
+from aptool.config import TrainingOptions
+
+SGD = TrainingOptions(
+    epochs=1,
+    minibatch=4,
+    margin=2.5,  # beyond any difference of cosines: every pair has a loss
+    negatives="corpus",
+    draws=40,
+    optimizer="sgd",
+    learning_rate=0.1,
+    schedule="constant",
+)
+ADAM = replace(SGD, optimizer="adam", learning_rate=0.01)
+
+POSITIVES = [[0], [1, 2, 3], [4], [5, 6], [7], [8]]
+
+
+def made(name, seed=1):
+    return ranker(name, words=60, dim=6, size=8, seed=seed)
+
+
+def always(value):
+    return lambda ranker: {"map": value}
