@@ -1,12 +1,19 @@
 """``aptool score``: pools and a model in, a TREC run file out."""
 
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from aptool.cli.cluster_options import check_cluster_options, cluster_options, debugging
 from aptool.cli.defaults import default_model, default_run
 from aptool.cli.display import progress_bar, say
+from aptool.cli.pace import Pace
 from aptool.errors import UsageError
+
+if TYPE_CHECKING:
+    from aptool.scoring.systems import ModelSystem
 
 
 @click.command("score")
@@ -25,6 +32,7 @@ from aptool.errors import UsageError
     show_default=True,
     help="cpu, cuda, cuda:1; auto is a GPU if there is one.",
 )
+@cluster_options
 def score(
     pools: tuple[str, ...],
     folder: Path | None,
@@ -32,11 +40,15 @@ def score(
     answers: Path | None,
     tag: str | None,
     device: str,
+    cluster: str | None,
+    workers: int | None,
+    gpus_per_worker: float | None,
 ) -> None:
     """Score POOLS (files, folders, globs, URLs) into a TREC run file.
 
     Run again after an interruption, it goes on where it stopped.
     """
+    check_cluster_options(cluster, workers, gpus_per_worker)
     from aptool.formats.atomic import check_writable
     from aptool.formats.pools import list_units, read_answers
     from aptool.formats.storage import expand
@@ -54,15 +66,36 @@ def score(
     from aptool.scoring.local import score_pools
     from aptool.scoring.systems import ModelSystem, pick_device
 
+    texts = read_answers(shared) if shared is not None else None
+    if cluster is not None:
+        from aptool.scoring.cluster import connect, worker_share
+
+        system = open_model(str(folder), "cpu")
+        tag = tag if tag is not None else "-".join(system.name.split())
+        with connect(cluster, debug=debugging()) as found, progress_bar("score") as tick:
+            from aptool.scoring.distributed import score_pools as score_on
+
+            result = score_on(
+                units,
+                system,
+                partial(open_model, str(folder.resolve())),
+                output,
+                cluster=found,
+                tag=tag,
+                answers=texts,
+                workers=workers,
+                each=worker_share(found, device, gpus_per_worker),
+                paths=[str(folder.resolve())],
+                debug=debugging(),
+                say=say,
+                report=Pace(tick, len(units)),
+            )
+        click.echo(f"{output}: {result.pairs} pairs")
+        return
     system = ModelSystem(load_model(folder), pick_device(device))
     tag = tag if tag is not None else "-".join(system.name.split())
-    texts = read_answers(shared) if shared is not None else None
     with progress_bar("score") as tick:
-
-        def report(done: int, pairs: int) -> None:
-            tick(done, len(units), f"row groups, the last of {pairs:,} pairs")
-
-        pairs = score_pools(units, system, output, tag=tag, answers=texts, report=report)
+        pairs = score_pools(units, system, output, tag=tag, answers=texts, report=Pace(tick, len(units)))
     if system.truncated:
         say(f"{system.truncated} answers were cut at {system.max_answer_tokens} tokens")
     click.echo(f"{output}: {pairs} pairs")
@@ -74,3 +107,11 @@ def _answers_beside(files: list[str]) -> Path | None:
 
     path = Path(files[0]).parent / ANSWERS
     return path if path.is_file() else None
+
+
+def open_model(folder: str, device: str) -> "ModelSystem":
+    """The system of a model folder; workers call this as well."""
+    from aptool.models.checkpoint import load_model
+    from aptool.scoring.systems import ModelSystem
+
+    return ModelSystem(load_model(folder), device)

@@ -138,6 +138,9 @@ def connect(address: str = "", *, debug: bool = False) -> Iterator[Cluster]:
     wanted = _checked_address(address or os.environ.get("RAY_ADDRESS", "") or "auto")
     # What is sent to Ray's makers about a cluster that is started here is for its owner to say.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if not debug:
+        # Ray's C++ side writes to the terminal past any logger.
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
@@ -164,6 +167,33 @@ def connect(address: str = "", *, debug: bool = False) -> Iterator[Cluster]:
         yield _connected(ray, wanted)
     finally:
         ray.shutdown()
+
+
+def worker_share(cluster: Cluster, device: str = "auto", gpus: float | None = None) -> Share:
+    """What a worker gets: a core, and a GPU where there are any.
+
+    Args:
+        cluster: where it will run.
+        device: ``cpu`` takes no GPU, ``cuda`` must have one, ``auto`` takes one if the cluster has one.
+        gpus: GPUs a worker; None is one.
+
+    Raises:
+        UsageError: a device was asked for that a cluster cannot give, or is at odds with the number of GPUs.
+        AptoolError: the cluster has no GPU and one was asked for.
+    """
+    if device not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"--device {device!r}: expected auto, cpu or cuda with --cluster")
+    if device == "cpu" and gpus:
+        raise UsageError(f"--device cpu with --gpus-per-worker {gpus:g}: expected one of the two")
+    there = cluster.gpus()
+    if gpus is None:
+        gpus = 1.0 if device == "cuda" or (device == "auto" and there) else 0.0
+    if gpus and not there:
+        raise AptoolError(
+            f"--cluster {cluster.address}: no GPU in the cluster, {_count(gpus, 'GPU')} a worker asked for: "
+            "expected --device cpu, or nodes with GPUs"
+        )
+    return Share(1, gpus)
 
 
 def first_line(error: BaseException) -> str:
