@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import SYSTEMS, ranker, tokens
 
+from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.ragged import Ragged
-from aptool.scoring import join as join_module
+from aptool.scoring import attentive
 from aptool.scoring.scorer import Scorer
 from aptool.text.tokenizer import WordTokenizer
 
@@ -50,13 +51,13 @@ def defined(system, questions, answers, pairs):
 
 @pytest.mark.parametrize("name", SYSTEMS)
 @settings(max_examples=60)
-@given(batch=batches(), state_bytes=st.sampled_from([1, 8 * 4 * 20, 1 << 20]))
-def test_equal_to_the_definition_on_any_texts(name, batch, state_bytes):
+@given(batch=batches(), tokens=st.sampled_from([1, 20, 1 << 20]))
+def test_equal_to_the_definition_on_any_texts(name, batch, tokens):
     questions, answers, pairs = batch
     questions, answers = TOKENIZER.encode(questions, LIMIT), TOKENIZER.encode(answers, LIMIT)
     system = system_of(name)
 
-    scores = Scorer(system, state_bytes=state_bytes).score(questions, answers, pairs[:, 0], pairs[:, 1])
+    scores = Scorer(system, tokens_per_batch=tokens).score(questions, answers, pairs[:, 0], pairs[:, 1])
 
     expected = defined(system, questions, answers, pairs)
     assert scores.dtype == np.float32
@@ -88,7 +89,7 @@ def test_equal_to_the_definition_for_every_way_of_joining(name, monkeypatch):
         pair_question, pair_answer = all_pairs(n, k)
         expected = defined(system, questions, answers, np.stack([pair_question, pair_answer], axis=1))
         for group_tokens in (0, 10**6):
-            monkeypatch.setattr(join_module, "GROUP_TOKENS", group_tokens)
+            monkeypatch.setattr(attentive, "GROUP_TOKENS", group_tokens)
             scores = Scorer(system).score(questions, answers, pair_question, pair_answer)
             np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
     questions, answers = corpus(100, 100)
@@ -137,8 +138,8 @@ def test_the_order_of_pairs_does_not_matter(name):
     pair_question, pair_answer = all_pairs(6, 20)
     shuffled = np.random.default_rng(3).permutation(len(pair_question))
 
-    scores = Scorer(system, state_bytes=16 * 4 * 100).score(questions, answers, pair_question, pair_answer)
-    again = Scorer(system, state_bytes=16 * 4 * 100).score(
+    scores = Scorer(system, tokens_per_batch=100).score(questions, answers, pair_question, pair_answer)
+    again = Scorer(system, tokens_per_batch=100).score(
         questions, answers, pair_question[shuffled], pair_answer[shuffled]
     )
 
@@ -157,7 +158,7 @@ def test_each_text_is_encoded_once(monkeypatch):
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     seen = []
     forward = type(system.encoder).forward
-    monkeypatch.setattr(type(system.encoder), "prepared", lambda encoder: encoder)
+    monkeypatch.setattr(CnnEncoder, "prepared", Encoder.prepared)
     monkeypatch.setattr(
         type(system.encoder),
         "forward",
@@ -167,7 +168,7 @@ def test_each_text_is_encoded_once(monkeypatch):
 
     # Every answer but the last, with every question.
     pair_question, pair_answer = all_pairs(7, 49)
-    Scorer(system, state_bytes=16 * 4 * 100).score(questions, answers, pair_question, pair_answer)
+    Scorer(system, tokens_per_batch=100).score(questions, answers, pair_question, pair_answer)
 
     assert sum(seen) == 7 + 49
 
@@ -176,7 +177,7 @@ def test_no_more_states_at_one_time_than_the_budget(monkeypatch):
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     sizes = []
     encode = type(system.encoder).forward
-    monkeypatch.setattr(type(system.encoder), "prepared", lambda encoder: encoder)
+    monkeypatch.setattr(CnnEncoder, "prepared", Encoder.prepared)
     monkeypatch.setattr(
         type(system.encoder),
         "forward",
@@ -184,7 +185,7 @@ def test_no_more_states_at_one_time_than_the_budget(monkeypatch):
     )
     questions, answers = corpus(3, 200)
 
-    Scorer(system, state_bytes=16 * 4 * 100).score(questions, answers, *all_pairs(3, 200))
+    Scorer(system, tokens_per_batch=100).score(questions, answers, *all_pairs(3, 200))
 
     # A hundred states of 16 numbers of 4 bytes, and what the last text of a batch has beyond that.
     assert max(sizes) < 100 + 40
