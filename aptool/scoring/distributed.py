@@ -26,7 +26,7 @@ from aptool.formats.atomic import check_writable
 from aptool.formats.pools import Answers, Unit, read_answers, read_pools
 from aptool.formats.storage import is_remote
 from aptool.models.checkpoint import load_model
-from aptool.scoring.cluster import Cluster, Share, first_line, fitting, worker_share
+from aptool.scoring.cluster import Cluster, Share, count, first_line, fitting, worker_share
 from aptool.scoring.parts import Part, is_done, merge, parts_folder
 from aptool.scoring.precision import pick_precision
 from aptool.scoring.scorer import Precision
@@ -210,7 +210,7 @@ def score_pools(
     """
     check_writable(output)
     room = cluster.check_room(workers, each)
-    many = f"{workers} workers" if workers is not None else f"room for {room} workers"
+    many = count(workers, "worker") if workers is not None else f"room for {count(room, 'worker')}"
     say(f"cluster {cluster.address}: {many} with {each} each; Ray's logs are in {cluster.logs}")
     output = Path(output).absolute()
     units = [unit._replace(path=everywhere(unit.path)) for unit in units]
