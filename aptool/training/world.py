@@ -140,4 +140,6 @@ def _on_common_rows(world: World, gradient: Tensor) -> Tensor:
     values = (
         gradient.values().new_zeros(len(rows), *gradient.shape[1:]).index_copy(0, place, gradient.values())
     )
-    return torch.sparse_coo_tensor(rows[None], values, gradient.shape, is_coalesced=True)
+    return torch.sparse_coo_tensor(
+        rows[None], values, gradient.shape, is_coalesced=True, check_invariants=False
+    )
