@@ -80,12 +80,13 @@ def test_a_model_encodes_pools_as_it_was_trained(pools, model_folder):
         row("q2", "WHERE is the River", [("a3", "river")]),
     )
 
-    scores = system.score(asked)
+    texts = system.prepare(asked)
+    scores = system.score(texts)
 
     # What is beyond the limit cannot be seen, and case has no meaning.
     assert scores[0] == pytest.approx(scores[1], abs=1e-6)
     assert scores[2] == pytest.approx(scores[3], abs=1e-6)
-    assert system.truncated == 1
+    assert system.truncated(texts) == 1
     assert system.name == "ap-cnn"
 
 
