@@ -5,10 +5,11 @@ from typing import Literal
 
 import click
 
+from aptool.cli.cluster_options import check_cluster_options, cluster_options, debugging
 from aptool.cli.defaults import default_model, default_run
 from aptool.cli.display import progress_bar, say
+from aptool.cli.pace import Pace
 from aptool.errors import UsageError
-
 
 @click.command("score")
 @click.argument("pools", nargs=-1, required=True)
@@ -39,6 +40,7 @@ from aptool.errors import UsageError
     metavar="N",
     help="Tokens encoded at one time; fewer take less memory.  [default: 8,192; on a GPU 262,144]",
 )
+@cluster_options
 def score(
     pools: tuple[str, ...],
     folder: Path | None,
@@ -48,11 +50,15 @@ def score(
     device: str,
     precision: Literal["auto", "fp32", "bf16"],
     tokens_per_batch: int | None,
+    cluster: str | None,
+    workers: int | None,
+    gpus_per_worker: float | None,
 ) -> None:
     """Score POOLS (files, folders, globs, URLs) into a TREC run file.
 
     Run again after an interruption, it goes on where it stopped.
     """
+    check_cluster_options(cluster, workers, gpus_per_worker)
     from aptool.formats.atomic import check_writable
     from aptool.formats.pools import list_units, read_answers, read_pools
     from aptool.formats.storage import expand
@@ -71,6 +77,30 @@ def score(
     from aptool.scoring.precision import pick_precision
     from aptool.scoring.systems import ModelSystem, pick_device
 
+    if cluster is not None:
+        from aptool.scoring.cluster import connect
+
+        with connect(cluster, debug=debugging()) as found, progress_bar("score") as tick:
+            from aptool.scoring.distributed import score_model
+
+            done = score_model(
+                units,
+                folder,
+                output,
+                cluster=found,
+                tag=tag,
+                answers=shared,
+                device=device,
+                precision=precision,
+                tokens_per_batch=tokens_per_batch,
+                workers=workers,
+                gpus_per_worker=gpus_per_worker,
+                debug=debugging(),
+                say=say,
+                report=Pace(tick, len(units)),
+            )
+        _end(output, done.pairs, done.truncated, done.limit)
+        return
     place = pick_device(device)
     model = load_model(folder, place)
     texts = read_answers(shared) if shared is not None else None
@@ -78,14 +108,14 @@ def score(
     system = ModelSystem(model, place, precision=chosen, tokens_per_batch=tokens_per_batch)
     tag = tag if tag is not None else "-".join(system.name.split())
     with progress_bar("score") as tick:
+        merged = score_pools(units, system, output, tag=tag, answers=texts, report=Pace(tick, len(units)))
+    _end(output, merged.pairs, merged.truncated, system.max_answer_tokens)
 
-        def report(done: int, pairs: int) -> None:
-            tick(done, len(units), f"row groups, the last of {pairs:,} pairs")
 
-        merged = score_pools(units, system, output, tag=tag, answers=texts, report=report)
-    if merged.truncated:
-        say(f"{merged.truncated} answers were cut at {system.max_answer_tokens} tokens")
-    click.echo(f"{output}: {merged.pairs} pairs")
+def _end(output: Path, pairs: int, truncated: int, limit: int) -> None:
+    if truncated:
+        say(f"{truncated} answers were cut at {limit} tokens")
+    click.echo(f"{output}: {pairs} pairs")
 
 
 def _answers_beside(files: list[str]) -> Path | None:
