@@ -36,8 +36,9 @@ class Ragged(NamedTuple):
     @classmethod
     def join(cls, sequences: list[Tensor]) -> "Ragged":
         """Puts separate sequences, each (length, ...), end to end."""
+        values = torch.cat(sequences)
         lengths = torch.tensor([0, *(len(sequence) for sequence in sequences)])
-        return cls(torch.cat(sequences), lengths.cumsum(0))
+        return cls(values, lengths.cumsum(0).to(values.device))
 
     @classmethod
     def of_lengths(cls, lengths: Tensor) -> "Ragged":

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from aptool.models.pooling import EPSILON, AttentivePooling
 from aptool.models.ragged import Ragged
+from aptool.scoring.attentive_batched import score_batched
 from aptool.scoring.join import Join
 
 # Matrix products are fastest when one side is a multiple of this: an answer's last state is repeated up to
@@ -64,6 +65,9 @@ class AttentiveJoin(Join):
 
     def scores(self, asked: Asked, kept: Sequence[Tensor], lengths: Tensor, pairs: Tensor) -> Tensor:
         """See ``Join.scores``. Groups are made around the side of whose partners fewer tokens are moved."""
+        if asked.states.is_cuda:
+            states = Ragged(asked.states, asked.offsets)
+            return score_batched(states, asked.projected, kept, lengths, pairs)
         question_tokens = asked.ragged.lengths[pairs[0]].sum()
         around_questions = lengths[pairs[1]].sum() + GROUP_TOKENS * len(pairs[0].unique())
         around_answers = 2 * question_tokens + GROUP_TOKENS * len(kept)
