@@ -8,6 +8,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from aptool.evaluation.metrics import evaluate
 from aptool.experiments.matrix import Contender, Matrix, Row, Source
 from aptool.formats.atomic import atomic_file
 from aptool.formats.collection import Collection
-from aptool.formats.pools import Answers, list_units, read_answers, read_pools
+from aptool.formats.pools import Answers, Unit, list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run, write_run
 from aptool.models.checkpoint import load_model
 from aptool.models.ranker import check_recipe
@@ -30,6 +31,8 @@ from aptool.training.fit import fit
 from aptool.training.loop import Progress
 
 Watch = Callable[[str, dict[str, Any]], None]
+Train = Callable[..., object]
+Score = Callable[[list[Unit], Path, Path, str, Path | None], None]
 
 
 class Result(NamedTuple):
@@ -55,6 +58,8 @@ class Runner:
         say: Callable[[str], None] = lambda line: None,
         progress: Callable[[str, Progress], None] = lambda system, progress: None,
         epoch_done: Watch = lambda system, entry: None,
+        train: Train | None = None,
+        score: Score | None = None,
     ) -> None:
         """Prepares to run.
 
@@ -64,6 +69,9 @@ class Runner:
             say: told in a line what is being done.
             progress: told how far a system's training is.
             epoch_done: told each system's training history as it grows.
+            train: trains somewhere else than in this process: ``fit`` with the same arguments.
+            score: scores somewhere else: row groups, a model folder, the run file, its tag, the file of
+                shared answers.
 
         Raises:
             AptoolError: a system's recipe is not one.
@@ -73,6 +81,8 @@ class Runner:
         self._say = say
         self._progress = progress
         self._epoch_done = epoch_done
+        self._train = train
+        self._score = score
         self._recipes: dict[str, Recipe] = {}
         for row in matrix.rows:
             contender = row.contender
@@ -142,19 +152,24 @@ class Runner:
             write_run(run, fused, contender.name)
             return {"train": 0.0, "score": time.perf_counter() - begun}
         if contender.preset is not None:
-            fit(
+            train = self._train
+            if train is None:
+                train = partial(fit, vectors_cache=self._output / row.source.name / "vectors")
+            train(
                 collection,
                 self._recipes[contender.name],
                 folder / "model",
                 seed=seed,
-                vectors_cache=self._output / row.source.name / "vectors",
                 say=self._say,
                 progress=lambda state: self._progress(contender.name, state),
                 epoch_done=lambda entry: self._epoch_done(contender.name, entry),
             )
         trained = time.perf_counter()
-        answers = read_answers(collection.answers) if collection.answers else None
         units = list_units([collection.pools(row.source.split)])
+        if self._score is not None and contender.preset is not None:
+            self._score(units, folder / "model", run, contender.name, collection.answers)
+            return {"train": trained - begun, "score": time.perf_counter() - trained}
+        answers = read_answers(collection.answers) if collection.answers else None
         system = self._system(contender, collection, row.source.split, seed, folder, answers)
         score_pools(units, system, run, tag=contender.name, answers=answers)
         return {"train": trained - begun, "score": time.perf_counter() - trained}
