@@ -156,10 +156,10 @@ def tables(figures: dict[str, Any], pairs: float) -> str:
     middle = there[len(there) // 2]
     stages = ", ".join(f"{name} {value:.3f}" for name, value in spent.items())
     lines = [
-        f"Measured with {figures['pairs']:,} pairs over {figures['answers']:,} answers, in {units} row groups "
-        f"on {cores} cores. Core seconds a unit: {stages}. The driver's share of a unit: {costs.driver:.4f} s. "
-        f"The start of a command: {costs.start:.1f} s. Read: {costs.pair_read:.1f} bytes a pair; written: "
-        f"{costs.pair_written:.1f}.",
+        f"Measured with {figures['pairs']:,} pairs over {figures['answers']:,} answers, in {units} row "
+        f"groups on {cores} cores. Core seconds a unit: {stages}. The driver's share of a unit: "
+        f"{costs.driver:.4f} s. The start of a command: {costs.start:.1f} s. Read: "
+        f"{costs.pair_read:.1f} bytes a pair; written: {costs.pair_written:.1f}.",
         "",
         f"The model gives {play(costs, same).seconds:.1f} s for that very run; measured were {middle:.1f} s.",
         "",
