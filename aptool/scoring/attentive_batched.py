@@ -1,8 +1,8 @@
 """Attentive pooling for a GPU: many answers in one product each step, an answer's states read once.
 
-The scores are those that ``aptool.scoring.attentive`` computes answer by answer on a core. Launches slow a GPU,
-padding does not: answers of like length are laid out side by side, each with all its questions' tokens. Padding
-repeats a text's last state, which changes no maximum; only the weights need a mask.
+The scores are those that ``aptool.scoring.attentive`` computes answer by answer on a core. Launches slow a
+GPU, padding does not: answers of like length are laid out side by side, each with all its questions' tokens.
+Padding repeats a text's last state, which changes no maximum; only the weights need a mask.
 """
 
 from collections.abc import Sequence
