@@ -97,12 +97,19 @@ def test_the_best_scored_of_each_draw_is_chosen(examples, system):
     drawn = NegativeSampler(examples, "corpus", draws=6).draw(questions, np.random.default_rng(0))
 
     chosen = hardest(system, examples, questions, drawn)
+    three = hardest(system, examples, questions, drawn, keep=3)
 
-    for question, candidates, best in zip(questions, drawn, chosen, strict=True):
+    assert (chosen.shape, three.shape) == ((4, 1), (4, 3))
+    for question, candidates, best, kept in zip(questions, drawn, chosen, three, strict=True):
         asked = Ragged.of(examples.questions.take(np.full(len(candidates), question)))
         with torch.inference_mode():
-            scores = system(asked, Ragged.of(examples.answers.take(candidates)))
-        assert best == candidates[scores.argmax()]
+            scored = system(asked, Ragged.of(examples.answers.take(candidates)))
+            scores = dict(zip(candidates, scored, strict=True))
+        assert best[0] == max(scores, key=scores.get)
+        # Those that are kept score no less than those that are not, and come best first.
+        left = [scores[answer] for answer in set(candidates) - set(kept)]
+        assert all(scores[answer] >= value - 1e-6 for answer in kept for value in left)
+        assert scores[kept[0]] >= scores[kept[1]] - 1e-6 >= scores[kept[2]] - 2e-6
 
 
 def test_lists_are_ascending_and_hold_each_member_once():

@@ -85,7 +85,7 @@ def train(
             clock = time.perf_counter()
             if options.draws:
                 drawn = sampler.draw(round_[:, 0], generator)
-                negatives = hardest(ranker.eval(), examples, round_[:, 0], drawn)
+                negatives = hardest(ranker.eval(), examples, round_[:, 0], drawn, options.keep)
                 round_ = np.column_stack([round_, negatives])
             mining += time.perf_counter() - clock
             ranker.train()
@@ -146,7 +146,7 @@ def score_batch(ranker: Ranker, examples: TrainingSet, batch: np.ndarray, in_bat
     Args:
         ranker: in training mode or not.
         examples: the training set.
-        batch: (n, 2) question and positive answer, or (n, 3) with a negative answer.
+        batch: (n, 2 + k) question, positive answer and k negative answers, maybe none.
         in_batch: score every answer of the minibatch against every question.
 
     Returns:
@@ -159,7 +159,7 @@ def score_batch(ranker: Ranker, examples: TrainingSet, batch: np.ndarray, in_bat
     if not in_batch:
         columns = batch.shape[1] - 1
         return ranker.compare(questions.select(own.repeat(columns)), answers).view(columns, -1).T
-    scores = ranker.compare_all(questions, answers)  # (n, n) or (n, 2 n)
+    scores = ranker.compare_all(questions, answers)  # (n, n (1 + k))
     relevant = torch.from_numpy(examples.positives.contain(batch[:, 0], rows))
     return torch.cat([scores[own, own, None], scores.masked_fill(relevant, -torch.inf)], dim=1)
 

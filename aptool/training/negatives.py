@@ -57,18 +57,20 @@ class NegativeSampler:
         return drawn
 
 
-def hardest(ranker: Ranker, examples: TrainingSet, questions: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-    """(n,) int64: the best-scored of the (n, draws) answers drawn for each of (n,) questions."""
-    if drawn.shape[1] == 1:
-        return drawn[:, 0]
+def hardest(
+    ranker: Ranker, examples: TrainingSet, questions: np.ndarray, drawn: np.ndarray, keep: int = 1
+) -> np.ndarray:
+    """(n, keep) int64: for each of (n,) questions the best-scored of its (n, draws) drawn answers, best first."""
+    if drawn.shape[1] <= keep:
+        return drawn
     asked, row = np.unique(questions, return_inverse=True)
     present, column = np.unique(drawn, return_inverse=True)
     pair_question = np.repeat(row, drawn.shape[1])
     scores = Scorer(ranker).score(
         examples.questions.take(asked), examples.answers.take(present), pair_question, column.reshape(-1)
     )
-    best = scores.reshape(drawn.shape).argmax(1)
-    return drawn[np.arange(len(questions)), best]
+    best = np.argsort(-scores.reshape(drawn.shape), axis=1, kind="stable")[:, :keep]
+    return np.take_along_axis(drawn, best, axis=1)
 
 
 def _member(lists: Lists, rows: np.ndarray, rank: int, beyond: int) -> np.ndarray:
