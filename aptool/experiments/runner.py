@@ -17,11 +17,12 @@ from aptool.errors import AptoolError
 from aptool.evaluation.fusion import reciprocal_rank_fusion
 from aptool.evaluation.metrics import evaluate
 from aptool.experiments.matrix import Contender, Matrix, Row, Source
+from aptool.experiments.published_files import import_published
 from aptool.formats.atomic import atomic_file
-from aptool.formats.collection import Collection
+from aptool.formats.collection import MANIFEST, Collection
 from aptool.formats.pools import Answers, list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run, write_run
-from aptool.models.checkpoint import load_model
+from aptool.models.checkpoint import WEIGHTS, load_model
 from aptool.models.ranker import check_recipe
 from aptool.scoring.local import score_pools
 from aptool.scoring.shards import System
@@ -42,6 +43,9 @@ class Result(NamedTuple):
     measures: dict[str, float]
     questions: int  # in the qrels: what the means are over
     seconds: dict[str, float]  # train, score
+    published: str  # the collection's own name, by which published figures are known
+    split: str
+    preset: str | None
 
 
 class Runner:
@@ -86,28 +90,41 @@ class Runner:
         Raises:
             AptoolError: a collection cannot be read or built, or a row fails.
         """
-        collections = {}
+        opened: dict[str, Collection] = {}
+        collections: dict[Source, Collection] = {}
         for source in dict.fromkeys(row.source for row in self._matrix.rows):
-            collections[source] = self._collection(source)
-            collections[source].qrels(source.split)  # there is such a split
+            if source.folder not in opened:
+                opened[source.folder] = self._collection(source)
+            collection = opened[source.folder]
+            if source.optional and source.split not in collection.splits:
+                self._say(f"{source.folder}: no split {source.split!r}, so {source.name} is left out")
+                continue
+            collection.qrels(source.split)  # there is such a split
+            collections[source] = collection
         return [
             self._result(row, collections[row.source], seed)
             for row in self._matrix.rows
+            if row.source in collections
             for seed in row.seeds
         ]
 
     def _collection(self, source: Source) -> Collection:
-        if not source.path.exists() and source.build == "functions":
+        if source.build == "functions" and not source.path.exists():
             from aptool.datasets.functions import build
 
             self._say(f"building {source.path}")
             build(source.path, limit=source.limit, report=self._say)
+        elif source.build in ("wikiqa", "trecqa") and not (source.path / MANIFEST).exists():
+            # The same files give the same collection, so nothing is run again on its account.
+            out = self._output / "collections" / source.folder
+            self._say(f"importing {source.path} to {out}")
+            return import_published(source.build, source.path, out)
         return Collection(source.path)
 
     def _result(self, row: Row, collection: Collection, seed: int) -> Result:
         contender, source = row.contender, row.source
-        folder = self._output / source.name / contender.name / f"seed{seed}"
-        run, record = folder / f"{source.split}.run", folder / "result.json"
+        folder = self._folder(source, contender.name, seed)
+        run, record = folder / f"{source.split}.run", folder / f"{source.split}.json"
         key = self._key(contender, collection, source.split, seed)
         qrels_path = collection.qrels(source.split)
         seconds = _recorded(record, key)
@@ -127,7 +144,21 @@ class Runner:
             saved = {"key": key, "measures": measures, "seconds": seconds}
             temporary.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
         questions = len(evaluation.per_question)
-        return Result(source.name, contender.name, seed, run, measures, questions, seconds)
+        return Result(
+            collection=source.name,
+            system=contender.name,
+            seed=seed,
+            run=run,
+            measures=measures,
+            questions=questions,
+            seconds=seconds,
+            published=collection.name,
+            split=source.split,
+            preset=contender.preset,
+        )
+
+    def _folder(self, source: Source, system: str, seed: int) -> Path:
+        return self._output / source.folder / system / f"seed{seed}"
 
     def _make(self, row: Row, collection: Collection, seed: int, folder: Path, run: Path) -> dict[str, float]:
         """Writes the run file of a row and seed; returns the seconds that training and scoring took."""
@@ -135,29 +166,43 @@ class Runner:
         begun = time.perf_counter()
         if contender.fuse:
             parts = [
-                self._output / row.source.name / part / f"seed{seed}" / f"{row.source.split}.run"
-                for part in contender.fuse
+                self._folder(row.source, part, seed) / f"{row.source.split}.run" for part in contender.fuse
             ]
             fused = reciprocal_rank_fusion([read_run(part).frame for part in parts])
             write_run(run, fused, contender.name)
             return {"train": 0.0, "score": time.perf_counter() - begun}
+        train_seconds = 0.0
         if contender.preset is not None:
-            fit(
-                collection,
-                self._recipes[contender.name],
-                folder / "model",
-                seed=seed,
-                vectors_cache=self._output / row.source.name / "vectors",
-                say=self._say,
-                progress=lambda state: self._progress(contender.name, state),
-                epoch_done=lambda entry: self._epoch_done(contender.name, entry),
-            )
+            train_seconds = self._trained(row, collection, seed, folder)
         trained = time.perf_counter()
         answers = read_answers(collection.answers) if collection.answers else None
         units = list_units([collection.pools(row.source.split)])
         system = self._system(contender, collection, row.source.split, seed, folder, answers)
         score_pools(units, system, run, tag=contender.name, answers=answers)
-        return {"train": trained - begun, "score": time.perf_counter() - trained}
+        return {"train": train_seconds, "score": time.perf_counter() - trained}
+
+    def _trained(self, row: Row, collection: Collection, seed: int, folder: Path) -> float:
+        """Trains a system, unless that was done for another split; returns the seconds that it took."""
+        contender, record = row.contender, folder / "trained.json"
+        key = self._key(contender, collection, None, seed)
+        seconds = _recorded(record, key)
+        if seconds is None or not (folder / "model" / WEIGHTS).is_file():
+            record.unlink(missing_ok=True)
+            begun = time.perf_counter()
+            fit(
+                collection,
+                self._recipes[contender.name],
+                folder / "model",
+                seed=seed,
+                vectors_cache=self._output / row.source.folder / "vectors",
+                say=self._say,
+                progress=lambda state: self._progress(contender.name, state),
+                epoch_done=lambda entry: self._epoch_done(contender.name, entry),
+            )
+            seconds = {"train": time.perf_counter() - begun}
+            with atomic_file(record) as temporary:
+                temporary.write_text(json.dumps({"key": key, "seconds": seconds}) + "\n", encoding="utf-8")
+        return seconds["train"]
 
     def _system(
         self,
@@ -176,8 +221,8 @@ class Runner:
         texts = [text for unit in units for text in read_pools(unit, answers).answers.to_pylist()]
         return Bm25System(texts)
 
-    def _key(self, contender: Contender, collection: Collection, split: str, seed: int) -> str:
-        """A hash of everything that decides a result."""
+    def _key(self, contender: Contender, collection: Collection, split: str | None, seed: int) -> str:
+        """A hash of everything that decides a result, or without a split, a trained system."""
         made_of: list[Any] = [__version__, collection.fingerprint, split, seed, contender.baseline]
         if contender.preset is not None:
             recipe = self._recipes[contender.name]
