@@ -60,7 +60,7 @@ class NegativeSampler:
 def hardest(
     ranker: Ranker, examples: TrainingSet, questions: np.ndarray, drawn: np.ndarray, keep: int = 1
 ) -> np.ndarray:
-    """(n, keep) int64: for each of (n,) questions the best-scored of its (n, draws) drawn answers, best first."""
+    """(n, keep) int64: the best-scored of the (n, draws) answers drawn for (n,) questions, best first."""
     if drawn.shape[1] <= keep:
         return drawn
     asked, row = np.unique(questions, return_inverse=True)
