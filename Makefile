@@ -37,8 +37,8 @@ fix: $(STAMP)  ## format, and mend what can be mended by machine
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## measure, in one run, how the scorer compares with scoring pair by pair
-	$(BIN)/python -m bench.scoring
+bench: $(STAMP)  ## measure scoring and evaluation: ratios to scoring pair by pair, memory, threads
+	$(BIN)/python -m bench --output bench.json
 
 clean:  ## remove the virtual environment and every cache; data/, models/ and runs/ stay
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist

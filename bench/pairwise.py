@@ -24,14 +24,15 @@ def score_pairwise(
 ) -> np.ndarray:
     """(P,) float32 scores of pairs, ``batch`` of them at a time, each encoded anew."""
     weights = ranker.state_dict()
+    device = next(iter(weights.values())).device
     parts = []
     for start in range(0, len(pair_question), batch):
-        q, q_mask = _padded(questions, pair_question[start : start + batch])
-        a, a_mask = _padded(answers, pair_answer[start : start + batch])
+        q, q_mask = (part.to(device) for part in _padded(questions, pair_question[start : start + batch]))
+        a, a_mask = (part.to(device) for part in _padded(answers, pair_answer[start : start + batch]))
         Q, A = _encode(weights, q, q_mask), _encode(weights, a, a_mask)
         pool = _attentive if "pooling.U" in weights else _max
         r_q, r_a = pool(weights, Q, q_mask, A, a_mask)
-        parts.append(F.cosine_similarity(r_q, r_a).numpy())
+        parts.append(F.cosine_similarity(r_q, r_a).cpu().numpy())
     return np.concatenate(parts)
 
 

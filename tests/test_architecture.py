@@ -89,7 +89,8 @@ def test_there_is_no_circle():
 
 
 DOORS = {
-    "ray": {"aptool.training.distributed", "aptool.scoring.distributed"},
+    # The two that run work on a cluster, and the way there that they share.
+    "ray": {"aptool.training.distributed", "aptool.scoring.distributed", "aptool.scoring.cluster"},
     "pytrec_eval": {"aptool.evaluation.metrics"},
 }
 

@@ -54,7 +54,8 @@ def test_a_trained_model_scores_the_same_after_another_trip(model_folder, collec
     pools = read_pools(list_units([collection.pools("test")])[0])
 
     assert second.fingerprint == first.fingerprint
-    scores = [ModelSystem(model).score(pools) for model in (first, second)]
+    systems = [ModelSystem(model) for model in (first, second)]
+    scores = [system.score(system.prepare(pools)) for system in systems]
     assert scores[0].tobytes() == scores[1].tobytes()
 
 

@@ -72,11 +72,19 @@ def test_convolution_is_one_linear_layer_without_a_nonlinearity():
     assert states.tolist() == [[1994.0], [113.0], [-6.0]]
 
 
+def prepared(encoder):
+    """An encoder ready for inference, as a function of token ids alone."""
+    with torch.inference_mode():
+        states_of = encoder.prepared()
+    return torch.inference_mode()(
+        lambda tokens: tokens.with_values(states_of(tokens, Ragged.of_lengths(tokens.lengths).values))
+    )
+
+
 @pytest.mark.parametrize("window", [1, 2, 3, 4])
 def test_prepared_cnn_equals_the_definition(window):
     encoder = ranker("ap-cnn", dim=6, size=9, window=window).encoder
-    with torch.inference_mode():
-        table = encoder.prepared()
+    table = prepared(encoder)
 
     for defined, looked_up in zip(
         encode(encoder, SHORT, LONG, ONE), encode(table, SHORT, LONG, ONE), strict=True
@@ -84,14 +92,14 @@ def test_prepared_cnn_equals_the_definition(window):
         torch.testing.assert_close(looked_up, defined, atol=1e-6, rtol=0)
 
 
-def test_prepared_cnn_gives_the_same_bits_whatever_else_is_in_the_batch():
-    encoder = ranker("ap-cnn", dim=50, size=64).encoder
-    with torch.inference_mode():
-        table = encoder.prepared()
+@pytest.mark.parametrize("system", ["ap-cnn", "ap-bilstm"])
+def test_the_same_bits_whatever_else_is_in_the_batch(system):
+    # What is kept of a text must not depend on the texts that happened to be encoded along with it.
+    encode_all = prepared(ranker(system, dim=50, size=64).encoder)
 
-    alone = [encode(table, text)[0] for text in (SHORT, LONG, ONE)]
-    together = encode(table, SHORT, LONG, ONE)
-    amid_others = encode(table, *[[5] * 40] * 30, ONE, SHORT, *[[3, 8]] * 7, LONG)
+    alone = [encode(encode_all, text)[0] for text in (SHORT, LONG, ONE)]
+    together = encode(encode_all, SHORT, LONG, ONE)
+    amid_others = encode(encode_all, *[[5] * 40] * 30, ONE, SHORT, *[[3, 8]] * 7, LONG)
 
     for text, batch in enumerate(together):
         assert torch.equal(alone[text], batch)
@@ -100,11 +108,26 @@ def test_prepared_cnn_gives_the_same_bits_whatever_else_is_in_the_batch():
     assert torch.equal(alone[1], amid_others[-1])
 
 
-def test_table_that_would_be_too_large_is_not_made(monkeypatch):
-    encoder = ranker("ap-cnn").encoder
-    monkeypatch.setattr(encoders, "LARGEST_TABLE", 1)
+@pytest.mark.parametrize("system", ["ap-cnn", "ap-bilstm"])
+def test_states_in_the_layout_asked_for(system):
+    encoder = ranker(system, dim=6, size=9).encoder
+    tokens = Ragged.join([torch.tensor(text) for text in (SHORT, LONG)])
+    rows = torch.tensor([len(SHORT), 0, 0, len(tokens.values) - 1])
 
-    assert encoder.prepared() is encoder
+    states = encoder.prepared()(tokens, rows)
+
+    torch.testing.assert_close(states, encoder(tokens).values[rows], atol=1e-6, rtol=0)
+
+
+def test_table_that_would_be_too_large_is_not_made(monkeypatch):
+    encoder = ranker("ap-cnn", dim=6, size=9).encoder
+    tokens = Ragged.join([torch.tensor(LONG)])
+    monkeypatch.setattr(encoders, "LARGEST_TABLE", 1)
+    monkeypatch.setattr(encoders.F, "embedding_bag", lambda *arguments, **more: 1 / 0)
+
+    states = encoder.prepared()(tokens, torch.arange(3))
+
+    assert torch.equal(states, encoder(tokens).values[:3])
 
 
 @pytest.mark.parametrize("system", ["ap-cnn", "ap-bilstm"])

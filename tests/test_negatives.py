@@ -1,9 +1,11 @@
 """Negatives: never a positive, evenly drawn, and the best-scored of each draw."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from tiny import lists, ranker, tokens
+from tiny import lists, ranker, tokens, training_set
 
 from aptool.models.ragged import Ragged
 from aptool.training.examples import Lists, TrainingSet
@@ -122,3 +124,39 @@ def test_lists_are_ascending_and_hold_each_member_once():
         [True, False, True],
         [False, False, False],
     ]
+
+
+def test_a_shared_draw_is_one_for_each_minibatch_and_never_positive():
+    # Three questions, four answers; question 0 has right answers 0 and 1, the others answer 3.
+    examples = training_set([[0, 1], [3], [3]], answers=4)
+    sampler = NegativeSampler(examples, "corpus", draws=400, shared=True)
+    questions = np.array([0, 1, 2, 1, 2])
+
+    drawn = sampler.draw(questions, np.random.default_rng(0), minibatch=3)
+
+    first, second = drawn[:3], drawn[3:]
+    # What is wrong for both is one answer: 1 and 2 have the same right answers, and 3 is drawn anew for each.
+    both = (first[1] != 3) & (first[2] != 3)
+    assert both.all()
+    shared = first[1] == first[2]
+    # The shared draw was 3 in a quarter of the places; what replaced it is alike in a third of those.
+    assert 0.75 < shared.mean() < 0.92
+    assert (first[1] == second[0]).mean() < 0.5
+    assert set(drawn[0]) == {2, 3}
+    assert set(drawn[1]) == set(drawn[2]) == {0, 1, 2}
+    # Each of the wrong answers as often as the others: 400 draws, six standard deviations of a third.
+    for row in drawn[1:]:
+        assert np.bincount(row, minlength=3)[:3] == pytest.approx([400 / 3] * 3, abs=57)
+
+
+def test_half_of_a_mixed_draw_is_shared():
+    examples = training_set([[0], [1]], answers=40)
+    pools = lists([[2, 3], [4, 5]])
+    examples = replace(examples, pool_negatives=pools)
+    sampler = NegativeSampler(examples, "mix", draws=20, shared=True)
+
+    drawn = sampler.draw(np.array([0, 1]), np.random.default_rng(0), minibatch=2)
+
+    assert set(drawn[0, :10]) <= {2, 3}
+    assert set(drawn[1, :10]) <= {4, 5}
+    assert (drawn[0, 10:] == drawn[1, 10:]).sum() >= 8

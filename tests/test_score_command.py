@@ -76,7 +76,7 @@ def test_scores_are_those_of_the_model(score, folder, model_folder):
     for unit in list_units([folder / "test.pools.parquet"]):
         pools = read_pools(unit)
         questions = pools.question_ids.take(pa.array(pools.pair_question)).to_pylist()
-        scores = system.score(pools)
+        scores = system.score(system.prepare(pools))
         expected |= dict(zip(zip(questions, pools.answer_ids.to_pylist(), strict=True), scores, strict=True))
     lines = [line.split(" ") for line in (folder / "out.run").read_text().splitlines()]
     # Printed so that reading gives the very number back.

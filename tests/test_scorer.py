@@ -9,10 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import SYSTEMS, ranker, tokens
 
+from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.ragged import Ragged
-from aptool.scoring import join as join_module
+from aptool.scoring import attentive
+from aptool.scoring.attentive import AttentiveJoin
+from aptool.scoring.attentive_batched import score_batched
 from aptool.scoring.scorer import Scorer
 from aptool.text.tokenizer import WordTokenizer
+from bench.pairwise import score_pairwise
 
 WORDS = [f"w{n}" for n in range(12)]
 LIMIT = 15
@@ -50,13 +54,13 @@ def defined(system, questions, answers, pairs):
 
 @pytest.mark.parametrize("name", SYSTEMS)
 @settings(max_examples=60)
-@given(batch=batches(), state_bytes=st.sampled_from([1, 8 * 4 * 20, 1 << 20]))
-def test_equal_to_the_definition_on_any_texts(name, batch, state_bytes):
+@given(batch=batches(), tokens=st.sampled_from([1, 20, 1 << 20]))
+def test_equal_to_the_definition_on_any_texts(name, batch, tokens):
     questions, answers, pairs = batch
     questions, answers = TOKENIZER.encode(questions, LIMIT), TOKENIZER.encode(answers, LIMIT)
     system = system_of(name)
 
-    scores = Scorer(system, state_bytes=state_bytes).score(questions, answers, pairs[:, 0], pairs[:, 1])
+    scores = Scorer(system, tokens_per_batch=tokens).score(questions, answers, pairs[:, 0], pairs[:, 1])
 
     expected = defined(system, questions, answers, pairs)
     assert scores.dtype == np.float32
@@ -64,6 +68,90 @@ def test_equal_to_the_definition_on_any_texts(name, batch, state_bytes):
     # The same ranking: where the definition tells two pairs apart, so does the scorer, the same way round.
     above = expected[:, None] - expected > 1e-6
     assert (scores[:, None] > scores)[above].all()
+
+
+@settings(max_examples=60)
+@given(batch=batches(), alignments=st.sampled_from([1, 200, 1 << 20]))
+def test_the_way_of_a_gpu_is_equal_to_the_definition(batch, alignments):
+    # The same function that runs on a GPU, on tensors that are not on one.
+    questions, answers, pairs = batch
+    questions, answers = TOKENIZER.encode(questions, LIMIT), TOKENIZER.encode(answers, LIMIT)
+    system = system_of("ap-bilstm")
+    pairs = pairs[np.argsort(pairs[:, 1], kind="stable")]
+    join = AttentiveJoin(system.pooling)
+    with torch.inference_mode():
+        asked = join.ask(system.encode(Ragged.of(questions)))
+        encoded = system.encode(Ragged.of(answers))
+        rows, counts = join.layout(encoded.lengths)
+        kept = join.keep(Ragged.of_lengths(counts).with_values(encoded.values[rows]))
+        states = Ragged(asked.states, asked.offsets)
+        scores = score_batched(
+            states, asked.projected, kept, encoded.lengths, torch.from_numpy(pairs.T.copy()), alignments
+        )
+
+    np.testing.assert_allclose(scores.numpy(), defined(system, questions, answers, pairs), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@settings(max_examples=40)
+@given(batch=batches())
+def test_equal_to_scoring_pair_by_pair_as_it_is_commonly_done(name, batch):
+    questions, answers, pairs = batch
+    questions, answers = TOKENIZER.encode(questions, LIMIT), TOKENIZER.encode(answers, LIMIT)
+    system = system_of(name)
+
+    scores = Scorer(system).score(questions, answers, pairs[:, 0], pairs[:, 1])
+
+    expected = score_pairwise(system, questions, answers, pairs[:, 0], pairs[:, 1], batch=4)
+    np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
+    above = expected[:, None] - expected > 1e-6
+    assert (scores[:, None] > scores)[above].all()
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_what_is_in_the_store_changes_no_bit(name):
+    # Ten calls over shifting halves of the answers, with room for all of them, for some, and for none.
+    system = ranker(name, words=300, dim=50, size=64)
+    questions, answers = corpus(6, 60)
+    generator = np.random.default_rng(2)
+    calls = [generator.choice(60, 30, replace=False) for _ in range(10)]
+    results = []
+    for room in (1 << 24, 1 << 17, 0):
+        scorer = Scorer(system, tokens_per_batch=128, store_bytes=room)
+        results.append(
+            b"".join(
+                scorer.score(questions, answers.take(rows), *all_pairs(6, 30), names=rows).tobytes()
+                for rows in calls
+            )
+        )
+
+    assert results[0] == results[1] == results[2]
+
+
+def test_answers_in_the_store_are_not_encoded_again(monkeypatch):
+    system = ranker("ap-cnn", words=300, dim=12, size=16)
+    questions, answers = corpus(2, 30)
+    scorer = Scorer(system, store_bytes=1 << 24)
+    scorer.score(questions, answers, *all_pairs(2, 30), names=np.arange(30))
+    monkeypatch.setattr(scorer, "_encoded", lambda texts: 1 / 0)
+
+    scorer.score(questions, answers.take(np.arange(5, 25)), *all_pairs(2, 20), names=np.arange(5, 25))
+
+    scorer.forget()
+    with pytest.raises(ZeroDivisionError):
+        scorer.score(questions, answers, *all_pairs(2, 30), names=np.arange(30))
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_bf16_is_near_and_not_the_same(name):
+    system = ranker(name, words=300, dim=50, size=64)
+    questions, answers = corpus(6, 40)
+
+    exact = Scorer(system).score(questions, answers, *all_pairs(6, 40))
+    near = Scorer(system, precision="bf16").score(questions, answers, *all_pairs(6, 40))
+
+    # Eight bits of each number: a relative error of up to 2^-9 in each state.
+    assert 0 < np.abs(near - exact).max() < 0.05
 
 
 def corpus(questions, answers, seed=0, longest=40):
@@ -88,7 +176,7 @@ def test_equal_to_the_definition_for_every_way_of_joining(name, monkeypatch):
         pair_question, pair_answer = all_pairs(n, k)
         expected = defined(system, questions, answers, np.stack([pair_question, pair_answer], axis=1))
         for group_tokens in (0, 10**6):
-            monkeypatch.setattr(join_module, "GROUP_TOKENS", group_tokens)
+            monkeypatch.setattr(attentive, "GROUP_TOKENS", group_tokens)
             scores = Scorer(system).score(questions, answers, pair_question, pair_answer)
             np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
     questions, answers = corpus(100, 100)
@@ -137,8 +225,8 @@ def test_the_order_of_pairs_does_not_matter(name):
     pair_question, pair_answer = all_pairs(6, 20)
     shuffled = np.random.default_rng(3).permutation(len(pair_question))
 
-    scores = Scorer(system, state_bytes=16 * 4 * 100).score(questions, answers, pair_question, pair_answer)
-    again = Scorer(system, state_bytes=16 * 4 * 100).score(
+    scores = Scorer(system, tokens_per_batch=100).score(questions, answers, pair_question, pair_answer)
+    again = Scorer(system, tokens_per_batch=100).score(
         questions, answers, pair_question[shuffled], pair_answer[shuffled]
     )
 
@@ -157,7 +245,7 @@ def test_each_text_is_encoded_once(monkeypatch):
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     seen = []
     forward = type(system.encoder).forward
-    monkeypatch.setattr(type(system.encoder), "prepared", lambda encoder: encoder)
+    monkeypatch.setattr(CnnEncoder, "prepared", Encoder.prepared)
     monkeypatch.setattr(
         type(system.encoder),
         "forward",
@@ -167,7 +255,7 @@ def test_each_text_is_encoded_once(monkeypatch):
 
     # Every answer but the last, with every question.
     pair_question, pair_answer = all_pairs(7, 49)
-    Scorer(system, state_bytes=16 * 4 * 100).score(questions, answers, pair_question, pair_answer)
+    Scorer(system, tokens_per_batch=100).score(questions, answers, pair_question, pair_answer)
 
     assert sum(seen) == 7 + 49
 
@@ -176,7 +264,7 @@ def test_no_more_states_at_one_time_than_the_budget(monkeypatch):
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     sizes = []
     encode = type(system.encoder).forward
-    monkeypatch.setattr(type(system.encoder), "prepared", lambda encoder: encoder)
+    monkeypatch.setattr(CnnEncoder, "prepared", Encoder.prepared)
     monkeypatch.setattr(
         type(system.encoder),
         "forward",
@@ -184,7 +272,7 @@ def test_no_more_states_at_one_time_than_the_budget(monkeypatch):
     )
     questions, answers = corpus(3, 200)
 
-    Scorer(system, state_bytes=16 * 4 * 100).score(questions, answers, *all_pairs(3, 200))
+    Scorer(system, tokens_per_batch=100).score(questions, answers, *all_pairs(3, 200))
 
     # A hundred states of 16 numbers of 4 bytes, and what the last text of a batch has beyond that.
     assert max(sizes) < 100 + 40

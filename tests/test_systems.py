@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
+import torch
 from tiny import row, write_pools
 
 from aptool.errors import UsageError
-from aptool.formats.pools import list_units, read_pools
+from aptool.formats.pools import list_units, read_answers, read_pools, write_answers
 from aptool.models.checkpoint import load_model
+from aptool.scoring.precision import harmless, pick_precision
 from aptool.scoring.systems import Bm25System, ModelSystem, RandomSystem, pick_device
+from aptool.text.tokenizer import WordTokenizer
 
 
 @pytest.fixture
@@ -80,13 +83,79 @@ def test_a_model_encodes_pools_as_it_was_trained(pools, model_folder):
         row("q2", "WHERE is the River", [("a3", "river")]),
     )
 
-    scores = system.score(asked)
+    texts = system.prepare(asked)
+    scores = system.score(texts)
 
     # What is beyond the limit cannot be seen, and case has no meaning.
     assert scores[0] == pytest.approx(scores[1], abs=1e-6)
     assert scores[2] == pytest.approx(scores[3], abs=1e-6)
-    assert system.truncated == 1
+    assert system.truncated(texts) == 1
     assert system.name == "ap-cnn"
+
+
+def test_shared_answers_are_tokenised_once_and_score_alike(tmp_path, model_folder, monkeypatch):
+    texts = {f"a{n}": "river " * n + "kitchen engine" for n in range(1, 260)}
+    write_answers(tmp_path / "answers.parquet", texts.items())
+    shared = read_answers(tmp_path / "answers.parquet")
+    pools = [[f"a{n}" for n in range(first, first + 150)] for first in (1, 60, 110)]
+    for name, own in (("shared", False), ("own", True)):
+        write_pools(
+            tmp_path / f"{name}.parquet",
+            *([row(f"q{i}", "where is it", [(a, texts[a] if own else None) for a in pool] + [("x", "river")])]
+              for i, pool in enumerate(pools)),
+        )  # fmt: skip
+    together, alone = (ModelSystem(load_model(model_folder)) for _ in range(2))
+    seen = []
+    encode = WordTokenizer.encode
+    monkeypatch.setattr(
+        WordTokenizer,
+        "encode",
+        lambda self, texts, limit=None: seen.extend(texts) or encode(self, texts, limit),
+    )
+
+    for one, other in zip(
+        list_units([tmp_path / "shared.parquet"]), list_units([tmp_path / "own.parquet"]), strict=True
+    ):
+        here = together.prepare(read_pools(one, shared))
+        answers_seen = len(seen)
+        there = alone.prepare(read_pools(other))
+        del seen[answers_seen:]
+        np.testing.assert_allclose(together.score(here), alone.score(there), atol=1e-6)
+        assert together.truncated(here) == alone.truncated(there)
+
+    # 259 shared texts, and in each of three units the question and a text of the pool's own.
+    assert len(seen) == 259 + 3 * 2
+
+
+def test_another_file_of_answers_under_the_same_rows_is_not_mistaken(tmp_path, model_folder):
+    system = ModelSystem(load_model(model_folder))
+    path = write_pools(
+        tmp_path / "x.parquet", [row("q1", "where is the river", [("a1", None), ("a2", None)])]
+    )
+    (unit,) = list_units([path])
+    scores = []
+    for name, texts in (("one", ["river", "kitchen"]), ("two", ["kitchen", "river"])):
+        write_answers(tmp_path / f"{name}.parquet", zip(["a1", "a2"], texts, strict=True))
+        pools = read_pools(unit, read_answers(tmp_path / f"{name}.parquet"))
+        scores.append(system.score(system.prepare(pools)))
+
+    assert scores[0].tolist() == scores[1][::-1].tolist()
+    assert scores[0][0] != scores[0][1]
+
+
+def test_bf16_is_harmless_where_no_order_changes(pools, model_folder):
+    model = load_model(model_folder)
+    device = torch.device("cpu")
+    # Texts far apart, and texts whose scores differ by less than eight bits tell.
+    far = pools(row("q1", "where is the river", [("a1", "the river is winter"), ("a2", "engine")]))
+    near = pools(
+        row("q1", "where is the river", [(f"a{n}", "the river " * 20 + "near " * n) for n in range(60)])
+    )
+
+    assert harmless(model, device, far)
+    assert not harmless(model, device, near)
+    assert pick_precision("auto", model, device, far) == "fp32"
+    assert pick_precision("bf16", model, device, near) == "bf16"
 
 
 def test_devices():

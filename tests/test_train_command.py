@@ -42,7 +42,9 @@ def test_train_score_and_eval(aptool, folder, collection_folder):
     assert trained.code == 0
     figures = r"dev map 0\.\d{4}, recip_rank 0\.\d{4}, P_1 \d\.\d{4}"
     assert re.fullmatch(rf"model: best epoch \d of 4, {figures}", trained.out[0].replace("1.0000", "0.9999"))
-    assert len(trained.out) == 1
+    words = r"\d+ words, \d+ of them without a vector; \d+\.\d% of dev's words unknown"
+    assert re.fullmatch(rf"4 epochs in \d+ s; {words}", trained.out[1])
+    assert len(trained.out) == 2
     assert trained.err[0].startswith("training qa-cnn on 40 pairs of 40 questions, 40 answers")
     assert [line.split(":")[0] for line in trained.err[1:]] == [f"epoch {n}" for n in (1, 2, 3, 4)]
     assert json.loads((folder / "model" / "config.json").read_text())["training"]["seed"] == 3
@@ -222,6 +224,57 @@ def test_learned_vectors_are_learned_once_for_several_systems(collection_folder,
     assert weights[0] == weights[1]
 
 
+def test_a_training_that_is_done_is_not_done_again(aptool, folder, collection_folder):
+    command = ("train", collection_folder, "--output", "model", *tiny("qa-cnn"))
+
+    first, again = aptool(*command), aptool(*command)
+
+    assert (again.code, again.out) == (0, first.out)
+    assert again.err == [
+        "model: already trained, by this recipe on this collection; remove the folder to train anew"
+    ]
+
+
+def test_several_seeds_in_one_command(aptool, folder, collection_folder):
+    aptool("train", collection_folder, "--output", "one", "--seed", "2", *tiny("qa-cnn"))
+
+    trained = aptool(
+        "train", collection_folder, "--output", "m", "--seed", "1", "--seeds", "3", *tiny("qa-cnn")
+    )
+
+    assert trained.code == 0
+    assert sorted(path.name for path in (folder / "m").iterdir()) == ["seed1", "seed2", "seed3", "seeds.json"]
+    # Each is the model that its seed makes by itself.
+    weights = [(folder / name / "model.safetensors").read_bytes() for name in ("one", "m/seed2", "m/seed3")]
+    assert weights[0] == weights[1] != weights[2]
+    dev = [json.loads((folder / f"m/seed{n}/config.json").read_text())["training"]["dev"] for n in (1, 2, 3)]
+    for line, seed, figures in zip(trained.out, (1, 2, 3), dev, strict=False):
+        assert line.startswith(f"seed {seed}: best epoch ")
+        assert f"dev map {figures['map']:.4f}, recip_rank {figures['recip_rank']:.4f}, " in line
+    maps = [figures["map"] for figures in dev]
+    best = 1 + maps.index(max(maps))
+    spread = f"map {np.mean(maps):.4f} ± {np.std(maps, ddof=1):.4f}, recip_rank 0."
+    assert trained.out[3].startswith(f"m: mean ± sd of 3 seeds, dev {spread}")
+    assert trained.out[3].endswith(f"; best seed {best}")
+    assert len(trained.out) == 4
+
+
+def test_seeds_that_are_done_are_not_trained_again(aptool, folder, collection_folder):
+    command = ("train", collection_folder, "--output", "m", *tiny("qa-cnn"), "--json", "--seeds")
+    aptool(*command, 2)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("model.safetensors")}
+
+    more = aptool(*command, 3)
+
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert sum("already trained" in line for line in more.err) == 2
+    result = json.loads("\n".join(more.out))
+    assert (result["output"], list(result["seeds"])) == ("m", ["0", "1", "2"])
+    assert {key: result[key] for key in ("best_seed", "dev", "seeds")} == json.loads(
+        (folder / "m" / "seeds.json").read_text()
+    )
+
+
 BAD = {
     "unknown preset": (["C", "--preset", "ap-cmn"], 2, "preset 'ap-cmn': expected one of ap-bilstm, "),
     "missing recipe file": (
@@ -247,6 +300,13 @@ BAD = {
     "unknown option": (["C", "--presets", "ap-cnn"], 2, "--preset"),
     "seed that is no number": (["C", "--seed", "one"], 2, "'one' is not a valid integer"),
     "negative seed": (["C", "--seed", "-1"], 2, "-1 is not in the range 0<=x<="),
+    "no seeds": (["C", "--seeds", "0"], 2, "0 is not in the range x>=1"),
+    "unknown device": (["C", "--device", "abacus"], 2, "--device 'abacus': "),
+    "shared draws from pools": (
+        ["C", "--set", "training.shared_draw=true", "--set", "training.negatives=pool"],
+        1,
+        "ap-cnn: training.shared_draw: True: expected training.negatives=corpus or mix",
+    ),
     "unknown measure": (["C", "--set", "training.dev_measure=mrr"], 2, "did you mean 'recip_rank'?"),
     "missing collection": (
         ["none"],
@@ -285,3 +345,11 @@ def test_a_collection_without_dev_questions_ends_in_one_line(aptool, folder):
         writer.add_split("train", [pool("q1", "river")])
 
     assert_one_line(aptool("train", "c", "--output", "m"), 1, "c: \"split 'dev'\": expected one of train")
+
+
+def test_seeds_do_not_go_into_a_model(aptool, folder, collection_folder):
+    aptool("train", collection_folder, "--output", "model", *tiny("qa-cnn", "training.epochs=1"))
+
+    refused = aptool("train", collection_folder, "--output", "model", "--seeds", 2, *tiny("qa-cnn"))
+
+    assert_one_line(refused, 1, "model: 'a model': expected another folder for the models of several seeds")

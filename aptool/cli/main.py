@@ -63,7 +63,7 @@ def main() -> NoReturn:
     debug = "--debug" in sys.argv[1:]
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
-        code = cli.main(arguments, prog_name="aptool", standalone_mode=False)
+        code = cli.main(arguments, prog_name="aptool", standalone_mode=False, obj={"debug": debug})
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)

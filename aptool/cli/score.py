@@ -1,13 +1,15 @@
 """``aptool score``: pools and a model in, a TREC run file out."""
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
+from aptool.cli.cluster_options import check_cluster_options, cluster_options, debugging
 from aptool.cli.defaults import default_model, default_run
 from aptool.cli.display import progress_bar, say
+from aptool.cli.pace import Pace
 from aptool.errors import UsageError
-
 
 @click.command("score")
 @click.argument("pools", nargs=-1, required=True)
@@ -25,6 +27,20 @@ from aptool.errors import UsageError
     show_default=True,
     help="cpu, cuda, cuda:1; auto is a GPU if there is one.",
 )
+@click.option(
+    "--precision",
+    type=click.Choice(["auto", "fp32", "bf16"]),
+    default="auto",
+    show_default=True,
+    help="What texts are encoded in; auto is bf16 on a GPU if no ranking of a sample changes, else fp32.",
+)
+@click.option(
+    "--tokens-per-batch",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Tokens encoded at one time; fewer take less memory.  [default: 8,192; on a GPU 262,144]",
+)
+@cluster_options
 def score(
     pools: tuple[str, ...],
     folder: Path | None,
@@ -32,13 +48,19 @@ def score(
     answers: Path | None,
     tag: str | None,
     device: str,
+    precision: Literal["auto", "fp32", "bf16"],
+    tokens_per_batch: int | None,
+    cluster: str | None,
+    workers: int | None,
+    gpus_per_worker: float | None,
 ) -> None:
     """Score POOLS (files, folders, globs, URLs) into a TREC run file.
 
     Run again after an interruption, it goes on where it stopped.
     """
+    check_cluster_options(cluster, workers, gpus_per_worker)
     from aptool.formats.atomic import check_writable
-    from aptool.formats.pools import list_units, read_answers
+    from aptool.formats.pools import list_units, read_answers, read_pools
     from aptool.formats.storage import expand
 
     if tag is not None and len(tag.split()) != 1:
@@ -52,19 +74,47 @@ def score(
 
     from aptool.models.checkpoint import load_model
     from aptool.scoring.local import score_pools
+    from aptool.scoring.precision import pick_precision
     from aptool.scoring.systems import ModelSystem, pick_device
 
-    system = ModelSystem(load_model(folder), pick_device(device))
-    tag = tag if tag is not None else "-".join(system.name.split())
+    if cluster is not None:
+        from aptool.scoring.cluster import connect
+
+        with connect(cluster, debug=debugging()) as found, progress_bar("score") as tick:
+            from aptool.scoring.distributed import score_model
+
+            done = score_model(
+                units,
+                folder,
+                output,
+                cluster=found,
+                tag=tag,
+                answers=shared,
+                device=device,
+                precision=precision,
+                tokens_per_batch=tokens_per_batch,
+                workers=workers,
+                gpus_per_worker=gpus_per_worker,
+                debug=debugging(),
+                say=say,
+                report=Pace(tick, len(units)),
+            )
+        _end(output, done.pairs, done.truncated, done.limit)
+        return
+    place = pick_device(device)
+    model = load_model(folder, place)
     texts = read_answers(shared) if shared is not None else None
+    chosen = pick_precision(precision, model, place, read_pools(units[0], texts))
+    system = ModelSystem(model, place, precision=chosen, tokens_per_batch=tokens_per_batch)
+    tag = tag if tag is not None else "-".join(system.name.split())
     with progress_bar("score") as tick:
+        merged = score_pools(units, system, output, tag=tag, answers=texts, report=Pace(tick, len(units)))
+    _end(output, merged.pairs, merged.truncated, system.max_answer_tokens)
 
-        def report(done: int, pairs: int) -> None:
-            tick(done, len(units), f"row groups, the last of {pairs:,} pairs")
 
-        pairs = score_pools(units, system, output, tag=tag, answers=texts, report=report)
-    if system.truncated:
-        say(f"{system.truncated} answers were cut at {system.max_answer_tokens} tokens")
+def _end(output: Path, pairs: int, truncated: int, limit: int) -> None:
+    if truncated:
+        say(f"{truncated} answers were cut at {limit} tokens")
     click.echo(f"{output}: {pairs} pairs")
 
 

@@ -1,12 +1,16 @@
-"""``aptool train``: a collection and a preset in, a model folder out."""
+"""``aptool train``: a collection and a preset in, a model folder out; or one for each of several seeds."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from aptool.cli.defaults import default_collection
 from aptool.cli.display import epoch_line, figures, progress_bar, say
+
+if TYPE_CHECKING:
+    from aptool.training.fit import Fit
+    from aptool.training.loop import Progress
 
 
 @click.command("train")
@@ -24,6 +28,16 @@ from aptool.cli.display import epoch_line, figures, progress_bar, say
     show_default=True,
     help="Of everything that is drawn.",
 )
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Train N models, of --seed and those after it, into OUTPUT/seed0 and so on.",
+)
+@click.option(
+    "--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1; auto is a GPU if there is one."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def train(
     collection: Path | None,
     preset: str,
@@ -31,13 +45,20 @@ def train(
     vectors: str | None,
     overrides: tuple[str, ...],
     seed: int,
+    seeds: int | None,
+    device: str,
+    as_json: bool,
 ) -> None:
-    """Train a system on COLLECTION (by default the built-in one) and write a model folder."""
+    """Train a system on COLLECTION (by default the built-in one) and write a model folder.
+
+    Run again after an interruption, it goes on after the last whole epoch, to the same model.
+    """
     from aptool.config import load_recipe
     from aptool.formats.atomic import check_folder
     from aptool.formats.collection import Collection
     from aptool.models.checkpoint import WEIGHTS
     from aptool.models.ranker import check_recipe
+    from aptool.scoring.systems import pick_device
 
     recipe = load_recipe(preset, overrides)
     if vectors is not None:
@@ -46,21 +67,59 @@ def train(
     if output is None:
         output = Path("models") / recipe.preset
         say(f"--output not given: {output}")
-    check_folder(output, WEIGHTS)
+    place = pick_device(device)
+    if seeds is None:
+        check_folder(output, WEIGHTS)
     opened = Collection(collection if collection is not None else default_collection())
 
     from aptool.training.fit import fit
-    from aptool.training.loop import Progress
+    from aptool.training.seeds import fit_seeds, summarise, to_dict
 
     with progress_bar(recipe.preset) as tick:
 
-        def progress(state: Progress) -> None:
+        def progress(state: "Progress") -> None:
             tick(state.pairs, state.pairs_in_epoch, f"pairs, epoch {state.epoch}, loss {state.loss:.4f}")
 
         def epoch_done(entry: dict[str, Any]) -> None:
             say(epoch_line(entry))
 
-        result = fit(opened, recipe, output, seed=seed, say=say, progress=progress, epoch_done=epoch_done)
-    click.echo(
-        f"{output}: best epoch {result.best_epoch} of {len(result.history)}, dev {figures(result.dev)}"
+        def fit_one(seed: int, folder: Path) -> "Fit":
+            if seeds is not None:
+                say(f"seed {seed}: {folder}")
+            return fit(
+                opened,
+                recipe,
+                folder,
+                seed=seed,
+                device=place,
+                say=say,
+                progress=progress,
+                epoch_done=epoch_done,
+            )
+
+        if seeds is None:
+            result = summarise({seed: fit_one(seed, output)}, recipe.training.dev_measure)
+        else:
+            result = fit_seeds(fit_one, recipe, output, list(range(seed, seed + seeds)))
+    if as_json:
+        import json
+
+        click.echo(json.dumps({"output": str(output), **to_dict(result)}, indent=2))
+        return
+    for number, one in result.fits.items():
+        name = output if seeds is None else f"seed {number}"
+        click.echo(f"{name}: best epoch {one.best_epoch} of {len(one.history)}, dev {figures(one.dev)}")
+    if seeds is None:
+        click.echo(_facts(one))
+        return
+    spread = ", ".join(f"{name} {mean:.4f} ± {sd:.4f}" for name, (mean, sd) in result.measures.items())
+    click.echo(f"{output}: mean ± sd of {seeds} seeds, dev {spread}; best seed {result.best}")
+
+
+def _facts(fit: "Fit") -> str:
+    """Time and words, in a line."""
+    return (
+        f"{len(fit.history)} epochs in {fit.seconds:.0f} s; {fit.words} words, "
+        f"{fit.words - fit.words_with_vectors} of them without a vector; "
+        f"{fit.dev_words_unknown:.1%} of dev's words unknown"
     )

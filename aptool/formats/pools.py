@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 # A row group ends at whichever comes first: a few megabytes of text, or about a second's work of pairs.
 ROW_GROUP_BYTES = 4 << 20
-ROW_GROUP_CANDIDATES = 1 << 16
+ROW_GROUP_CANDIDATES = 1 << 18
 
 
 class Unit(NamedTuple):
@@ -67,6 +67,8 @@ class Pools:
     answer_ids: pa.Array  # (pairs,)
     answers: pa.Array  # (distinct,) texts
     pair_answer: np.ndarray  # (pairs,) int64, into answers
+    shared: Answers | None  # where texts that pools share were looked up
+    shared_rows: np.ndarray  # (distinct,) int64, into shared; -1 where a text stood in the pools
 
     @cached_property
     def pair_question(self) -> np.ndarray:
@@ -170,8 +172,8 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> Pools:
     pattern = schema["candidates"]["items"]["properties"]["answer_id"]["pattern"]
     _check_pattern(path, answer_ids, "candidates.answer_id", pattern, row, pools)
     _check_distinct(path, answer_ids, pools, question_ids, row)
-    distinct, pair_answer = _resolve_texts(path, answer_ids, texts, answers, row, pools)
-    return Pools(question_ids, questions, offsets, answer_ids, distinct, pair_answer)
+    distinct, rows, pair_answer = _resolve_texts(path, answer_ids, texts, answers, row, pools)
+    return Pools(question_ids, questions, offsets, answer_ids, distinct, pair_answer, answers, rows)
 
 
 class PoolsWriter:
@@ -346,14 +348,15 @@ def _resolve_texts(
     answers: Answers | None,
     row: str,
     pools: np.ndarray,
-) -> tuple[pa.Array, np.ndarray]:
-    """The distinct texts, and for each candidate which of them is its own."""
+) -> tuple[pa.Array, np.ndarray, np.ndarray]:
+    """The distinct texts, the rows of the shared ones, and for each candidate which text is its own."""
     shared = texts.is_null().to_numpy(zero_copy_only=False)
     pair_answer = np.zeros(len(texts), dtype=np.int64)
     own = texts.filter(pa.array(~shared)).dictionary_encode()
     pair_answer[~shared] = own.indices.to_numpy()
+    nowhere = np.full(len(own.dictionary), -1, dtype=np.int64)
     if not shared.any():
-        return own.dictionary, pair_answer
+        return own.dictionary, nowhere, pair_answer
     if answers is None:
         index = int(np.argmax(shared))
         place = _place(row, index, pools)
@@ -380,7 +383,8 @@ def _resolve_texts(
         )
     distinct_rows, codes = np.unique(rows.to_numpy(), return_inverse=True)
     pair_answer[shared] = codes + len(own.dictionary)
-    return pa.concat_arrays([own.dictionary, answers.texts.take(pa.array(distinct_rows))]), pair_answer
+    distinct = pa.concat_arrays([own.dictionary, answers.texts.take(pa.array(distinct_rows))])
+    return distinct, np.concatenate([nowhere, distinct_rows]), pair_answer
 
 
 def _place(row: str, index: int, rows: np.ndarray | None) -> str:

@@ -15,8 +15,9 @@ import math
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import polars as pl
 
@@ -30,6 +31,8 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 # Level 1 is five times as fast as the usual 6 and gives files a seventh larger.
 _GZIP_LEVEL = 1
+# Pieces that are compressed at one time.
+_WRITTEN_AT_ONCE = 1 << 20
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 # White space would end the field; control characters make the file binary or split it in other tools.
@@ -136,15 +139,38 @@ def write_run(path: str | Path, frame: pl.DataFrame, tag: str) -> None:
     Raises:
         InputError: an id, a score or the tag cannot be written, a candidate is repeated, or there is none.
     """
+    lines, _ = run_lines(path, frame, tag)
+    with open_text(path) as file:
+        file.write(lines)
+
+
+def run_lines(path: str | Path, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl.DataFrame]:
+    """What ``write_run`` writes, and where each question's lines are in it.
+
+    Returns:
+        The lines; question_id (str), pairs (i64), end (i64): the byte behind a question's last line. The
+        lines of two runs that share no question can so be merged without a look at them.
+
+    Raises:
+        InputError: as ``write_run``; ``path`` is what it names.
+    """
     if re.fullmatch(r"\S+", tag) is None:
         raise InputError(path, column="tag", value=tag, expected="one word without white space")
     frame = frame.with_columns(pl.col("score").cast(pl.Float64))
     _check_writable(path, frame, "score")
     ranked = rank_candidates(frame.with_columns(_printable(frame["score"])))
     lines = ranked.select(
-        "question_id", pl.lit("Q0").alias("Q0"), "answer_id", "rank", "score", pl.lit(tag).alias("tag")
+        question_id="question_id",
+        line=pl.concat_str(
+            "question_id", pl.lit(" Q0 "), "answer_id", pl.lit(" "), "rank", pl.lit(" "), "score",
+            pl.lit(f" {tag}\n"),
+        ),
+    )  # fmt: skip
+    ends = lines.group_by("question_id", maintain_order=True).agg(
+        pairs=pl.len().cast(pl.Int64), end=pl.col("line").str.len_bytes().cast(pl.Int64).sum()
     )
-    _write(path, lines)
+    text = lines["line"].str.join("").item().encode()
+    return text, ends.with_columns(pl.col("end").cum_sum())
 
 
 def _read(path: str | Path, layout: _Layout) -> pl.DataFrame:
@@ -297,11 +323,29 @@ def _printable(scores: pl.Series) -> pl.Series:
 
 
 def _write(path: str | Path, lines: pl.DataFrame) -> None:
-    with atomic_file(path) as temporary:
+    text = io.BytesIO()
+    lines.write_csv(text, include_header=False, separator=" ", quote_style="never")
+    with open_text(path) as file:
+        file.write(text.getbuffer())
+
+
+@contextmanager
+def open_text(path: str | Path) -> Iterator[IO[bytes]]:
+    """A file to write lines to, gzip if its name ends in ``.gz``; it appears when it is whole.
+
+    However the lines come in, in one piece or in many, the same lines give the same file.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    with atomic_file(path) as temporary, temporary.open("wb") as raw:
         if not str(path).endswith(".gz"):
-            lines.write_csv(temporary, include_header=False, separator=" ", quote_style="never")
+            with io.BufferedWriter(raw, _WRITTEN_AT_ONCE) as file:
+                yield file
             return
-        text = io.BytesIO()
-        lines.write_csv(text, include_header=False, separator=" ", quote_style="never")
-        # No time of writing in the header: equal runs give equal files.
-        temporary.write_bytes(gzip.compress(text.getvalue(), compresslevel=_GZIP_LEVEL, mtime=0))
+        # No name and no time of writing in the header: equal runs give equal files.
+        with (
+            gzip.GzipFile("", "wb", compresslevel=_GZIP_LEVEL, fileobj=raw, mtime=0) as packed,
+            io.BufferedWriter(packed, _WRITTEN_AT_ONCE) as file,
+        ):
+            yield file

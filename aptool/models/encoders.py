@@ -23,6 +23,9 @@ READ_TOGETHER = 32
 # Bytes that a table of precomputed convolutions may take.
 LARGEST_TABLE = 1 << 30
 
+# Token ids and rows (R,) of their tokens in, the states (R, c) of those tokens out.
+Encode = Callable[[Ragged, Tensor], Tensor]
+
 
 class Encoder(nn.Module, ABC):
     """What every encoder offers."""
@@ -41,9 +44,14 @@ class Encoder(nn.Module, ABC):
             States, values (N, c), of the same sequences. A state depends on its own text alone.
         """
 
-    def prepared(self) -> Callable[[Ragged], Ragged]:
-        """``forward`` for inference with the weights as they stand now, after whatever work pays off once."""
-        return self
+    def prepared(self) -> Encode:
+        """``forward`` for inference with the weights as they stand now, after whatever work pays off once.
+
+        It gives the states of the tokens asked for, in the order asked for, so that whoever needs them
+        in another layout has them written there at once. A text's states must come out the same to the bit
+        whichever texts are encoded along with it: scores are then the same however work is cut up.
+        """
+        return lambda tokens, rows: self(tokens).values.index_select(0, rows)
 
 
 class WordEncoder(Encoder):
@@ -84,24 +92,25 @@ class CnnEncoder(WordEncoder):
         embedded = self.embedding(self.windows(tokens))  # (N, k, d)
         return tokens.with_values(self.convolution(embedded.flatten(1)))  # (N, c)
 
-    def prepared(self) -> Callable[[Ragged], Ragged]:
+    def prepared(self) -> Encode:
         """A convolution of looked-up vectors is a sum of looked-up convolutions.
 
         W1 z = W1[0] r(w-1) + W1[1] r(w) + ...: each product of a word's vector with one slice of the filters
         is computed once per word of the vocabulary, and a state is then k rows of that table added up. The
-        state of a text comes out the same to the bit whatever else is in the batch.
+        bias goes with the slice of the token itself, which is never outside its text.
         """
         words, dim = self.embedding.weight.shape
-        if words * self.window * self.size * 4 > LARGEST_TABLE:
-            return self
+        if words * self.window * self.size * self.embedding.weight.element_size() > LARGEST_TABLE:
+            return super().prepared()
         slices = self.convolution.weight.view(self.size, self.window, dim)  # (c, k, d)
-        table = torch.cat([self.embedding.weight @ slices[:, j].T for j in range(self.window)])  # (k·V, c)
-        bias = self.convolution.bias
+        parts = [self.embedding.weight @ slices[:, j].T for j in range(self.window)]  # (V, c) each
+        parts[(self.window - 1) // 2] += self.convolution.bias
+        table = torch.cat(parts)  # (k·V, c)
+        shift = words * torch.arange(self.window, device=table.device)
 
-        def encode(tokens: Ragged) -> Ragged:
-            windows = self.windows(tokens)  # (N, k)
-            rows = windows + words * torch.arange(self.window, device=windows.device)
-            return tokens.with_values(F.embedding_bag(rows, table, mode="sum") + bias)
+        def encode(tokens: Ragged, rows: Tensor) -> Tensor:
+            places = self.windows(tokens).index_select(0, rows) + shift  # (R, k)
+            return F.embedding_bag(places, table, mode="sum")
 
         return encode
 
@@ -137,9 +146,10 @@ class BiLstmEncoder(WordEncoder):
         """See ``Encoder.forward``.
 
         Minibatches of training hold short questions and long answers. Padded to the longest, most of the work
-        would go into padding, so texts of like length are read together. (Scoring sorts its texts itself.)
+        would go into padding, so texts of like length are read together on a CPU. (Scoring sorts its texts.)
         """
-        if not self.training or len(tokens.lengths) <= READ_TOGETHER:
+        on_cpu = tokens.values.device.type == "cpu"
+        if not (self.training and on_cpu) or len(tokens.lengths) <= READ_TOGETHER:
             return self._read(tokens)
         order = tokens.lengths.argsort(stable=True)
         parts = [self._read(tokens.select(rows)).values for rows in order.split(READ_TOGETHER)]
@@ -152,6 +162,14 @@ class BiLstmEncoder(WordEncoder):
         Each text is laid out from the left, for the backward LSTM in reversed order: what stands behind its
         end is then read after it, and cannot reach any of its states.
         """
+        return tokens.with_values(self._states(tokens, torch.arange(len(tokens.values)).to(tokens.values)))
+
+    def prepared(self) -> Encode:
+        """See ``Encoder.prepared``."""
+        return self._states
+
+    def _states(self, tokens: Ragged, rows: Tensor) -> Tensor:
+        """(R, 2 H) states of the tokens at ``rows``."""
         place, length = tokens.positions()
         ids, mask = tokens.padded()  # (n, T)
         slots = mask.flatten().nonzero().squeeze(1)  # (N,) where token i stands
@@ -159,8 +177,8 @@ class BiLstmEncoder(WordEncoder):
         reversed_ids = torch.zeros_like(ids).view(-1).index_copy(0, mirrored, tokens.values).view_as(ids)
         left, _ = self.forwards(self.embedding(ids))  # (n, T, H)
         right, _ = self.backwards(self.embedding(reversed_ids))  # (n, T, H)
-        states = torch.cat([left.flatten(0, 1)[slots], right.flatten(0, 1)[mirrored]], dim=1)
-        return tokens.with_values(states)  # (N, 2 H)
+        left, right = left.flatten(0, 1), right.flatten(0, 1)
+        return torch.cat([left[slots[rows]], right[mirrored[rows]]], dim=1)
 
 
 ENCODERS: dict[str, Any] = {"cnn": CnnEncoder, "bilstm": BiLstmEncoder}

@@ -36,8 +36,15 @@ class Ragged(NamedTuple):
     @classmethod
     def join(cls, sequences: list[Tensor]) -> "Ragged":
         """Puts separate sequences, each (length, ...), end to end."""
+        values = torch.cat(sequences)
         lengths = torch.tensor([0, *(len(sequence) for sequence in sequences)])
-        return cls(torch.cat(sequences), lengths.cumsum(0))
+        return cls(values, lengths.cumsum(0).to(values.device))
+
+    @classmethod
+    def of_lengths(cls, lengths: Tensor) -> "Ragged":
+        """Sequences of the given lengths whose elements are their own rows."""
+        offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        return cls(torch.arange(int(offsets[-1]), device=lengths.device), offsets)
 
     def with_values(self, values: Tensor) -> "Ragged":
         """Other elements for the same sequences, such as the states of token ids."""

@@ -2,37 +2,136 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from aptool.errors import UsageError
-from aptool.formats.pools import Pools
+from aptool.formats.pools import Answers, Pools
 from aptool.models.checkpoint import Model
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.scorer import Precision, Scorer
 from aptool.scoring.shards import System
 from aptool.text.bm25 import BM25
+from aptool.text.tokenizer import Tokens, WordTokenizer, concatenated, truncate
+
+# The most memory that encoded answers are kept in: InsuranceQA's 25,000 at 400 features take 3.9 GB.
+STORE_BYTES = 4 << 30
+
+
+class Texts(NamedTuple):
+    """Pools as token ids: what a model scores."""
+
+    questions: Tokens
+    answers: Tokens
+    pair_question: np.ndarray  # (pairs,) into questions
+    pair_answer: np.ndarray  # (pairs,) into answers
+    names: np.ndarray  # (answers,) row of each in the shared answers; -1 for one that is not shared
+    source: str | None  # the file of the shared answers
 
 
 class ModelSystem(System):
     """A trained ranker over pools of texts."""
 
-    def __init__(self, model: Model, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        model: Model,
+        device: torch.device | str = "cpu",
+        *,
+        precision: Precision = "fp32",
+        tokens_per_batch: int | None = None,
+        store_bytes: int | None = None,
+    ) -> None:
+        """A system around a model.
+
+        Args:
+            model: the model, on the device.
+            device: what to score on.
+            precision: what texts are encoded in.
+            tokens_per_batch: tokens encoded at one time; None is a good number for the device.
+            store_bytes: memory for encoded answers that pools share; None is a quarter of what there is, at
+                most ``STORE_BYTES``.
+        """
         self._model = model
-        self._scorer = Scorer(model.ranker, device=device)
-        self.fingerprint = json.dumps(["model", model.fingerprint, str(torch.device(device))])
+        self._scorer = Scorer(
+            model.ranker,
+            device=device,
+            precision=precision,
+            tokens_per_batch=tokens_per_batch,
+            store_bytes=_room(torch.device(device)) if store_bytes is None else store_bytes,
+        )
+        self.fingerprint = json.dumps(["model", model.fingerprint, str(torch.device(device)), precision])
         self.name = model.recipe.preset
         self.max_answer_tokens = model.recipe.text.max_answer_tokens
-        self.truncated = 0  # answers cut at that limit so far
+        self._shared: SharedTokens | None = None
+        self._source: str | None = None
 
-    def score(self, pools: Pools) -> np.ndarray:
-        """See ``System.score``."""
+    def prepare(self, pools: Pools) -> Texts:
+        """See ``System.prepare``. Texts that pools share are tokenised once for all units."""
         options, tokenizer = self._model.recipe.text, self._model.tokenizer
         questions = tokenizer.encode(pools.questions, options.max_question_tokens)
-        answers = tokenizer.encode(pools.answers, options.max_answer_tokens)
-        self.truncated += answers.truncated
-        return self._scorer.score(questions, answers, pools.pair_question, pools.pair_answer)
+        if pools.shared is None:
+            answers = tokenizer.encode(pools.answers, options.max_answer_tokens)
+        else:
+            if self._shared is None or self._shared.source is not pools.shared:
+                self._shared = SharedTokens(pools.shared, tokenizer, options.max_answer_tokens)
+            answers = self._shared.tokens(pools)
+        source = pools.shared.path if pools.shared is not None else None
+        return Texts(questions, answers, pools.pair_question, pools.pair_answer, pools.shared_rows, source)
+
+    def score(self, prepared: Texts) -> np.ndarray:
+        """See ``System.score``."""
+        if prepared.source != self._source:
+            self._scorer.forget()
+            self._source = prepared.source
+        return self._scorer.score(*prepared[:5])
+
+    def truncated(self, prepared: Texts) -> int:
+        """See ``System.truncated``."""
+        return prepared.answers.truncated
+
+
+class SharedTokens:
+    """Token ids of answers that pools share, each tokenised when it is first asked for."""
+
+    def __init__(self, source: Answers, tokenizer: WordTokenizer, limit: int) -> None:
+        self.source = source
+        self._tokenizer = tokenizer
+        self._limit = limit
+        self._place = np.full(len(source.texts), -1, dtype=np.int64)  # of each answer in _known
+        self._known = Tokens(np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64))
+        self._cut = np.empty(0, dtype=bool)
+
+    def tokens(self, pools: Pools) -> Tokens:
+        """Token ids of the distinct answers of pools that look up texts in ``source``."""
+        rows = pools.shared_rows
+        own = int((rows < 0).sum())
+        new = np.flatnonzero(self._place[rows[own:]] < 0)
+        if len(new):
+            made, cut = self._made(pools.answers.slice(own).take(pa.array(new)))
+            self._place[rows[own:][new]] = len(self._known) + np.arange(len(new))
+            self._known = concatenated([self._known, made])
+            self._cut = np.concatenate([self._cut, cut])
+        mine, mine_cut = self._made(pools.answers.slice(0, own))
+        places = self._place[rows[own:]]
+        both = concatenated([mine, self._known.take(places)])
+        return replace(both, truncated=int(mine_cut.sum() + self._cut[places].sum()))
+
+    def _made(self, texts: pa.Array) -> tuple[Tokens, np.ndarray]:
+        """Token ids, and which of the texts were cut."""
+        whole = self._tokenizer.encode(texts)
+        return truncate(whole, self._limit), whole.lengths > self._limit
+
+
+def _room(device: torch.device) -> int:
+    if device.type == "cuda":
+        free: int = torch.cuda.mem_get_info(device)[0]
+        return min(STORE_BYTES, free // 4)
+    return min(STORE_BYTES, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4)
 
 
 def pick_device(name: str) -> torch.device:
@@ -59,8 +158,9 @@ class RandomSystem(System):
         self._seed = seed
         self.fingerprint = json.dumps(["random", seed])
 
-    def score(self, pools: Pools) -> np.ndarray:
+    def score(self, prepared: Pools) -> np.ndarray:
         """See ``System.score``."""
+        pools = prepared
         questions = [pools.question_ids[int(i)].as_py() for i in range(len(pools.question_ids))]
         answers = pools.answer_ids.to_pylist()
         pairs = zip(pools.pair_question.tolist(), answers, strict=True)
@@ -80,8 +180,9 @@ class Bm25System(System):
         corpus = hashlib.sha256("\0".join(self._rows).encode()).hexdigest()
         self.fingerprint = json.dumps(["bm25", corpus[:16]])
 
-    def score(self, pools: Pools) -> np.ndarray:
+    def score(self, prepared: Pools) -> np.ndarray:
         """See ``System.score``."""
+        pools = prepared
         rows = np.array([self._rows[text] for text in pools.answers.to_pylist()])
         documents = rows[pools.pair_answer]
         return self._index.score_pairs(pools.questions.to_pylist(), pools.pair_question, documents)

@@ -146,6 +146,14 @@ class WordTokenizer:
         return [word for word, _ in parts]
 
 
+def concatenated(parts: Sequence[Tokens]) -> Tokens:
+    """The texts of several one after the other."""
+    ends = np.cumsum([0, *(len(part.ids) for part in parts)])
+    starts = [part.offsets[:-1] + shift for part, shift in zip(parts, ends[:-1], strict=True)]
+    ids = np.concatenate([part.ids for part in parts])
+    return Tokens(ids, np.concatenate([*starts, ends[-1:]]), sum(part.truncated for part in parts))
+
+
 def truncate(tokens: Tokens, limit: int) -> Tokens:
     """Every text cut after ``limit`` tokens, with a count of those that were."""
     lengths = np.minimum(tokens.lengths, limit)

@@ -1,7 +1,10 @@
 """The dev split, read once and judged after every epoch as ``aptool score`` and ``aptool eval`` would."""
 
+from typing import NamedTuple
+
 import numpy as np
 import polars as pl
+import torch
 
 from aptool.config import TextOptions
 from aptool.errors import AptoolError
@@ -11,9 +14,20 @@ from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
 from aptool.models.ranker import Ranker
 from aptool.scoring.scorer import Scorer
-from aptool.text.tokenizer import Tokens, WordTokenizer
+from aptool.text.tokenizer import UNK, Tokens, WordTokenizer
+from aptool.training.world import ALONE, World
 
 MEASURES = ("map", "recip_rank", "P_1")
+
+
+class _Group(NamedTuple):
+    """A row group: the ids of its pairs, its distinct texts, and which of them make up each pair."""
+
+    ids: pl.DataFrame
+    questions: Tokens
+    answers: Tokens
+    pair_question: np.ndarray
+    pair_answer: np.ndarray
 
 
 class DevSet:
@@ -29,7 +43,7 @@ class DevSet:
         """
         answers = read_answers(collection.answers) if collection.answers else None
         self._qrels = read_qrels(collection.qrels(split))
-        self._groups: list[tuple[pl.DataFrame, Tokens, Tokens, np.ndarray, np.ndarray]] = []
+        self._groups: list[_Group] = []
         for unit in list_units([collection.pools(split)]):
             pools = read_pools(unit, answers)
             ids = pl.DataFrame(
@@ -40,23 +54,48 @@ class DevSet:
             )
             questions = tokenizer.encode(pools.questions, options.max_question_tokens)
             texts = tokenizer.encode(pools.answers, options.max_answer_tokens)
-            self._groups.append((ids, questions, texts, pools.pair_question, pools.pair_answer))
+            self._groups.append(_Group(ids, questions, texts, pools.pair_question, pools.pair_answer))
 
-    def measures(self, ranker: Ranker, extra: str) -> dict[str, float]:
+    @property
+    def unknown(self) -> float:
+        """Share of the split's running words, each distinct text counted once, that the vocabulary lacks."""
+        ids = np.concatenate(
+            [tokens.ids for group in self._groups for tokens in (group.questions, group.answers)]
+        )
+        return float((ids == UNK).mean())
+
+    def measures(self, ranker: Ranker, extra: str, world: World = ALONE) -> dict[str, float]:
         """MAP, MRR, P@1 and the measure ``extra`` of a ranker, by the names that trec_eval has for them.
+
+        Each process of ``world`` scores its share of the questions; the first one evaluates all scores.
 
         Raises:
             AptoolError: a score is not a number, as weights that have grown without bound make it.
         """
-        scorer = Scorer(ranker)
-        frames = [
-            ids.with_columns(score=scorer.score(questions, answers, pair_question, pair_answer))
-            for ids, questions, answers, pair_question, pair_answer in self._groups
-        ]
-        run = pl.concat(frames)
-        if not run["score"].is_finite().all():
+        device = next(ranker.parameters()).device
+        scorer = Scorer(ranker, device=device)
+        shares = [self._share(scorer, group, world) for group in self._groups]
+        scores = world.add(torch.from_numpy(np.concatenate(shares)).to(device)).cpu().numpy()
+        if not np.isfinite(scores).all():
             raise AptoolError(
                 "a dev score is not a number: expected weights that stay finite; "
                 "a lower training.learning_rate or a training.clip (such as 5) keeps them so"
             )
-        return dict(evaluate(self._qrels, run, dict.fromkeys([*MEASURES, extra])).means)
+        figures = None
+        if world.rank == 0:
+            run = pl.concat([group.ids for group in self._groups]).with_columns(score=scores)
+            figures = dict(evaluate(self._qrels, run, dict.fromkeys([*MEASURES, extra])).means)
+        shared: dict[str, float] = world.first(figures)
+        return shared
+
+    @staticmethod
+    def _share(scorer: Scorer, group: "_Group", world: World) -> np.ndarray:
+        """(pairs,) scores of a row group: zero but for this process's questions."""
+        scores = np.zeros(len(group.pair_question), dtype=np.float32)
+        part = world.part(len(group.questions))
+        own = (group.pair_question >= part.start) & (group.pair_question < part.stop)
+        questions = group.questions.take(np.arange(part.start, part.stop))
+        scores[own] = scorer.score(
+            questions, group.answers, group.pair_question[own] - part.start, group.pair_answer[own]
+        )
+        return scores

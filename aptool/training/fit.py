@@ -1,23 +1,42 @@
-"""From a collection and a recipe to a model folder."""
+"""From a collection and a recipe to a model folder; after an interruption, from the last epoch."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from aptool.config import Recipe
-from aptool.errors import UsageError
+from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation.metrics import measure_names
 from aptool.formats.atomic import check_folder
 from aptool.formats.collection import Collection
-from aptool.models.checkpoint import WEIGHTS, save_model
-from aptool.models.ranker import build_ranker, check_recipe
+from aptool.models.checkpoint import CONFIG, WEIGHTS, save_model
+from aptool.models.ranker import Ranker, build_ranker, check_recipe
 from aptool.training.dev import DevSet
 from aptool.training.examples import read_texts, tokenized
-from aptool.training.loop import Progress, train
+from aptool.training.loop import Progress, State, train
+from aptool.training.state import (
+    STATE,
+    VECTORS,
+    load_state,
+    remove_leftovers,
+    remove_state,
+    save_state,
+    trained_key,
+    training_folder,
+    training_key,
+)
 from aptool.training.vocabulary import embed, make_vocabulary
+from aptool.training.world import ALONE, World
+
+T = TypeVar("T")
+
+# How far the dev figures of a restored state may be from those written down with it. On the same machine they
+# are equal; on another one two candidates with almost the same score may change places.
+RESTORED_WITHIN = 2e-3
 
 
 class Fit(NamedTuple):
@@ -28,6 +47,14 @@ class Fit(NamedTuple):
     history: list[dict[str, Any]]
     words: int  # in the vocabulary
     words_with_vectors: int
+    dev_words_unknown: float  # share of dev's running words that are not in the vocabulary
+
+    @property
+    def seconds(self) -> float:
+        """What all epochs took, before and after interruptions."""
+        return float(
+            sum(sum(entry["seconds"].values()) - entry["seconds"]["mining"] for entry in self.history)
+        )
 
 
 def fit(
@@ -39,11 +66,16 @@ def fit(
     train_split: str = "train",
     dev_split: str = "dev",
     vectors_cache: Path | None = None,
+    device: torch.device | str = "cpu",
     say: Callable[[str], None] = lambda line: None,
     progress: Callable[[Progress], None] = lambda progress: None,
     epoch_done: Callable[[dict[str, Any]], None] = lambda entry: None,
+    world: World = ALONE,
 ) -> Fit:
     """Trains a system on a collection and writes its model folder.
+
+    The state after each epoch stands in ``OUTPUT.training`` until the model is whole. Called again with the
+    same arguments it goes on from there, and where the model is whole it trains nothing.
 
     Args:
         collection: with a split to train on and a split to pick the best epoch by.
@@ -54,25 +86,56 @@ def fit(
         dev_split: the split to judge epochs by.
         vectors_cache: a folder for learned vectors, so that systems that start from the same ones learn
             them once.
+        device: where to train.
         say: told in a line what is being done.
         progress: told how far an epoch is.
         epoch_done: told the history's entry of each epoch.
+        world: the processes that train together; each calls this with the same arguments, and the first one
+            writes.
 
     Raises:
         InputError: a file or the recipe is not what it should be, or the output cannot be written.
         UsageError: the dev measure is not one.
+        AptoolError: what was restored of an earlier training does not do what it did then.
     """
-    check_recipe(recipe)
-    recipe = _with_measure(recipe)
-    check_folder(output, WEIGHTS)
-    collection.qrels(dev_split)  # there is such a split
-    texts = read_texts(collection, train_split)
+    splits = (train_split, dev_split)
+    recipe, key = _together(world, lambda: check_training(collection, recipe, output, seed, splits, device))
+    folder = training_folder(output)
+    done = world.first(_together(world, lambda: already_trained(output, key) if world.rank == 0 else None))
+    if done is not None:
+        say(f"{output}: already trained, by this recipe on this collection; remove the folder to train anew")
+        return done
+    if world.rank == 0:
+        remove_leftovers(output)
+    texts = _together(world, lambda: read_texts(collection, train_split))
     torch.manual_seed(seed)
-    tokenizer, vectors, recipe = make_vocabulary(collection, texts, recipe, seed, say, vectors_cache)
+    cache = vectors_cache if vectors_cache is not None else folder / VECTORS
+    tokenizer, vectors, recipe = _in_turn(
+        world, lambda: make_vocabulary(collection, texts, recipe, seed, say, cache)
+    )
     examples = tokenized(texts, tokenizer, recipe.text)
-    dev = DevSet(collection, dev_split, tokenizer, recipe.text)
+    dev = _together(world, lambda: DevSet(collection, dev_split, tokenizer, recipe.text))
     ranker = build_ranker(recipe, len(tokenizer), recipe.vectors.dim)
     known = embed(ranker, tokenizer, vectors, recipe.vectors)
+    ranker.load_state_dict(world.first(ranker.state_dict()))
+    ranker.to(device)
+
+    def evaluate(ranker: Ranker) -> dict[str, float]:
+        return dev.measures(ranker, recipe.training.dev_measure, world)
+
+    def keep(state: State) -> None:
+        _together(world, lambda: save_state(folder, key, state) if world.rank == 0 else None)
+
+    state = world.first(_together(world, lambda: load_state(folder, key) if world.rank == 0 else None))
+    if state is not None:
+        ranker.load_state_dict(state.weights)
+        _prove(evaluate(ranker.eval()), state, folder)
+        say(f"{folder}: going on after epoch {len(state.history)} of {recipe.training.epochs}")
+    elif (folder / STATE).is_file():
+        say(
+            f"{folder}: left by another training (recipe, seed, collection or versions differ): "
+            "training from the beginning"
+        )
     say(
         f"training {recipe.preset} on {len(examples.pairs)} pairs of {len(examples.questions)} questions, "
         f"{len(examples.answers)} answers ({examples.answers.truncated} cut at "
@@ -83,20 +146,114 @@ def fit(
         examples,
         recipe.training,
         seed=seed,
-        evaluate=lambda ranker: dev.measures(ranker, recipe.training.dev_measure),
+        evaluate=evaluate,
         report=progress,
         finished=epoch_done,
+        start=state,
+        keep=keep,
+        world=world,
     )
     figures = result.history[result.best_epoch - 1]["dev"] if result.best_epoch else {}
     facts = {
         "collection": collection.name,
         "fingerprint": collection.fingerprint,
         "seed": seed,
+        "key": key,
         "best_epoch": result.best_epoch,
         "dev": figures,
+        "words_with_vectors": known,
+        "dev_words_unknown": dev.unknown,
     }
-    save_model(output, ranker, tokenizer, recipe, facts, result.history)
-    return Fit(result.best_epoch, figures, result.history, len(tokenizer), known)
+
+    def save() -> None:
+        if world.rank == 0:
+            save_model(output, ranker, tokenizer, recipe, facts, result.history)
+            remove_state(output)
+
+    _together(world, save)
+    return Fit(result.best_epoch, figures, result.history, len(tokenizer), known, dev.unknown)
+
+
+def check_training(
+    collection: Collection,
+    recipe: Recipe,
+    output: str | Path,
+    seed: int,
+    splits: tuple[str, str] = ("train", "dev"),
+    device: torch.device | str = "cpu",
+) -> tuple[Recipe, str]:
+    """Finds out before any work whether training can begin.
+
+    Returns:
+        The recipe with its dev measure under the name that trec_eval prints, and the training's key.
+
+    Raises:
+        InputError: a split, the recipe or the output is not what it should be.
+        UsageError: the dev measure is not one.
+    """
+    check_recipe(recipe)
+    recipe = _with_measure(recipe)
+    options = recipe.training
+    if options.shared_draw and options.negatives == "pool":
+        wanted = "training.negatives=corpus or mix: draws from a question's own pool cannot be shared"
+        raise InputError(recipe.preset, place="training.shared_draw", value=True, expected=wanted)
+    check_folder(output, WEIGHTS)
+    folder = training_folder(output)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(
+            folder, value="a file", expected="a folder for the state of training, or nothing yet"
+        )
+    for split in splits:
+        collection.qrels(split)
+    return recipe, training_key(collection, recipe, seed, splits, torch.device(device).type)
+
+
+def already_trained(output: str | Path, key: str) -> Fit | None:
+    """What came of an earlier training with this key, if its model folder is whole."""
+    path = Path(output)
+    if trained_key(path) != key or not (path / WEIGHTS).is_file():
+        return None
+    config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+    training = config["training"]
+    lines = (path / "training" / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    remove_state(path)
+    return Fit(
+        training["best_epoch"],
+        training["dev"],
+        [json.loads(line) for line in lines],
+        config["vocabulary"],
+        training["words_with_vectors"],
+        training["dev_words_unknown"],
+    )
+
+
+def _prove(figures: dict[str, float], state: State, folder: Path) -> None:
+    """Holds the dev figures of restored weights against those written down with them."""
+    recorded = state.history[-1]["dev"]
+    for name, value in recorded.items():
+        if not abs(figures[name] - value) <= RESTORED_WITHIN:
+            raise AptoolError(
+                f"{folder}: the weights of epoch {len(state.history)} have dev {name} {figures[name]:.4f}: "
+                f"expected {value:.4f} as recorded with them; remove the folder to train from the beginning"
+            )
+
+
+def _together(world: World, work: Callable[[], T]) -> T:
+    """Does a piece of work in every process; what goes wrong in one of them is raised in all."""
+    problem, result = None, None
+    try:
+        result = work()
+    except AptoolError as error:
+        problem = error
+    world.check(problem)
+    return result  # type: ignore[return-value]  # there is one where there was no problem
+
+
+def _in_turn(world: World, work: Callable[[], T]) -> T:
+    """Does it in the first process before the others, which then find what it left on disk."""
+    result = _together(world, lambda: work() if world.rank == 0 else None)
+    after = _together(world, lambda: work() if world.rank > 0 else None)
+    return result if result is not None else after  # type: ignore[return-value]
 
 
 def _with_measure(recipe: Recipe) -> Recipe:

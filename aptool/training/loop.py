@@ -1,10 +1,15 @@
-"""The training loop: plain torch, one process, repeatable bit for bit on one number of threads.
+"""The training loop: plain torch, repeatable bit for bit on one number of threads.
 
-Each epoch draws negatives anew, keeps the best-scored of each draw, takes gradient steps on the hinge loss,
-and is then judged on the dev split. The weights of the best epoch are what training returns.
+Each epoch draws negatives anew, keeps the best-scored of each draw, takes gradient steps on the loss, and is
+then judged on the dev split. The weights of the best epoch are what training returns.
+
+All that an epoch draws follows from the seed, the epoch and nothing before it, so training goes on from the
+state after any epoch as if it had never stopped. Where several processes train together (``World``) they draw
+alike, and each takes its share of every minibatch.
 """
 
 import copy
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -21,6 +26,7 @@ from aptool.models.ranker import Ranker
 from aptool.training.examples import TrainingSet
 from aptool.training.losses import loss
 from aptool.training.negatives import NegativeSampler, hardest
+from aptool.training.world import ALONE, Share, World, add_gradients, gathered
 
 
 class Progress(NamedTuple):
@@ -30,6 +36,24 @@ class Progress(NamedTuple):
     pairs: int  # trained on in this epoch
     pairs_in_epoch: int
     loss: float  # mean over the epoch so far
+
+
+class State(NamedTuple):
+    """Training after an epoch: all that going on needs.
+
+    Attributes:
+        history: one entry an epoch.
+        best_epoch: the one with the best dev figure, 0 before the first.
+        weights: as they stand now.
+        best_weights: those of the best epoch.
+        optimizers: what each optimizer remembers, as its ``state_dict`` has it.
+    """
+
+    history: list[dict[str, Any]]
+    best_epoch: int
+    weights: dict[str, Tensor]
+    best_weights: dict[str, Tensor]
+    optimizers: list[dict[str, Any]]
 
 
 class Trained(NamedTuple):
@@ -48,8 +72,11 @@ def train(
     evaluate: Callable[[Ranker], dict[str, float]],
     report: Callable[[Progress], None] = lambda progress: None,
     finished: Callable[[dict[str, Any]], None] = lambda entry: None,
+    start: State | None = None,
+    keep: Callable[[State], None] = lambda state: None,
+    world: World = ALONE,
 ) -> Trained:
-    """Trains a ranker in place.
+    """Trains a ranker in place, on the device that it is on.
 
     Args:
         ranker: with fresh weights.
@@ -59,12 +86,15 @@ def train(
         evaluate: dev measures of a ranker by name; ``options.dev_measure`` must be one of them.
         report: told of progress within an epoch.
         finished: told each epoch's entry of the history.
+        start: where to go on from; from the beginning if None.
+        keep: given the state after each epoch, before ``finished`` is told; to be written down before it
+            returns.
+        world: the processes that train together; each calls this with the same arguments.
 
     Raises:
         AptoolError: the loss is no longer a number, or there is no negative answer to train with.
     """
-    torch.manual_seed(seed)
-    sampler = NegativeSampler(examples, options.negatives, options.draws)
+    sampler = NegativeSampler(examples, options.negatives, options.draws, options.shared_draw)
     pairs = examples.pairs[sampler.trainable()[examples.pairs[:, 0]]]
     if not len(pairs):
         raise AptoolError(
@@ -72,40 +102,46 @@ def train(
         )
     optimizers = _optimizers(ranker, options)
     history: list[dict[str, Any]] = []
-    best, best_epoch, best_weights = -1.0, 0, copy.deepcopy(ranker.state_dict())
-    updates = 0
-    for epoch in range(1, options.epochs + 1):
+    best_epoch, best_weights = 0, copy.deepcopy(ranker.state_dict())
+    if start is not None:
+        history, best_epoch, best_weights = list(start.history), start.best_epoch, start.best_weights
+        ranker.load_state_dict(start.weights)
+        for optimizer, remembered in zip(optimizers, start.optimizers, strict=True):
+            optimizer.load_state_dict(remembered)
+    for epoch in range(len(history) + 1, options.epochs + 1):
+        if options.patience and epoch - 1 - best_epoch >= options.patience:
+            break
         started = time.perf_counter()
         generator = np.random.default_rng([seed, epoch])
+        _seed_dropout(seed, epoch, world.rank)
         todo = _epoch_pairs(pairs, options.pairs, generator)
-        total = active = 0.0
+        total = active = mining = 0.0
         done = 0
-        mining = 0.0
         for round_ in _blocks(todo, options.minibatch * options.refresh):
             clock = time.perf_counter()
             if options.draws:
-                drawn = sampler.draw(round_[:, 0], generator)
-                negatives = hardest(ranker.eval(), examples, round_[:, 0], drawn, options.keep)
-                round_ = np.column_stack([round_, negatives])
+                drawn = sampler.draw(round_[:, 0], generator, options.minibatch)
+                mined = _mined(ranker, examples, round_[:, 0], drawn, options.keep, world)
+                round_ = np.column_stack([round_, mined])
             mining += time.perf_counter() - clock
             ranker.train()
             for batch in _blocks(round_, options.minibatch):
                 progress = (epoch - 1 + done / len(todo)) / options.epochs
                 rate = learning_rate(options, epoch, progress)
-                losses = _step(ranker, examples, batch, options, optimizers, rate)
-                updates += 1
+                loss_here, active_here = _step(ranker, examples, batch, options, optimizers, rate, world)
                 done += len(batch)
-                total += float(losses.sum())
-                active += float((losses > 0).sum())
+                total += loss_here
+                active += active_here
                 if not np.isfinite(total):
+                    updates = (epoch - 1) * math.ceil(len(todo) / options.minibatch)
+                    updates += math.ceil(done / options.minibatch)
                     raise AptoolError(
                         f"epoch {epoch}: the loss is {total} after {updates} updates: expected a number; "
                         "a lower training.learning_rate or a training.clip (such as 5) keeps it finite"
                     )
                 report(Progress(epoch, done, len(todo), total / done))
         trained = time.perf_counter() - started
-        ranker.eval()
-        measures = evaluate(ranker)
+        measures = evaluate(ranker.eval())
         entry = {
             "epoch": epoch,
             "loss": total / done,
@@ -115,12 +151,11 @@ def train(
             "seconds": {"train": trained, "mining": mining, "dev": time.perf_counter() - started - trained},
         }
         history.append(entry)
+        if not best_epoch or measures[options.dev_measure] > _best(history, best_epoch, options):
+            best_epoch, best_weights = epoch, copy.deepcopy(ranker.state_dict())
+        remembered_now = [optimizer.state_dict() for optimizer in optimizers]
+        keep(State(history, best_epoch, ranker.state_dict(), best_weights, remembered_now))
         finished(entry)
-        if measures[options.dev_measure] > best:
-            best, best_epoch = measures[options.dev_measure], epoch
-            best_weights = copy.deepcopy(ranker.state_dict())
-        elif options.patience and epoch - best_epoch >= options.patience:
-            break
     ranker.load_state_dict(best_weights)
     return Trained(best_epoch, history)
 
@@ -140,28 +175,40 @@ def learning_rate(options: TrainingOptions, epoch: int, progress: float) -> floa
     return options.learning_rate
 
 
-def score_batch(ranker: Ranker, examples: TrainingSet, batch: np.ndarray, in_batch: bool) -> Tensor:
-    """Scores of a minibatch, each text encoded once.
+def score_batch(
+    ranker: Ranker, examples: TrainingSet, batch: np.ndarray, in_batch: bool, world: World = ALONE
+) -> Tensor:
+    """Scores of this process's share of a minibatch, each text encoded once.
 
     Args:
         ranker: in training mode or not.
         examples: the training set.
-        batch: (n, 2 + k) question, positive answer and k negative answers, maybe none.
-        in_batch: score every answer of the minibatch against every question.
+        batch: (n, 2 + k) question, positive answer and k negative answers, perhaps none.
+        in_batch: score every answer of the minibatch, whoever encodes it, against every question.
+        world: the processes that share the minibatch.
 
     Returns:
-        (n, k): the positive answer in column 0, its negatives in the others, -inf where one is not.
+        (n', k) for the n' questions of the share: the positive answer in column 0, its negatives in the
+        others, -inf where one is not.
     """
-    questions = ranker.encode(Ragged.of(examples.questions.take(batch[:, 0])))
+    device = next(ranker.parameters()).device
+    share = Share(world, len(batch))
+    place = np.arange(len(batch))[share.rows]
+    questions = ranker.encode(Ragged.of(examples.questions.take(batch[place, 0]), device))
     rows = batch[:, 1:].T.reshape(-1)  # positives, then negatives
-    answers = ranker.encode(Ragged.of(examples.answers.take(rows)))
-    own = torch.arange(len(batch))
+    own = (np.arange(batch.shape[1] - 1)[:, None] * len(batch) + place).reshape(-1)  # of the share, in rows
+    answers = ranker.encode(Ragged.of(examples.answers.take(rows[own]), device))
+    index = torch.arange(len(place), device=device)
     if not in_batch:
         columns = batch.shape[1] - 1
-        return ranker.compare(questions.select(own.repeat(columns)), answers).view(columns, -1).T
-    scores = ranker.compare_all(questions, answers)  # (n, n (1 + k))
-    relevant = torch.from_numpy(examples.positives.contain(batch[:, 0], rows))
-    return torch.cat([scores[own, own, None], scores.masked_fill(relevant, -torch.inf)], dim=1)
+        return ranker.compare(questions.select(index.repeat(columns)), answers).view(columns, -1).T
+    if not share.whole:
+        lengths = torch.from_numpy(examples.answers.lengths[rows]).to(device)
+        answers = gathered(world, answers, lengths, torch.from_numpy(own).to(device))
+    scores = ranker.compare_all(questions, answers)  # (n', n (1 + k))
+    relevant = torch.from_numpy(examples.positives.contain(batch[place, 0], rows)).to(device)
+    right = scores[index, torch.from_numpy(place).to(device), None]
+    return torch.cat([right, scores.masked_fill(relevant, -torch.inf)], dim=1)
 
 
 def _step(
@@ -171,18 +218,49 @@ def _step(
     options: TrainingOptions,
     optimizers: list[torch.optim.Optimizer],
     rate: float,
-) -> Tensor:
-    losses = loss(score_batch(ranker, examples, batch, options.in_batch), options)
+    world: World,
+) -> tuple[float, float]:
+    """One update by the mean loss of a minibatch; the sum of its losses, and how many were not zero."""
+    losses = loss(score_batch(ranker, examples, batch, options.in_batch, world), options)
+    weight = Share(world, len(batch)).weight
     for optimizer in optimizers:
         optimizer.zero_grad(set_to_none=True)
-    losses.mean().backward()
+    (losses.sum() * (weight / len(batch))).backward()
+    losses = losses.detach()
+    totals = torch.stack([losses.sum(), (losses > 0).sum().to(losses.dtype)]) * weight
+    totals = add_gradients(world, [one for one in ranker.parameters() if one.requires_grad], totals)
     if options.clip:
         clip_gradients(ranker, options.clip)
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.step()
-    return losses.detach()
+    summed, active = totals.tolist()
+    return summed, active
+
+
+def _mined(
+    ranker: Ranker, examples: TrainingSet, questions: np.ndarray, drawn: np.ndarray, keep: int, world: World
+) -> np.ndarray:
+    """(n, keep) int64: the best-scored of the (n, draws) answers drawn for each question.
+
+    Each process finds those of its share of the questions.
+    """
+    part = world.part(len(questions))
+    chosen = np.zeros((len(questions), min(keep, drawn.shape[1])), dtype=np.int64)
+    if part.start < part.stop:
+        chosen[part] = hardest(ranker.eval(), examples, questions[part], drawn[part], keep)
+    device = next(ranker.parameters()).device
+    return world.add(torch.from_numpy(chosen).to(device)).cpu().numpy()
+
+
+def _seed_dropout(seed: int, epoch: int, rank: int) -> None:
+    """Dropout of an epoch follows from these three, whatever was drawn before."""
+    torch.manual_seed(int(np.random.SeedSequence([seed, epoch, rank]).generate_state(1, np.uint64)[0] >> 1))
+
+
+def _best(history: list[dict[str, Any]], best_epoch: int, options: TrainingOptions) -> float:
+    return float(history[best_epoch - 1]["dev"][options.dev_measure])
 
 
 def clip_gradients(ranker: nn.Module, largest: float) -> None:

@@ -13,27 +13,36 @@ from aptool.training.examples import Lists, TrainingSet
 class NegativeSampler:
     """Draws answers of a training set that are not relevant to a question."""
 
-    def __init__(self, examples: TrainingSet, source: str, draws: int) -> None:
+    def __init__(self, examples: TrainingSet, source: str, draws: int, shared: bool = False) -> None:
         """Prepares to draw.
 
         Args:
             examples: the training set.
             source: ``corpus``, ``pool`` or ``mix``, as in ``TrainingOptions.negatives``.
             draws: negatives per question.
+            shared: the questions of a minibatch share what is drawn for them from the corpus.
         """
         self._corpus = len(examples.answers)
         self._positives = examples.positives
         self._pools = examples.pool_negatives
         self._from_pool = {"corpus": 0, "pool": draws, "mix": draws // 2}[source]
         self._draws = draws
+        self._shared = shared
 
-    def draw(self, questions: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    def draw(self, questions: np.ndarray, generator: np.random.Generator, minibatch: int = 1) -> np.ndarray:
         """(n, draws) int64 answers for (n,) questions, drawn with replacement.
+
+        Where draws are shared, each block of ``minibatch`` questions has one; where an answer of it is
+        relevant to a question, that question alone is given another one.
 
         A question whose own pool has no negative draws from the corpus instead. A question to which every
         answer of the corpus is relevant cannot be given one; ``trainable`` leaves such out.
         """
         corpus = self._corpus_draws(questions, generator)
+        if self._shared:
+            blocks = np.arange(len(questions)) // minibatch
+            common = generator.integers(self._corpus, size=(int(blocks[-1]) + 1, self._draws))[blocks]
+            corpus = np.where(self._relevant(questions, common), corpus, common)
         if not self._from_pool:
             return corpus
         sizes = self._pools.lengths[questions]
@@ -46,6 +55,13 @@ class NegativeSampler:
     def trainable(self) -> np.ndarray:
         """(questions,) bool: whether there is an answer that is not relevant to the question."""
         return self._positives.lengths < self._corpus
+
+    def _relevant(self, questions: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        """(n, draws) bool: which of the (n, draws) answers are relevant to their question."""
+        owner = np.repeat(np.arange(len(self._positives.lengths)), self._positives.lengths)
+        known = owner * self._corpus + self._positives.values  # ascending
+        asked = questions[:, None] * self._corpus + answers
+        return np.isin(asked, known)
 
     def _corpus_draws(self, questions: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """Uniform over the answers that are not positive: the x-th of them, stepping over positives."""
@@ -66,7 +82,7 @@ def hardest(
     asked, row = np.unique(questions, return_inverse=True)
     present, column = np.unique(drawn, return_inverse=True)
     pair_question = np.repeat(row, drawn.shape[1])
-    scores = Scorer(ranker).score(
+    scores = Scorer(ranker, device=next(ranker.parameters()).device).score(
         examples.questions.take(asked), examples.answers.take(present), pair_question, column.reshape(-1)
     )
     best = np.argsort(-scores.reshape(drawn.shape), axis=1, kind="stable")[:, :keep]

@@ -1,0 +1,54 @@
+"""``--cluster``, ``--workers`` and ``--gpus-per-worker``: the same for every command that can use a cluster."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+from aptool.errors import UsageError
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def cluster_options(command: Command) -> Command:
+    """Adds the options to a command; it gets ``cluster``, ``workers`` and ``gpus_per_worker``."""
+    options = (
+        click.option(
+            "--cluster",
+            is_flag=False,
+            flag_value="",
+            metavar="[ADDRESS]",
+            help="Work on a Ray cluster: host:port, ray://host:port, auto, or local to start one on this "
+            "machine.  [default, if no ADDRESS follows: RAY_ADDRESS, else auto]",
+        ),
+        click.option(
+            "--workers", type=click.IntRange(min=1), help="How many.  [default: as many as there is room for]"
+        ),
+        click.option(
+            "--gpus-per-worker",
+            type=click.FloatRange(min=0),
+            help="May be a fraction.  [default: 1 on a cluster with GPUs, else 0]",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def check_cluster_options(cluster: str | None, workers: int | None, gpus_per_worker: float | None) -> None:
+    """Finds options that mean nothing.
+
+    Raises:
+        UsageError: a number of workers or GPUs without a cluster, or a number of GPUs that none can have.
+    """
+    if cluster is None and (workers is not None or gpus_per_worker is not None):
+        name = "--workers" if workers is not None else "--gpus-per-worker"
+        raise UsageError(f"{name}: expected --cluster with it")
+    if gpus_per_worker is not None and gpus_per_worker > 1 and gpus_per_worker != int(gpus_per_worker):
+        raise UsageError(f"--gpus-per-worker {gpus_per_worker:g}: expected at most 1, or a whole number")
+
+
+def debugging() -> bool:
+    """Whether the command runs with ``--debug``."""
+    found = click.get_current_context().find_object(dict)
+    return bool(found and found.get("debug"))

@@ -1,0 +1,148 @@
+"""Attentive pooling over encoded texts: late interaction.
+
+With one text of a pair held fixed, the alignment with all its partners is a single matrix product over the
+partners' states put end to end, without padding and without a mask. Pairs are therefore grouped around the
+texts of one side: all pairs of an answer, or all pairs of a question.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from aptool.models.pooling import EPSILON, AttentivePooling
+from aptool.models.ragged import Ragged
+from aptool.scoring.attentive_batched import score_batched
+from aptool.scoring.join import Join
+
+# Matrix products are fastest when one side is a multiple of this: an answer's last state is repeated up to
+# it. Repeating a state changes no maximum.
+ALIGNED = 16
+
+# Pairs whose vectors are held at one time: they stay in a core's cache until they are compared.
+PAIRS_AT_ONCE = 512
+
+# What starting on a group costs, in tokens moved.
+GROUP_TOKENS = 500
+
+
+class Asked(NamedTuple):
+    """Questions: their states, the rows of Qᵀ U, and where each question's tokens are."""
+
+    states: Tensor  # (N, c)
+    projected: Tensor  # (N, c)
+    offsets: Tensor  # (n + 1,)
+
+    @property
+    def ragged(self) -> Ragged:
+        """The projected states with their offsets."""
+        return Ragged(self.projected, self.offsets)
+
+
+class AttentiveJoin(Join):
+    """The states of both texts, and G (eq. 13 to 18) for every pair."""
+
+    pooling: AttentivePooling
+
+    def layout(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """See ``Join.layout``: every state, the last one repeated."""
+        counts = (lengths + ALIGNED - 1) // ALIGNED * ALIGNED
+        place = Ragged.of_lengths(counts).positions()[0]
+        last = lengths.cumsum(0).repeat_interleave(counts) - 1
+        first = (lengths.cumsum(0) - lengths).repeat_interleave(counts)
+        return torch.minimum(first + place, last), counts
+
+    def keep(self, states: Ragged) -> Sequence[Tensor]:
+        """See ``Join.keep``: the states of each answer, (multiple of ALIGNED, c)."""
+        return states.values.split(states.lengths.tolist())
+
+    def ask(self, states: Ragged) -> Asked:
+        """See ``Join.ask``."""
+        values = states.values.float()
+        return Asked(values, values @ self.pooling.U, states.offsets)
+
+    def scores(self, asked: Asked, kept: Sequence[Tensor], lengths: Tensor, pairs: Tensor) -> Tensor:
+        """See ``Join.scores``. Groups are made around the side of whose partners fewer tokens are moved."""
+        if asked.states.is_cuda:
+            states = Ragged(asked.states, asked.offsets)
+            return score_batched(states, asked.projected, kept, lengths, pairs)
+        question_tokens = asked.ragged.lengths[pairs[0]].sum()
+        around_questions = lengths[pairs[1]].sum() + GROUP_TOKENS * len(pairs[0].unique())
+        around_answers = 2 * question_tokens + GROUP_TOKENS * len(kept)
+        if around_questions <= around_answers:
+            return _by_question(asked, kept, lengths, pairs)
+        return _by_answer(asked, kept, lengths, pairs)
+
+
+def _by_answer(asked: Asked, kept: Sequence[Tensor], lengths: Tensor, pairs: Tensor) -> Tensor:
+    """For each answer, one product with the tokens of all its K questions."""
+    answers, counts = pairs[1].unique_consecutive(return_counts=True)
+    scores = []
+    for some in torch.arange(len(answers)).split(max(1, PAIRS_AT_ONCE * len(answers) // pairs.shape[1])):
+        first, last = int(some[0]), int(some[-1]) + 1
+        begin, end = int(counts[:first].sum()), int(counts[:last].sum())
+        own = [kept[answer] for answer in answers[first:last].tolist()]
+        own_lengths = lengths[answers[first:last]].tolist()
+        scores.append(_around_answers(asked, own, own_lengths, pairs[0, begin:end], counts[first:last]))
+    return torch.cat(scores)
+
+
+def _around_answers(
+    asked: Asked, answers: list[Tensor], lengths: list[int], questions: Tensor, counts: Tensor
+) -> Tensor:
+    """(P,) scores of answers, each with the next so many of (P,) questions."""
+    rows = asked.ragged.rows(questions)  # (S,) the question tokens of every pair, pair after pair
+    tokens = asked.ragged.lengths[questions]  # (P,) how many a pair has
+    ends = tokens.cumsum(0)  # (P,)
+    g_q = torch.empty(len(rows))
+    r_a = torch.empty(len(tokens), asked.states.shape[1])
+    last_pairs = counts.cumsum(0)
+    last_tokens = ends[last_pairs - 1].tolist()
+    first_pair = first_token = 0
+    for kept, length, pair, token in zip(answers, lengths, last_pairs.tolist(), last_tokens, strict=True):
+        states = kept.float()  # (L, c)
+        alignment = asked.projected.index_select(0, rows[first_token:token]) @ states.T  # (s, L): G, no tanh
+        torch.amax(alignment, 1, out=g_q[first_token:token])
+        of_answer = torch.segment_reduce(alignment, "max", lengths=tokens[first_pair:pair], axis=0)  # (K, L)
+        # g is within [-1, 1], so exp needs no shift; a cosine does not see the divisor of a softmax.
+        weights = of_answer[:, :length].tanh().exp()
+        torch.mm(weights, states[:length], out=r_a[first_pair:pair])
+        first_pair, first_token = pair, token
+    weights = g_q.tanh_().exp_()
+    r_q = F.embedding_bag(rows, asked.states, ends - tokens, mode="sum", per_sample_weights=weights)  # (P, c)
+    return _cosines(r_q, r_a)
+
+
+def _by_question(asked: Asked, kept: Sequence[Tensor], lengths: Tensor, pairs: Tensor) -> Tensor:
+    """For each question, one product with the tokens of all its K answers."""
+    scores = torch.empty(pairs.shape[1])
+    order = pairs[0].argsort(stable=True)
+    questions, counts = pairs[0, order].unique_consecutive(return_counts=True)
+    for question, members in zip(questions.tolist(), order.split(counts.tolist()), strict=True):
+        begin, end = int(asked.offsets[question]), int(asked.offsets[question + 1])
+        answers = pairs[1, members]
+        parts = [kept[answer] for answer in answers.tolist()]
+        states = torch.cat(parts).float()  # (S, c)
+        stored = Ragged.of_lengths(torch.tensor([len(part) for part in parts]))
+        alignment = states @ asked.projected[begin:end].T  # (S, M): G, no tanh
+        of_question = torch.segment_reduce(alignment, "max", lengths=stored.lengths, axis=0)  # (K, M)
+        r_q = of_question.tanh().softmax(1) @ asked.states[begin:end]  # (K, c)
+        weights = alignment.amax(1).tanh().exp()  # (S,)
+        place = stored.positions()[0]
+        weights = weights * (place < lengths[answers].repeat_interleave(stored.lengths))
+        r_a = F.embedding_bag(
+            torch.arange(len(states)), states, stored.offsets[:-1], mode="sum", per_sample_weights=weights
+        )  # (K, c)
+        scores[members] = _cosines(r_q, r_a)
+    return scores
+
+
+def _cosines(first: Tensor, second: Tensor) -> Tensor:
+    """(n,) cosines of the rows of two (n, c); ``cosine_similarity`` writes (n, c) twice to get there."""
+    lengths = first.norm(dim=1).clamp_min(EPSILON) * second.norm(dim=1).clamp_min(EPSILON)
+    return first.mul_(second).sum(1) / lengths
+
+
+Join.registry[AttentivePooling] = AttentiveJoin

@@ -1,0 +1,324 @@
+"""The way to a Ray cluster: address, authentication, versions, what is free there, and Ray's own output.
+
+    with connect("auto") as cluster:
+        cluster.check_room(workers=4, each=Share(cpus=1))
+        ...
+
+Ray itself retries a wrong token or a dead address for a long while before it says so. ``connect`` asks the
+cluster's head first, so whatever stands in the way is said in one line and at once.
+"""
+
+import contextlib
+import importlib
+import logging
+import os
+import platform
+import re
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from aptool.errors import AptoolError, UsageError
+
+# Seconds to wait for the head's answer before it counts as unreachable.
+PATIENCE = 5.0
+
+ADDRESS = re.compile(r"(ray://)?(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}")
+TOKEN_HINT = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to the cluster's token"
+
+
+class Share(NamedTuple):
+    """What one worker needs of a node."""
+
+    cpus: float = 1
+    gpus: float = 0
+
+    def __str__(self) -> str:
+        return _amounts(self.cpus, self.gpus)
+
+
+class Node(NamedTuple):
+    """A machine of the cluster, with what is free on it now."""
+
+    node_id: str
+    host: str
+    cpus: float
+    gpus: float
+
+    def fits(self, each: Share) -> int:
+        """How many workers fit beside each other."""
+        shares = [
+            free / needed for free, needed in ((self.cpus, each.cpus), (self.gpus, each.gpus)) if needed > 0
+        ]
+        return int(min(shares) + 1e-6) if shares else 0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that this process is connected to."""
+
+    address: str
+    logs: str  # where Ray's own logs are
+
+    def nodes(self) -> list[Node]:
+        """The nodes that are alive."""
+        import ray
+        from ray._private.state import available_resources_per_node
+
+        free = available_resources_per_node()
+        return [
+            Node(
+                node["NodeID"],
+                node["NodeManagerAddress"],
+                free.get(node["NodeID"], {}).get("CPU", 0.0),
+                free.get(node["NodeID"], {}).get("GPU", 0.0),
+            )
+            for node in ray.nodes()
+            if node["Alive"]
+        ]
+
+    def gpus(self) -> float:
+        """All GPUs that the cluster has or, where it grows by itself, can have."""
+        import ray
+
+        return float((self._limit() or {}).get("GPU", 0) or ray.cluster_resources().get("GPU", 0))
+
+    def grows(self) -> bool:
+        """Whether an autoscaler adds nodes when there is work for them."""
+        return self._limit() is not None
+
+    def check_room(self, workers: int | None, each: Share) -> int:
+        """How many workers fit now.
+
+        Args:
+            workers: how many are wanted; None takes what there is, at least one.
+            each: what one of them needs.
+
+        Raises:
+            AptoolError: they do not fit, and the cluster does not grow by itself.
+        """
+        nodes = self.nodes()
+        fit = sum(node.fits(each) for node in nodes)
+        wanted = workers if workers is not None else 1
+        if fit >= wanted or self.grows():
+            return fit
+        free = _amounts(sum(node.cpus for node in nodes), sum(node.gpus for node in nodes))
+        largest = max((node for node in nodes), key=lambda node: (node.gpus, node.cpus), default=None)
+        on_one = f", at most {_amounts(largest.cpus, largest.gpus)} on one node" if largest else ""
+        raise AptoolError(
+            f"--cluster {self.address}: {_count(len(nodes), 'node')} with {free} free{on_one}: "
+            f"{_count(wanted, 'worker')} with {each} each asked for, expected room for them"
+        )
+
+    @staticmethod
+    def _limit() -> dict[str, int] | None:
+        from ray._private.state import state
+
+        limit: dict[str, int] | None = state.get_max_resources_from_cluster_config()
+        return limit
+
+
+@contextlib.contextmanager
+def connect(address: str = "", *, debug: bool = False) -> Iterator[Cluster]:
+    """Connects this process to a cluster, and lets go of it when the block ends.
+
+    Inside a process that is connected already (a test, a notebook) that connection is used and kept.
+
+    Args:
+        address: ``host:port``, ``ray://host:port``, ``auto`` for the cluster of this machine, ``local`` for
+            one that is started now on this machine and ends with the block; empty for ``RAY_ADDRESS``, and
+            ``auto`` where that is not set.
+        debug: let Ray's own messages through to the terminal.
+
+    Raises:
+        UsageError: the address cannot be one.
+        AptoolError: Ray is not installed, no cluster is there, its token is another, or its versions are.
+    """
+    wanted = _checked_address(address or os.environ.get("RAY_ADDRESS", "") or "auto")
+    # What is sent to Ray's makers about a cluster that is started here is for its owner to say.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if not debug:
+        # Ray's C++ side writes to the terminal past any logger.
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    try:
+        ray: Any = importlib.import_module("ray")
+    except ImportError as error:
+        raise AptoolError(f"--cluster needs Ray: `pip install 'aptool[cluster]'` ({error})") from error
+    if ray.is_initialized():
+        yield _connected(ray, wanted)
+        return
+    if wanted == "auto":
+        wanted = _find()
+    if wanted.startswith("ray://"):
+        _check_listens(wanted)
+    elif wanted != "local":
+        _ask_head(ray, wanted)
+    options: dict[str, Any] = {"log_to_driver": debug}
+    if not debug:
+        options["logging_level"] = logging.ERROR
+    if wanted == "local":
+        options["include_dashboard"] = False
+    try:
+        ray.init(address=wanted, **options)
+    except Exception as error:
+        raise _refused(wanted, error) from error
+    try:
+        yield _connected(ray, wanted)
+    finally:
+        ray.shutdown()
+
+
+def worker_share(cluster: Cluster, device: str = "auto", gpus: float | None = None) -> Share:
+    """What a worker gets: a core, and a GPU where there are any.
+
+    Args:
+        cluster: where it will run.
+        device: ``cpu`` takes no GPU, ``cuda`` must have one, ``auto`` takes one if the cluster has one.
+        gpus: GPUs a worker; None is one.
+
+    Raises:
+        UsageError: a device was asked for that a cluster cannot give, or is at odds with the number of GPUs.
+        AptoolError: the cluster has no GPU and one was asked for.
+    """
+    if device not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"--device {device!r}: expected auto, cpu or cuda with --cluster")
+    if device == "cpu" and gpus:
+        raise UsageError(f"--device cpu with --gpus-per-worker {gpus:g}: expected one of the two")
+    there = cluster.gpus()
+    if gpus is None:
+        gpus = 1.0 if device == "cuda" or (device == "auto" and there) else 0.0
+    if gpus and not there:
+        raise AptoolError(
+            f"--cluster {cluster.address}: no GPU in the cluster, {_count(gpus, 'GPU')} a worker asked for: "
+            "expected --device cpu, or nodes with GPUs"
+        )
+    return Share(1, gpus)
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _checked_address(address: str) -> str:
+    if address in ("auto", "local") or ADDRESS.fullmatch(address):
+        return address
+    if address.startswith(("http://", "https://")):
+        raise UsageError(
+            f"--cluster {address!r}: the address of Ray's jobs: expected host:port of the head, or "
+            "`ray job submit -- aptool ... --cluster`, which runs the command there"
+        )
+    raise UsageError(
+        f"--cluster {address!r}: expected host:port, ray://host:port, auto or local; "
+        "where nothing of the kind follows, put --cluster last"
+    )
+
+
+def _connected(ray: Any, address: str) -> Cluster:
+    context = ray.get_runtime_context()
+    node = getattr(importlib.import_module("ray._private.worker"), "_global_node", None)
+    logs = node.get_logs_dir_path() if node is not None else "the head's /tmp/ray/session_latest/logs"
+    return Cluster(address if address != "local" else context.gcs_address, str(logs))
+
+
+def _find() -> str:
+    """The address of the cluster that this machine is part of."""
+    services = importlib.import_module("ray._private.services")
+    # Ray warns there, in lines of its own, of what is said below in one.
+    logging.getLogger("ray._private.services").setLevel(logging.CRITICAL)
+    try:
+        return str(services.canonicalize_bootstrap_address_or_die("auto"))
+    except ConnectionError as error:
+        raise AptoolError(
+            "--cluster: no Ray cluster runs on this machine and RAY_ADDRESS is not set: expected one; "
+            "`ray start --head` starts one, `--cluster local` takes this machine for this command alone"
+        ) from error
+
+
+def _check_listens(address: str) -> None:
+    """Finds out whether anything listens at ``ray://host:port``."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+    except OSError as error:
+        raise _unreachable(address, error.strerror or str(error)) from error
+
+
+def _unreachable(address: str, reason: str) -> AptoolError:
+    return AptoolError(f"--cluster {address}: {reason}: expected the head of a Ray cluster to answer there")
+
+
+def _ask_head(ray: Any, address: str) -> None:
+    """Asks the head whether it is alive, takes our token, and runs our versions; all of it in one go.
+
+    Raises:
+        AptoolError: it does not.
+    """
+    import json
+
+    try:
+        grpc = importlib.import_module("grpc")
+        channels = importlib.import_module("ray._private.grpc_utils")
+        messages = importlib.import_module("ray.core.generated.gcs_service_pb2")
+        services = importlib.import_module("ray.core.generated.gcs_service_pb2_grpc")
+        tokens = importlib.import_module("ray._private.authentication.authentication_token_setup")
+    except ImportError:
+        return  # a Ray that is built otherwise: its own, slower, checks remain
+    logging.getLogger(tokens.__name__).setLevel(logging.CRITICAL)
+    try:
+        with contextlib.suppress(AttributeError):
+            tokens.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+        with channels.init_grpc_channel(address) as channel:
+            services.NodeInfoGcsServiceStub(channel).CheckAlive(
+                messages.CheckAliveRequest(), timeout=PATIENCE
+            )
+            request = messages.InternalKVGetRequest(namespace=b"cluster", key=b"CLUSTER_METADATA")
+            reply = services.InternalKVGcsServiceStub(channel).InternalKVGet(request, timeout=PATIENCE)
+    except ray.exceptions.AuthenticationError as error:
+        raise AptoolError(
+            f"--cluster {address}: RAY_AUTH_MODE is token and there is no token: {TOKEN_HINT}"
+        ) from error
+    except grpc.RpcError as error:
+        if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+            raise AptoolError(f"--cluster {address}: the token was refused: {TOKEN_HINT}") from error
+        reason = "no answer"
+        if "refused" in (error.details() or ""):
+            reason = "connection refused"
+        elif "name resolution" in (error.details() or "").lower() or "DNS" in (error.details() or ""):
+            reason = "no such host"
+        raise _unreachable(address, reason) from error
+    with contextlib.suppress(ValueError):
+        _check_versions(address, json.loads(reply.value), ray.__version__)
+
+
+def _check_versions(address: str, cluster: dict[str, Any], ray_version: str) -> None:
+    here = {"Ray": ray_version, "Python": platform.python_version()}
+    there = {"Ray": cluster.get("ray_version"), "Python": cluster.get("python_version")}
+    differ = [
+        f"{name} {there[name]} there, {here[name]} here"
+        for name in here
+        if there[name] is not None and there[name] != here[name]
+    ]
+    if differ:
+        raise AptoolError(f"--cluster {address}: {'; '.join(differ)}: expected the same versions")
+
+
+def _refused(address: str, error: Exception) -> AptoolError:
+    """Whatever Ray itself still finds, in one line."""
+    text = str(error)
+    if "Version mismatch" in text or "version mismatch" in text:
+        versions = " ".join(text.split())
+        return AptoolError(f"--cluster {address}: {versions}: expected the same versions")
+    if "uthenticat" in text or "token" in text:
+        return AptoolError(f"--cluster {address}: the token was refused: {TOKEN_HINT}")
+    return _unreachable(address, first_line(error))
+
+
+def _amounts(cpus: float, gpus: float) -> str:
+    return f"{_count(cpus, 'CPU')} and {_count(gpus, 'GPU')}"
+
+
+def _count(number: float, noun: str) -> str:
+    return f"{number:g} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,99 @@
+"""One recipe trained with several seeds: what of a figure is the system, and what is chance."""
+
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aptool.config import Recipe
+from aptool.errors import InputError
+from aptool.formats.atomic import atomic_file
+from aptool.models.checkpoint import WEIGHTS
+from aptool.training.fit import Fit
+
+SUMMARY = "seeds.json"
+
+
+class Spread(NamedTuple):
+    """A dev measure over seeds.
+
+    Attributes:
+        mean: over the best epochs of all seeds.
+        sd: standard deviation of a sample (n - 1); 0 of a single seed.
+    """
+
+    mean: float
+    sd: float
+
+
+class Seeds(NamedTuple):
+    """What came of the seeds."""
+
+    fits: dict[int, Fit]
+    measures: dict[str, Spread]
+    best: int  # the seed with the best figure of the recipe's dev measure, the first of equal ones
+
+
+def seed_folder(output: str | Path, seed: int) -> Path:
+    """The model folder of one of several seeds."""
+    return Path(output) / f"seed{seed}"
+
+
+def fit_seeds(
+    fit_one: Callable[[int, Path], Fit], recipe: Recipe, output: str | Path, seeds: list[int]
+) -> Seeds:
+    """Trains one model a seed, each in a folder of its own, and writes ``OUTPUT/seeds.json``.
+
+    Called again it goes on where it stopped: a seed whose model is whole is not trained again.
+
+    Args:
+        fit_one: trains a seed into a folder.
+        recipe: what they are trained by, for its dev measure.
+        output: the folder of the models' folders.
+        seeds: each once.
+
+    Raises:
+        InputError: ``output`` is itself a model.
+    """
+    check_seeds_folder(output)
+    fits = {seed: fit_one(seed, seed_folder(output, seed)) for seed in seeds}
+    summary = summarise(fits, recipe.training.dev_measure)
+    with atomic_file(Path(output) / SUMMARY) as temporary:
+        temporary.write_text(json.dumps(to_dict(summary), indent=2) + "\n", encoding="utf-8")
+    return summary
+
+
+def check_seeds_folder(output: str | Path) -> None:
+    """Finds out before any work whether folders of seeds may stand in ``output``.
+
+    Raises:
+        InputError: it is itself a model.
+    """
+    if (Path(output) / WEIGHTS).is_file():
+        expected = "another folder for the models of several seeds, or nothing yet"
+        raise InputError(output, value="a model", expected=expected)
+
+
+def summarise(fits: dict[int, Fit], dev_measure: str) -> Seeds:
+    """Mean and standard deviation of the best epochs' dev figures, and the best seed."""
+    values = {name: [fit.dev[name] for fit in fits.values()] for name in next(iter(fits.values())).dev}
+    spreads = {
+        name: Spread(statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else 0.0)
+        for name, found in values.items()
+    }
+    # Without an epoch there is no figure, and the first seed is as good as any.
+    best = max(fits, key=lambda seed: fits[seed].dev.get(dev_measure, 0.0))
+    return Seeds(fits, spreads, best)
+
+
+def to_dict(summary: Seeds) -> dict[str, Any]:
+    """The summary as plain values, for JSON."""
+    return {
+        "best_seed": summary.best,
+        "dev": {name: spread._asdict() for name, spread in summary.measures.items()},
+        "seeds": {
+            str(seed): {"best_epoch": fit.best_epoch, "epochs": len(fit.history), "dev": fit.dev}
+            for seed, fit in summary.fits.items()
+        },
+    }

@@ -1,0 +1,40 @@
+"""All measurements of scoring and evaluation in one run: ``python -m bench``, or ``make bench``.
+
+python -m bench [--quick] [--device cuda] [--output bench.json]
+"""
+
+import argparse
+import json
+import platform
+import shutil
+from pathlib import Path
+
+import torch
+
+from bench import end_to_end, evaluation, scoring
+
+
+def main() -> None:
+    """Prints every table and writes the figures beside."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="a tenth of the pairs, once")
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
+    parser.add_argument("--output", type=Path, default=Path("bench.json"), help="(default bench.json)")
+    options = parser.parse_args()
+    scale, repeats = (0.02, 1) if options.quick else (0.2, 5)
+    figures = {
+        "machine": {"processor": platform.processor(), "threads": torch.get_num_threads()},
+        "torch": torch.__version__,
+        "scoring": scoring.run(scale, repeats, options.device),
+        "end_to_end": end_to_end.run(
+            5 * scale, 210 if options.quick else 2100, min(repeats, 3), torch.get_num_threads()
+        ),
+        "evaluation": evaluation.run(repeats, shutil.which("trec_eval")),
+    }
+    options.output.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

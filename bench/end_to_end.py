@@ -1,0 +1,170 @@
+"""``aptool score`` from Parquet to run file: pairs per second, where the time goes, memory, threads.
+
+    python -m bench.end_to_end [--scale 1] [--repeats 3] [--output end-to-end.json]
+
+The input is of the shape of InsuranceQA's test1 (1,800 pools of 500 of 24,981 answers that the pools share),
+the model AP-CNN of the paper's size with fresh weights. Each figure is that of a process of its own.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from aptool.config import load_recipe
+from aptool.formats.pools import PoolRecord, PoolsWriter, list_units, read_answers, write_answers
+from aptool.models.checkpoint import load_model, save_model
+from aptool.models.ranker import build_ranker
+from aptool.scoring import local, shards
+from aptool.scoring.systems import ModelSystem
+from aptool.text.tokenizer import Tokens, WordTokenizer
+from bench.shapes import VOCABULARY, insuranceqa
+
+# Peak memory is taken over so small a share of the answers that all of them fit the store.
+MEMORY_SCALE = 0.1
+WORDS = [f"w{number}" for number in range(VOCABULARY - 2)]
+
+
+def write_input(folder: Path, scale: float, pools: int | None = None) -> None:
+    """Shared answers and a model, and pools over these answers, as many as the shape has or so many."""
+    shape = insuranceqa(scale)
+    generator = np.random.default_rng(1)
+    answers = _texts(shape.answers)
+    write_answers(folder / "answers.parquet", ((f"a{i}", text) for i, text in enumerate(answers)))
+    questions = _texts(shape.questions)
+    with PoolsWriter(folder / "test.pools.parquet") as writer:
+        for number in range(len(questions) if pools is None else pools):
+            candidates = generator.choice(len(answers), 500, replace=False)
+            ids = [f"a{i}" for i in candidates]
+            writer.write(PoolRecord(f"q{number}", questions[number % len(questions)], ids, None))
+    torch.manual_seed(0)
+    recipe = load_recipe("ap-cnn-paper", ["text.max_answer_tokens=400"])
+    ranker = build_ranker(recipe, VOCABULARY, 100).eval()
+    facts = {"collection": "bench", "fingerprint": "bench", "seed": 0, "best_epoch": 0, "dev": {}}
+    save_model(folder / "model", ranker, WordTokenizer.from_words(WORDS), recipe, facts, [])
+
+
+def _texts(tokens: Tokens) -> list[str]:
+    words = np.array(["", "", *WORDS])[tokens.ids]
+    return [" ".join(words[a:b]) for a, b in zip(tokens.offsets[:-1], tokens.offsets[1:], strict=True)]
+
+
+def score(folder: Path, threads: int) -> dict[str, Any]:
+    """Scores the input of a folder in this process, with the core seconds that each stage takes."""
+    torch.set_num_threads(threads)
+    spent: dict[str, float] = defaultdict(float)
+
+    def timed(stage: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def measured(*arguments: Any, **more: Any) -> Any:
+            begun = time.thread_time()
+            try:
+                return work(*arguments, **more)
+            finally:
+                spent[stage] += time.thread_time() - begun
+
+        return measured
+
+    begun = time.perf_counter()
+    system = ModelSystem(load_model(folder / "model"))
+    answers = read_answers(folder / "answers.parquet")
+    units = list_units([folder / "test.pools.parquet"])
+    loaded = time.perf_counter() - begun
+    for module, function, stage in (
+        (shards, "read_pools", "read"),
+        (local, "write_part", "write"),
+        (local, "merge", "merge"),
+    ):
+        setattr(module, function, timed(stage, getattr(module, function)))
+    system.prepare = timed("tokenise", system.prepare)  # type: ignore[method-assign]
+    system._scorer._encoded = timed("encode", system._scorer._encoded)  # type: ignore[method-assign]
+    system._scorer._join.scores = timed("join", system._scorer._join.scores)  # type: ignore[method-assign]
+    merged = local.score_pools(units, system, folder / "out.run", tag="bench", answers=answers)
+    seconds = time.perf_counter() - begun
+    return {
+        "pairs": merged.pairs,
+        "seconds": seconds,
+        "pairs_per_second": merged.pairs / seconds,
+        "threads": threads,
+        "load_seconds": loaded,
+        "core_seconds": dict(spent),
+        "process_core_seconds": time.process_time(),
+        "peak_memory_bytes": _peak_memory(),
+    }
+
+
+def _peak_memory() -> int:
+    """Bytes. What getrusage says counts the process that started this one as well."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+def measured(folder: Path, threads: int) -> dict[str, Any]:
+    """``score`` in a process of its own."""
+    command = [sys.executable, "-m", "bench.end_to_end", "--folder", str(folder), "--threads", str(threads)]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    result: dict[str, Any] = json.loads(finished.stdout)
+    return result
+
+
+def main() -> None:
+    """Prints the figures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--scale", type=float, default=1.0, help="share of 900,000 pairs (default 1)")
+    parser.add_argument("--pools", type=int, default=2100, help="of the smaller input for peak memory")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--output", type=Path, help="write the figures as JSON")
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args()
+    if options.folder is not None:
+        print(json.dumps(score(options.folder, options.threads)))
+        return
+    figures = run(options.scale, options.pools, options.repeats, options.threads)
+    if options.output is not None:
+        options.output.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
+def run(scale: float, pools: int, repeats: int, threads: int) -> dict[str, Any]:
+    """Measures and prints; returns the figures."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_input(folder, scale)
+        rows = [measured(folder, threads) for _ in range(repeats)]
+        single = [measured(folder, 1) for _ in range(repeats)] if threads > 1 else rows
+    rate, alone = (statistics.median(row["pairs_per_second"] for row in some) for some in (rows, single))
+    middle = sorted(rows, key=lambda row: row["seconds"])[len(rows) // 2]
+    stages = ", ".join(f"{stage} {spent:.2f}" for stage, spent in middle["core_seconds"].items())
+    print(f"end to end, {middle['pairs']:,} pairs: {rate:,.0f} pairs/s with {threads} threads")
+    print(f"    core seconds: {stages}; of the whole process {middle['process_core_seconds']:.2f}")
+    print(f"    one thread: {alone:,.0f} pairs/s; {threads} threads are {rate / alone:.2f} times as fast")
+    peaks = []
+    for times in (1, 10):
+        with tempfile.TemporaryDirectory() as name:
+            write_input(Path(name), MEMORY_SCALE, pools * times)
+            row = measured(Path(name), threads)
+            peaks.append(row["peak_memory_bytes"])
+            print(f"    peak memory at {row['pairs']:,} pairs: {row['peak_memory_bytes'] / 1e6:,.0f} MB")
+    print(f"    ten times the pools: {peaks[1] / peaks[0]:.3f} times the memory", flush=True)
+    return {"runs": rows, "one_thread": single, "peak_memory_bytes": peaks}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Evaluation of a run of 900,000 lines, against the trec_eval program where it is on the PATH.
+
+    python -m bench.evaluation [--repeats 5] [--trec-eval PROGRAM]
+
+Both read the same two files and report MAP, MRR and P@1. The start of the interpreter and its imports are
+left out: the clock runs inside a process that has them.
+"""
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from aptool.evaluation.metrics import evaluate
+from aptool.formats.trec import read_qrels, read_run, write_qrels, write_run
+
+MEASURES = ["map", "recip_rank", "P_1"]
+
+
+def write_files(folder: Path, questions: int = 1800, candidates: int = 500) -> tuple[Path, Path]:
+    """A run with random scores and qrels with one right answer a question, of the shape of InsuranceQA."""
+    generator = np.random.default_rng(0)
+    asked = np.repeat(np.arange(questions), candidates)
+    answers = np.concatenate([generator.choice(25_000, candidates, replace=False) for _ in range(questions)])
+    run = pl.DataFrame(
+        {
+            "question_id": pl.Series(asked).cast(pl.String).str.replace("^", "q"),
+            "answer_id": pl.Series(answers).cast(pl.String).str.replace("^", "a"),
+            "score": generator.standard_normal(len(asked)).astype(np.float32),
+        }
+    )
+    write_run(folder / "bench.run", run, "bench")
+    right = run.filter(pl.Series(np.arange(len(asked)) % candidates == 0))
+    write_qrels(
+        folder / "bench.qrels", right.select("question_id", "answer_id", relevance=pl.lit(1, dtype=pl.Int64))
+    )
+    return folder / "bench.run", folder / "bench.qrels"
+
+
+def run(repeats: int, program: str | None) -> dict[str, Any]:
+    """Measures and prints; returns the figures."""
+    with tempfile.TemporaryDirectory() as name:
+        run_path, qrels_path = write_files(Path(name))
+        ours, theirs = [], []
+        for _ in range(repeats):
+            begun = time.perf_counter()
+            means = evaluate(read_qrels(qrels_path), read_run(run_path).frame, MEASURES).means
+            ours.append(time.perf_counter() - begun)
+            if program is not None:
+                begun = time.perf_counter()
+                command = [program, "-c", *(f"-m{measure.replace('_1', '.1')}" for measure in MEASURES)]
+                finished = subprocess.run(
+                    [*command, str(qrels_path), str(run_path)], capture_output=True, text=True, check=True
+                )
+                theirs.append(time.perf_counter() - begun)
+                printed = [float(line.split()[2]) for line in finished.stdout.splitlines()]
+                assert np.allclose(printed, [means[measure] for measure in MEASURES], atol=1e-4)
+    line = f"evaluation of 900,000 lines: {statistics.median(ours):.2f} s"
+    if theirs:
+        ratio = statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))
+        line += f", trec_eval {statistics.median(theirs):.2f} s, ratio {ratio:.2f}"
+    else:
+        line += " (trec_eval is not on the PATH)"
+    print(line, flush=True)
+    return {"seconds": ours, "trec_eval_seconds": theirs}
+
+
+def main() -> None:
+    """Prints the figures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--trec-eval", default=shutil.which("trec_eval"))
+    options = parser.parse_args()
+    run(options.repeats, options.trec_eval)
+
+
+if __name__ == "__main__":
+    main()
