@@ -65,6 +65,19 @@ def test_pool_draws_are_even(examples):
     assert ((counts - 3300) ** 2 / 3300).sum() < 2 + 5 * 2
 
 
+@pytest.mark.parametrize("source", ["pool", "mix"])
+def test_where_no_pool_has_a_negative_the_corpus_is_drawn_from(examples, source):
+    # As in InsuranceQA, whose training pools hold right answers alone.
+    bare = replace(examples, pool_negatives=lists([[]] * len(examples.questions)))
+
+    drawn = NegativeSampler(bare, source, draws=200).draw(np.array([0, 1]), np.random.default_rng(0))
+
+    for question, answers in enumerate(drawn):
+        start, end = examples.positives.offsets[question : question + 2]
+        right = set(examples.positives.values[start:end])
+        assert set(answers) == set(range(ANSWERS)) - right
+
+
 def test_mix_is_half_and_half(examples):
     drawn = NegativeSampler(examples, "mix", draws=50).draw(np.full(1000, 0), np.random.default_rng(2))
 

@@ -43,12 +43,12 @@ class NegativeSampler:
             blocks = np.arange(len(questions)) // minibatch
             common = generator.integers(self._corpus, size=(int(blocks[-1]) + 1, self._draws))[blocks]
             corpus = np.where(self._relevant(questions, common), corpus, common)
-        if not self._from_pool:
+        if not self._from_pool or not len(self._pools.values):
             return corpus
         sizes = self._pools.lengths[questions]
         places = (generator.random((len(questions), self._from_pool)) * sizes[:, None]).astype(np.int64)
         rows = self._pools.offsets[questions][:, None] + places
-        pool = self._pools.values[np.minimum(rows, max(0, len(self._pools.values) - 1))]
+        pool = self._pools.values[np.minimum(rows, len(self._pools.values) - 1)]
         corpus[:, : self._from_pool] = np.where(sizes[:, None] > 0, pool, corpus[:, : self._from_pool])
         return corpus
 
