@@ -68,8 +68,8 @@ def same(one, other):
 def assert_close(one, other):
     """The same minibatches and draws, sums in another order.
 
-    Adam makes a whole step of what is almost nothing, and whose sign may differ: in twenty steps of 0.01 no weight
-    comes to be further off than one of them. (With SGD they agree to 1e-6, see test_world.py.)
+    Adam makes a whole step of what is almost nothing, and whose sign may differ: in twenty steps of 0.01 no
+    weight comes to be further off than one of them. (With SGD they agree to 1e-6, see test_world.py.)
     """
     losses = [[json.loads(line)["loss"] for line in history(folder)] for folder in (one, other)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
