@@ -13,8 +13,8 @@ class FreeCluster(Cluster):
         object.__setattr__(self, "free", free)
 
     def nodes(self):
-        extra = (0.0,) * (len(Node._fields) - 4)
-        return [Node(str(i), f"host{i}", cpus, gpus, *extra) for i, (cpus, gpus) in enumerate(self.free)]
+        shares = [Share(*free) for free in self.free]
+        return [Node(str(i), f"host{i}", share, share, 0.0) for i, share in enumerate(shares)]
 
     def grows(self):
         return False

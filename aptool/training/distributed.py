@@ -31,7 +31,7 @@ from torch import Tensor
 from aptool.config import Recipe
 from aptool.errors import AptoolError, UsageError
 from aptool.formats.collection import Collection
-from aptool.scoring.cluster import Cluster, Share, first_line
+from aptool.scoring.cluster import Cluster, Share, first_line, fitting
 from aptool.training.fit import Fit, already_trained, check_training, fit
 from aptool.training.loop import Progress
 from aptool.training.state import training_folder
@@ -204,25 +204,31 @@ def shared_out(cluster: Cluster, workers: int | None, each: Share, patience: flo
         cluster: where.
         workers: how many are wanted; None is one a GPU, or one a node where they get no GPU.
         each: what one needs at least.
-        patience: seconds to wait for room.
+        patience: seconds to wait for what is taken, if no number is asked for.
 
     Raises:
         AptoolError: there is no room for them.
     """
-    end = time.monotonic() + patience
-    while not (room := sum(node.fits(each) for node in cluster.nodes())) or room < (workers or 1):
-        if time.monotonic() >= end:
-            break
-        time.sleep(GLANCE)
-    nodes = [node for node in cluster.nodes() if node.fits(each)]
     number = workers
     if number is None:
-        number = max(1, sum(node.fits(each) for node in nodes) if each.gpus else len(nodes))
+        until = time.monotonic() + patience
+        while (found := _one_each(cluster, each, now=True)) < _one_each(cluster, each, now=False):
+            if time.monotonic() > until:
+                break
+            time.sleep(GLANCE)
+        number = max(1, found)
     cluster.check_room(number, each)
-    cpus = int(sum(node.cpus for node in nodes) / number)
-    while cpus > each.cpus and sum(node.fits(each._replace(cpus=cpus)) for node in nodes) < number:
+    nodes = [node.free for node in cluster.nodes() if fitting(node.free, each)]
+    cpus = int(sum(free.cpus for free in nodes) / number)
+    while cpus > each.cpus and sum(fitting(free, each._replace(cpus=cpus)) for free in nodes) < number:
         cpus -= 1
     return number, each._replace(cpus=max(cpus, each.cpus))
+
+
+def _one_each(cluster: Cluster, each: Share, now: bool) -> int:
+    """Workers on all GPUs or, where they get none, one on each node: of what is free, or of all there is."""
+    room = [fitting(node.free if now else node.all, each) for node in cluster.nodes()]
+    return sum(room) if each.gpus else sum(fit > 0 for fit in room)
 
 
 class TorchWorld(World):
