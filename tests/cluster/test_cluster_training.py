@@ -131,6 +131,7 @@ def test_a_node_that_is_lost_for_good(cluster, nodes, collection_folder, alone, 
     import dying_training
 
     monkeypatch.setattr("aptool.training.distributed._work", dying_training.slow_worker)
+    monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "15")
     extra = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
 
     def lose(entry):
