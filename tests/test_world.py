@@ -60,7 +60,8 @@ def in_threads(size, work):
             results[rank] = work(ThreadWorld(meeting, rank))
         except Exception as error:
             results[rank] = error
-            meeting.barrier.abort()
+            if not isinstance(error, AptoolError):  # the others would wait for it in vain
+                meeting.barrier.abort()
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
     for thread in threads:

@@ -53,6 +53,20 @@ class Node(NamedTuple):
     all: Share
     memory: float  # bytes that Ray counts on there
 
+    @property
+    def cpus(self) -> float:
+        """Cores that are free."""
+        return self.free.cpus
+
+    @property
+    def gpus(self) -> float:
+        """GPUs that are free."""
+        return self.free.gpus
+
+    def fits(self, each: Share) -> int:
+        """How many workers there is room for now."""
+        return fitting(self.free, each)
+
 
 def fitting(there: Share, each: Share) -> int:
     """How many workers fit beside each other."""
@@ -119,7 +133,7 @@ class Cluster:
         until = time.monotonic() + patience
         while True:
             nodes = self.nodes()
-            fit = sum(fitting(node.free, each) for node in nodes)
+            fit = sum(node.fits(each) for node in nodes)
             if fit >= wanted or self.grows():
                 return fit
             possible = sum(fitting(node.all, each) for node in nodes)
