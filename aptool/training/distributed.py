@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,14 @@ import torch.distributed
 from ray.train.torch import TorchConfig, TorchTrainer, get_device
 from torch import Tensor
 
+from aptool import __version__
 from aptool.config import Recipe
 from aptool.errors import AptoolError, UsageError
 from aptool.formats.collection import Collection
-from aptool.scoring.cluster import Cluster, Share, first_line
+from aptool.scoring.cluster import Cluster, Share, first_line, fitting
 from aptool.training.fit import Fit, already_trained, check_training, fit
 from aptool.training.loop import Progress
-from aptool.training.state import training_folder
+from aptool.training.state import trained_key, training_folder
 from aptool.training.world import ALONE, World
 
 # How often workers that were lost are started again, from the last whole epoch.
@@ -63,6 +65,8 @@ class Job:
     Attributes:
         start: the folder that relative paths start from.
         lease: what the driver has written into the folder of the state.
+        versions: what the driver runs, by name.
+        gpu: whether a worker has one.
     """
 
     start: Path
@@ -71,6 +75,7 @@ class Job:
     output: Path
     seed: int
     lease: str
+    versions: tuple[tuple[str, str], ...]
     gpu: bool
 
 
@@ -131,7 +136,8 @@ def fit_on_cluster(
         folder.mkdir(exist_ok=True)
         lease = secrets.token_hex(8)
         (folder / LEASE).write_text(lease, encoding="ascii")
-        job = Job(Path.cwd(), collection.path, recipe, Path(output), seed, lease, bool(each.gpus))
+        versions = tuple(_versions().items())
+        job = Job(Path.cwd(), collection.path, recipe, Path(output), seed, lease, versions, bool(each.gpus))
         try:
             told = _attempt(job, f"{key}-{lease}", number, each, say, progress, epoch_done)
             break
@@ -151,7 +157,7 @@ def fit_on_cluster(
     if told.problem is not None:
         code, text = told.problem
         raise (UsageError if code == UsageError.exit_code else AptoolError)(text)
-    result = already_trained(output, key)
+    result = already_trained(output, trained_key(output) or "")
     if result is None:
         raise AptoolError(
             f"{output}: the workers wrote a model and it is not here: "
@@ -177,7 +183,8 @@ def _attempt(
     trainer = TorchTrainer(
         _work,
         train_loop_config={"job": job, "board": board},
-        torch_config=TorchConfig(timeout_s=PATIENCE),
+        # NCCL takes no two workers on one GPU.
+        torch_config=TorchConfig("nccl" if each.gpus >= 1 else "gloo", timeout_s=PATIENCE),
         # Ray's own elastic numbers wait for minutes for what a driver that was killed had asked for.
         scaling_config=ray.train.ScalingConfig(
             num_workers=number,
@@ -204,25 +211,31 @@ def shared_out(cluster: Cluster, workers: int | None, each: Share, patience: flo
         cluster: where.
         workers: how many are wanted; None is one a GPU, or one a node where they get no GPU.
         each: what one needs at least.
-        patience: seconds to wait for room.
+        patience: seconds to wait for what is taken, if no number is asked for.
 
     Raises:
         AptoolError: there is no room for them.
     """
-    end = time.monotonic() + patience
-    while not (room := sum(node.fits(each) for node in cluster.nodes())) or room < (workers or 1):
-        if time.monotonic() >= end:
-            break
-        time.sleep(GLANCE)
-    nodes = [node for node in cluster.nodes() if node.fits(each)]
     number = workers
     if number is None:
-        number = max(1, sum(node.fits(each) for node in nodes) if each.gpus else len(nodes))
+        until = time.monotonic() + patience
+        while (found := _one_each(cluster, each, now=True)) < _one_each(cluster, each, now=False):
+            if time.monotonic() > until:
+                break
+            time.sleep(GLANCE)
+        number = max(1, found)
     cluster.check_room(number, each)
-    cpus = int(sum(node.cpus for node in nodes) / number)
-    while cpus > each.cpus and sum(node.fits(each._replace(cpus=cpus)) for node in nodes) < number:
+    nodes = [node.free for node in cluster.nodes() if fitting(node.free, each)]
+    cpus = int(sum(free.cpus for free in nodes) / number)
+    while cpus > each.cpus and sum(fitting(free, each._replace(cpus=cpus)) for free in nodes) < number:
         cpus -= 1
     return number, each._replace(cpus=max(cpus, each.cpus))
+
+
+def _one_each(cluster: Cluster, each: Share, now: bool) -> int:
+    """Workers on all GPUs or, where they get none, one on each node: of what is free, or of all there is."""
+    room = [fitting(node.free if now else node.all, each) for node in cluster.nodes()]
+    return sum(room) if each.gpus else sum(fit > 0 for fit in room)
 
 
 class TorchWorld(World):
@@ -355,8 +368,10 @@ def _work(config: dict[str, Any]) -> None:
 
 def _opened(job: Job) -> Collection:
     """The collection, once it is clear that this node sees what the driver sees."""
-    try:
+    # Where it is not there only absolute paths lead anywhere, and may be all there is.
+    with contextlib.suppress(OSError):
         os.chdir(job.start)
+    try:
         lease = (training_folder(job.output) / LEASE).read_text(encoding="ascii")
     except OSError:
         lease = ""
@@ -365,7 +380,17 @@ def _opened(job: Job) -> Collection:
             f"{job.start / training_folder(job.output)}: not there, or not the driver's folder: "
             "expected an output on storage that all nodes share"
         )
+    here = _versions()
+    differ = [
+        f"{name} {here[name]} there, {wanted} here" for name, wanted in job.versions if here[name] != wanted
+    ]
+    if differ:
+        raise AptoolError(f"{'; '.join(differ)}: expected the same versions")
     return Collection(job.collection)
+
+
+def _versions() -> dict[str, str]:
+    return {"aptool": __version__, "torch": version("torch")}
 
 
 def _cause(error: BaseException) -> str:
