@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-cluster cluster-demo lint fix eval bench clean
+.PHONY: help setup test test-cluster cluster-demo lint fix eval reproduce bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19
@@ -20,6 +20,10 @@ $(STAMP): pyproject.toml constraints.txt
 eval: $(STAMP)  ## run the experiments of jobs/eval.toml, print their MAP/MRR table, write a report
 	$(BIN)/aptool matrix jobs/eval.toml --output runs/eval
 	$(BIN)/aptool report runs/eval
+
+reproduce: $(STAMP)  ## train the paper's four systems, 5 seeds each: DATA=FOLDER VECTORS=FILE (docs/reproduce.md)
+	@test -n '$(DATA)' && test -n '$(VECTORS)' || { echo 'make reproduce DATA=FOLDER VECTORS=FILE' >&2; exit 2; }
+	$(BIN)/aptool matrix jobs/reproduce.toml --let 'data=$(DATA)' --let 'vectors=$(VECTORS)' --output runs/reproduce
 
 test: $(STAMP)  ## run the tests
 	$(BIN)/python -m pytest -n 2

@@ -148,7 +148,7 @@ def score_model(
     opener = ModelOn(folder, chosen, tokens_per_batch, cluster.memory(each) // 4)
     scored = score_pools(
         units,
-        fingerprint(model.fingerprint, where, chosen),
+        fingerprint(model.fingerprint, where, chosen, tokens_per_batch),
         opener,
         output,
         cluster=cluster,
