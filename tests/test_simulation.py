@@ -11,7 +11,9 @@ PLAIN = Costs(
 
 
 def seconds(costs=PLAIN, **work):
-    return play(costs, Work(**{"pairs": 800, "pairs_in_unit": 100, "answers": 0, "workers": 2} | work)).seconds
+    return play(
+        costs, Work(**{"pairs": 800, "pairs_in_unit": 100, "answers": 0, "workers": 2} | work)
+    ).seconds
 
 
 def test_work_is_shared_out():
