@@ -25,7 +25,7 @@ from aptool.formats.atomic import check_writable
 from aptool.formats.pools import Answers, Unit, pool_sizes, read_answers, read_pools
 from aptool.formats.storage import is_remote
 from aptool.models.checkpoint import load_model
-from aptool.scoring.cluster import Cluster, Share, count, first_line, worker_share
+from aptool.scoring.cluster import Cluster, Share, connect, count, first_line, worker_share
 from aptool.scoring.parts import Part, is_done, merge, parts_folder, read_index
 from aptool.scoring.precision import pick_precision
 from aptool.scoring.scorer import Precision
@@ -130,11 +130,29 @@ def score_model(
     Raises:
         AptoolError: see ``score_pools``; or the model cannot be read.
     """
-    each = worker_share(cluster, device, gpus_per_worker)
-    cluster.check_room(workers, each)
-    folder = everywhere(folder)
+    folder, output = everywhere(folder), everywhere(output)
     shared = everywhere(answers) if answers is not None else None
     units = [unit._replace(path=everywhere(unit.path)) for unit in units]
+    if cluster.through_client:
+        say(f"cluster {cluster.address}: the work is led from there; Ray's logs are in {cluster.logs}")
+        return _led_from_there(
+            cluster,
+            partial(
+                score_model,
+                units,
+                folder,
+                output,
+                tag=tag,
+                answers=shared,
+                device=device,
+                precision=precision,
+                tokens_per_batch=tokens_per_batch,
+                workers=workers,
+                gpus_per_worker=gpus_per_worker,
+            ),
+        )
+    each = worker_share(cluster, device, gpus_per_worker)
+    cluster.check_room(workers, each)
     model = load_model(folder)
     where = "cuda" if each.gpus else "cpu"
     if precision == "auto" and each.gpus:
@@ -164,6 +182,22 @@ def score_model(
     if scored.truncated:
         say(f"{scored.truncated} answers were cut at {model.recipe.text.max_answer_tokens} tokens")
     return scored
+
+
+def _led_from_there(cluster: Cluster, work: Callable[..., Scored]) -> Scored:
+    """Runs a driver in the cluster: Ray Data cannot be led through Ray's client."""
+    try:
+        scored: Scored = ray.get(ray.remote(num_cpus=0, max_retries=0)(_led).remote(work))
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, AptoolError):
+            raise AptoolError(str(error.cause)) from error
+        raise
+    return scored
+
+
+def _led(work: Callable[..., Scored]) -> Scored:
+    with connect("auto") as cluster:
+        return work(cluster=cluster)
 
 
 def score_pools(
