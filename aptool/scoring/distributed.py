@@ -30,7 +30,7 @@ from aptool.scoring.parts import Part, is_done, merge, parts_folder, read_index
 from aptool.scoring.precision import pick_precision
 from aptool.scoring.scorer import Precision
 from aptool.scoring.shards import System, plan
-from aptool.scoring.systems import ModelSystem, fingerprint
+from aptool.scoring.systems import STORE_BYTES, ModelSystem, fingerprint
 from aptool.scoring.workers import Job, Outcome, Reading, Worker, own, read, sweep
 
 # Units that may be at fault, each by itself, before the rest is given up.
@@ -64,7 +64,7 @@ class ModelOn:
     folder: str
     precision: Precision
     tokens_per_batch: int | None
-    store_bytes: int
+    store_bytes: int | None
 
     def __call__(self, device: str) -> ModelSystem:
         """The model on a device.
@@ -163,7 +163,9 @@ def score_model(
             raise AptoolError(f"--cluster {cluster.address}: {_cause(error)}") from error
     else:
         chosen = "fp32" if precision == "auto" else precision
-    opener = ModelOn(folder, chosen, tokens_per_batch, cluster.memory(each) // 4)
+    # On a GPU the store is in its memory, of which each worker sees for itself what is free.
+    store = None if each.gpus else min(STORE_BYTES, cluster.memory(each) // 4)
+    opener = ModelOn(folder, chosen, tokens_per_batch, store)
     scored = score_pools(
         units,
         fingerprint(model.fingerprint, where, chosen, tokens_per_batch),
