@@ -36,9 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--pools", type=int, default=6288, help="of 500 candidates each (default 6288)"
-    )
+    parser.add_argument("--pools", type=int, default=6288, help="of 500 candidates each (default 6288)")
     parser.add_argument("--scale", type=float, default=1.0, help="share of 24,981 answers (default 1)")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
