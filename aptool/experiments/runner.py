@@ -8,6 +8,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,17 +21,19 @@ from aptool.experiments.matrix import Contender, Matrix, Row, Source
 from aptool.experiments.published_files import import_published
 from aptool.formats.atomic import atomic_file
 from aptool.formats.collection import MANIFEST, Collection
-from aptool.formats.pools import Answers, list_units, read_answers, read_pools
+from aptool.formats.pools import Answers, Unit, list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run, write_run
-from aptool.models.checkpoint import WEIGHTS, load_model
+from aptool.models.checkpoint import load_model
 from aptool.models.ranker import check_recipe
 from aptool.scoring.local import score_pools
 from aptool.scoring.shards import System
 from aptool.scoring.systems import Bm25System, ModelSystem, RandomSystem
-from aptool.training.fit import fit
+from aptool.training.fit import Fit, fit
 from aptool.training.loop import Progress
 
 Watch = Callable[[str, dict[str, Any]], None]
+Train = Callable[..., Fit]
+Score = Callable[[list[Unit], Path, Path, str, Path | None], None]
 
 
 class Result(NamedTuple):
@@ -59,6 +62,8 @@ class Runner:
         say: Callable[[str], None] = lambda line: None,
         progress: Callable[[str, Progress], None] = lambda system, progress: None,
         epoch_done: Watch = lambda system, entry: None,
+        train: Train | None = None,
+        score: Score | None = None,
     ) -> None:
         """Prepares to run.
 
@@ -68,6 +73,9 @@ class Runner:
             say: told in a line what is being done.
             progress: told how far a system's training is.
             epoch_done: told each system's training history as it grows.
+            train: trains somewhere else than in this process: ``fit`` with the same arguments.
+            score: scores somewhere else: row groups, a model folder, the run file, its tag, the file of
+                shared answers.
 
         Raises:
             AptoolError: a system's recipe is not one.
@@ -77,6 +85,8 @@ class Runner:
         self._say = say
         self._progress = progress
         self._epoch_done = epoch_done
+        self._train = train
+        self._score = score
         self._recipes: dict[str, Recipe] = {}
         for row in matrix.rows:
             contender = row.contender
@@ -175,34 +185,31 @@ class Runner:
         if contender.preset is not None:
             train_seconds = self._trained(row, collection, seed, folder)
         trained = time.perf_counter()
-        answers = read_answers(collection.answers) if collection.answers else None
         units = list_units([collection.pools(row.source.split)])
+        if self._score is not None and contender.preset is not None:
+            self._score(units, folder / "model", run, contender.name, collection.answers)
+            return {"train": train_seconds, "score": time.perf_counter() - trained}
+        answers = read_answers(collection.answers) if collection.answers else None
         system = self._system(contender, collection, row.source.split, seed, folder, answers)
         score_pools(units, system, run, tag=contender.name, answers=answers)
         return {"train": train_seconds, "score": time.perf_counter() - trained}
 
     def _trained(self, row: Row, collection: Collection, seed: int, folder: Path) -> float:
-        """Trains a system, unless that was done for another split; returns the seconds that it took."""
-        contender, record = row.contender, folder / "trained.json"
-        key = self._key(contender, collection, None, seed)
-        seconds = _recorded(record, key)
-        if seconds is None or not (folder / "model" / WEIGHTS).is_file():
-            record.unlink(missing_ok=True)
-            begun = time.perf_counter()
-            fit(
-                collection,
-                self._recipes[contender.name],
-                folder / "model",
-                seed=seed,
-                vectors_cache=self._output / row.source.folder / "vectors",
-                say=self._say,
-                progress=lambda state: self._progress(contender.name, state),
-                epoch_done=lambda entry: self._epoch_done(contender.name, entry),
-            )
-            seconds = {"train": time.perf_counter() - begun}
-            with atomic_file(record) as temporary:
-                temporary.write_text(json.dumps({"key": key, "seconds": seconds}) + "\n", encoding="utf-8")
-        return seconds["train"]
+        """Trains a system, unless that was done for another split; returns the seconds of its epochs."""
+        contender = row.contender
+        train = self._train
+        if train is None:
+            train = partial(fit, vectors_cache=self._output / row.source.folder / "vectors")
+        result = train(
+            collection,
+            self._recipes[contender.name],
+            folder / "model",
+            seed=seed,
+            say=self._say,
+            progress=lambda state: self._progress(contender.name, state),
+            epoch_done=lambda entry: self._epoch_done(contender.name, entry),
+        )
+        return float(result.seconds)
 
     def _system(
         self,
@@ -221,8 +228,8 @@ class Runner:
         texts = [text for unit in units for text in read_pools(unit, answers).answers.to_pylist()]
         return Bm25System(texts)
 
-    def _key(self, contender: Contender, collection: Collection, split: str | None, seed: int) -> str:
-        """A hash of everything that decides a result, or without a split, a trained system."""
+    def _key(self, contender: Contender, collection: Collection, split: str, seed: int) -> str:
+        """A hash of everything that decides a result."""
         made_of: list[Any] = [__version__, collection.fingerprint, split, seed, contender.baseline]
         if contender.preset is not None:
             recipe = self._recipes[contender.name]

@@ -15,14 +15,20 @@ import os
 import platform
 import re
 import socket
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from aptool.errors import AptoolError, UsageError
 
 # Seconds to wait for the head's answer before it counts as unreachable.
 PATIENCE = 5.0
+
+# Seconds to wait for room that others have taken: the workers of a driver that was killed take some to go.
+PATIENCE_FOR_ROOM = 15.0
 
 ADDRESS = re.compile(r"(ray://)?(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}")
 TOKEN_HINT = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to the cluster's token"
@@ -39,19 +45,34 @@ class Share(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A machine of the cluster, with what is free on it now."""
+    """A machine of the cluster."""
 
     node_id: str
     host: str
-    cpus: float
-    gpus: float
+    free: Share  # now
+    all: Share
+    memory: float  # bytes that Ray counts on there
+
+    @property
+    def cpus(self) -> float:
+        """Cores that are free."""
+        return self.free.cpus
+
+    @property
+    def gpus(self) -> float:
+        """GPUs that are free."""
+        return self.free.gpus
 
     def fits(self, each: Share) -> int:
-        """How many workers fit beside each other."""
-        shares = [
-            free / needed for free, needed in ((self.cpus, each.cpus), (self.gpus, each.gpus)) if needed > 0
-        ]
-        return int(min(shares) + 1e-6) if shares else 0
+        """How many workers there is room for now."""
+        return fitting(self.free, each)
+
+
+def fitting(there: Share, each: Share) -> int:
+    """How many workers fit beside each other."""
+    pairs = ((there.cpus, each.cpus), (there.gpus, each.gpus))
+    shares = [amount / needed for amount, needed in pairs if needed > 0]
+    return int(min(shares) + 1e-6) if shares else 0
 
 
 @dataclass(frozen=True)
@@ -71,8 +92,9 @@ class Cluster:
             Node(
                 node["NodeID"],
                 node["NodeManagerAddress"],
-                free.get(node["NodeID"], {}).get("CPU", 0.0),
-                free.get(node["NodeID"], {}).get("GPU", 0.0),
+                _share(free.get(node["NodeID"], {})),
+                _share(node["Resources"]),
+                node["Resources"].get("memory", 0.0),
             )
             for node in ray.nodes()
             if node["Alive"]
@@ -84,31 +106,44 @@ class Cluster:
 
         return float((self._limit() or {}).get("GPU", 0) or ray.cluster_resources().get("GPU", 0))
 
+    def memory(self, each: Share) -> int:
+        """Bytes that a worker can count on where most of them share a node."""
+        many = ((node.memory, fitting(node.all, each)) for node in self.nodes())
+        return int(min((memory / workers for memory, workers in many if workers), default=0))
+
     def grows(self) -> bool:
         """Whether an autoscaler adds nodes when there is work for them."""
         return self._limit() is not None
 
-    def check_room(self, workers: int | None, each: Share) -> int:
-        """How many workers fit now.
+    def check_room(self, workers: int | None, each: Share, patience: float = PATIENCE_FOR_ROOM) -> int:
+        """How many workers fit.
+
+        What is taken now may be free in a moment, as it is after a driver was killed. What the cluster does
+        not have at all is said at once.
 
         Args:
             workers: how many are wanted; None takes what there is, at least one.
             each: what one of them needs.
+            patience: seconds to wait for what is taken.
 
         Raises:
             AptoolError: they do not fit, and the cluster does not grow by itself.
         """
-        nodes = self.nodes()
-        fit = sum(node.fits(each) for node in nodes)
         wanted = workers if workers is not None else 1
-        if fit >= wanted or self.grows():
-            return fit
-        free = _amounts(sum(node.cpus for node in nodes), sum(node.gpus for node in nodes))
-        largest = max((node for node in nodes), key=lambda node: (node.gpus, node.cpus), default=None)
-        on_one = f", at most {_amounts(largest.cpus, largest.gpus)} on one node" if largest else ""
+        until = time.monotonic() + patience
+        while True:
+            nodes = self.nodes()
+            fit = sum(node.fits(each) for node in nodes)
+            if fit >= wanted or self.grows():
+                return fit
+            possible = sum(fitting(node.all, each) for node in nodes)
+            if possible < wanted or time.monotonic() > until:
+                break
+            time.sleep(0.2)
+        free, there = _sum([node.free for node in nodes]), _sum([node.all for node in nodes])
         raise AptoolError(
-            f"--cluster {self.address}: {_count(len(nodes), 'node')} with {free} free{on_one}: "
-            f"{_count(wanted, 'worker')} with {each} each asked for, expected room for them"
+            f"--cluster {self.address}: {free} free, of {there}, on {count(len(nodes), 'node')}: "
+            f"{count(wanted, 'worker')} with {each} each asked for, expected room for them, not for {fit}"
         )
 
     @staticmethod
@@ -135,12 +170,9 @@ def connect(address: str = "", *, debug: bool = False) -> Iterator[Cluster]:
         UsageError: the address cannot be one.
         AptoolError: Ray is not installed, no cluster is there, its token is another, or its versions are.
     """
-    wanted = _checked_address(address or os.environ.get("RAY_ADDRESS", "") or "auto")
+    wanted = checked_address(address or os.environ.get("RAY_ADDRESS", "") or "auto")
     # What is sent to Ray's makers about a cluster that is started here is for its owner to say.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if not debug:
-        # Ray's C++ side writes to the terminal past any logger.
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
@@ -159,14 +191,36 @@ def connect(address: str = "", *, debug: bool = False) -> Iterator[Cluster]:
         options["logging_level"] = logging.ERROR
     if wanted == "local":
         options["include_dashboard"] = False
-    try:
-        ray.init(address=wanted, **options)
-    except Exception as error:
-        raise _refused(wanted, error) from error
-    try:
-        yield _connected(ray, wanted)
-    finally:
-        ray.shutdown()
+    with contextlib.nullcontext() if debug else _own_stderr():
+        try:
+            ray.init(address=wanted, **options)
+        except Exception as error:
+            raise _refused(wanted, error) from error
+        try:
+            yield _connected(ray, wanted)
+        finally:
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def _own_stderr() -> Iterator[None]:
+    """Keeps what Ray's C++ side writes to stderr, past any logger, off the terminal.
+
+    It stands in Ray's logs as well. What Python writes to ``sys.stderr`` comes through.
+    """
+    sys.stderr.flush()
+    before = sys.stderr
+    with os.fdopen(os.dup(2), "w", buffering=1, encoding=before.encoding) as terminal:
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        if before is sys.__stderr__:  # else someone has put something there that does not end in 2
+            sys.stderr = terminal
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            sys.stderr = before
+            os.dup2(terminal.fileno(), 2)
 
 
 def worker_share(cluster: Cluster, device: str = "auto", gpus: float | None = None) -> Share:
@@ -190,7 +244,7 @@ def worker_share(cluster: Cluster, device: str = "auto", gpus: float | None = No
         gpus = 1.0 if device == "cuda" or (device == "auto" and there) else 0.0
     if gpus and not there:
         raise AptoolError(
-            f"--cluster {cluster.address}: no GPU in the cluster, {_count(gpus, 'GPU')} a worker asked for: "
+            f"--cluster {cluster.address}: no GPU in the cluster, {count(gpus, 'GPU')} a worker asked for: "
             "expected --device cpu, or nodes with GPUs"
         )
     return Share(1, gpus)
@@ -202,7 +256,12 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _checked_address(address: str) -> str:
+def checked_address(address: str) -> str:
+    """The address, if it can be one.
+
+    Raises:
+        UsageError: it cannot.
+    """
     if address in ("auto", "local") or ADDRESS.fullmatch(address):
         return address
     if address.startswith(("http://", "https://")):
@@ -290,10 +349,15 @@ def _ask_head(ray: Any, address: str) -> None:
             reason = "no such host"
         raise _unreachable(address, reason) from error
     with contextlib.suppress(ValueError):
-        _check_versions(address, json.loads(reply.value), ray.__version__)
+        check_versions(address, json.loads(reply.value), ray.__version__)
 
 
-def _check_versions(address: str, cluster: dict[str, Any], ray_version: str) -> None:
+def check_versions(address: str, cluster: dict[str, Any], ray_version: str) -> None:
+    """Holds the versions that the head runs against ours.
+
+    Raises:
+        AptoolError: they differ.
+    """
     here = {"Ray": ray_version, "Python": platform.python_version()}
     there = {"Ray": cluster.get("ray_version"), "Python": cluster.get("python_version")}
     differ = [
@@ -316,9 +380,18 @@ def _refused(address: str, error: Exception) -> AptoolError:
     return _unreachable(address, first_line(error))
 
 
+def _sum(shares: list[Share]) -> Share:
+    return Share(sum(share.cpus for share in shares), sum(share.gpus for share in shares))
+
+
+def _share(resources: dict[str, float]) -> Share:
+    return Share(resources.get("CPU", 0.0), resources.get("GPU", 0.0))
+
+
 def _amounts(cpus: float, gpus: float) -> str:
-    return f"{_count(cpus, 'CPU')} and {_count(gpus, 'GPU')}"
+    return f"{count(cpus, 'CPU')} and {count(gpus, 'GPU')}"
 
 
-def _count(number: float, noun: str) -> str:
+def count(number: float, noun: str) -> str:
+    """``1 CPU``, ``2 CPUs``, ``0.5 CPUs``."""
     return f"{number:g} {noun}{'' if number == 1 else 's'}"
