@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -192,10 +193,16 @@ def _cores(device: torch.device, pieces: int) -> Iterator[Callable[[Work, list[n
         if min(threads, pieces) == 1:
             yield lambda work, windows: deque(map(work, windows), maxlen=0)
             return
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            yield lambda work, windows: deque(pool.map(torch.inference_mode()(work), windows), maxlen=0)
+        pool = _pool(threads)
+        yield lambda work, windows: deque(pool.map(torch.inference_mode()(work), windows), maxlen=0)
     finally:
         torch.set_num_threads(threads)
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that stay: each new one would begin a heap of its own, and memory would grow call by call."""
+    return ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
 
 
 def _concatenated(parts: list[Ragged]) -> Ragged:
