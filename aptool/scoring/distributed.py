@@ -164,7 +164,7 @@ def score_model(
     else:
         chosen = "fp32" if precision == "auto" else precision
     # On a GPU the store is in its memory, of which each worker sees for itself what is free.
-    store = None if each.gpus else min(STORE_BYTES, cluster.memory(each) // 4)
+    store = None if each.gpus else min(STORE_BYTES, cluster.memory(each) // 3)
     opener = ModelOn(folder, chosen, tokens_per_batch, store)
     scored = score_pools(
         units,
