@@ -34,6 +34,7 @@ class Asked(NamedTuple):
     states: Tensor  # (N, c)
     projected: Tensor  # (N, c)
     offsets: Tensor  # (n + 1,)
+    sharpness: float
 
     @property
     def ragged(self) -> Ragged:
@@ -56,18 +57,18 @@ class AttentiveJoin(Join):
 
     def keep(self, states: Ragged) -> Sequence[Tensor]:
         """See ``Join.keep``: the states of each answer, (multiple of ALIGNED, c)."""
-        return states.values.split(states.lengths.tolist())
+        return self.pooling.seen(states).values.split(states.lengths.tolist())
 
     def ask(self, states: Ragged) -> Asked:
         """See ``Join.ask``."""
-        values = states.values.float()
-        return Asked(values, values @ self.pooling.U, states.offsets)
+        values = self.pooling.seen(states).values.float()
+        return Asked(values, values @ self.pooling.U, states.offsets, self.pooling.sharpness)
 
     def scores(self, asked: Asked, kept: Sequence[Tensor], lengths: Tensor, pairs: Tensor) -> Tensor:
         """See ``Join.scores``. Groups are made around the side of whose partners fewer tokens are moved."""
         if asked.states.is_cuda:
             states = Ragged(asked.states, asked.offsets)
-            return score_batched(states, asked.projected, kept, lengths, pairs)
+            return score_batched(states, asked.projected, kept, lengths, pairs, sharpness=asked.sharpness)
         question_tokens = asked.ragged.lengths[pairs[0]].sum()
         around_questions = lengths[pairs[1]].sum() + GROUP_TOKENS * len(pairs[0].unique())
         around_answers = 2 * question_tokens + GROUP_TOKENS * len(kept)
@@ -107,10 +108,10 @@ def _around_answers(
         torch.amax(alignment, 1, out=g_q[first_token:token])
         of_answer = torch.segment_reduce(alignment, "max", lengths=tokens[first_pair:pair], axis=0)  # (K, L)
         # g is within [-1, 1], so exp needs no shift; a cosine does not see the divisor of a softmax.
-        weights = of_answer[:, :length].tanh().exp()
+        weights = _weights(of_answer[:, :length].tanh(), asked.sharpness)
         torch.mm(weights, states[:length], out=r_a[first_pair:pair])
         first_pair, first_token = pair, token
-    weights = g_q.tanh_().exp_()
+    weights = _weights(g_q.tanh_(), asked.sharpness)
     r_q = F.embedding_bag(rows, asked.states, ends - tokens, mode="sum", per_sample_weights=weights)  # (P, c)
     return _cosines(r_q, r_a)
 
@@ -128,8 +129,11 @@ def _by_question(asked: Asked, kept: Sequence[Tensor], lengths: Tensor, pairs: T
         stored = Ragged.of_lengths(torch.tensor([len(part) for part in parts]))
         alignment = states @ asked.projected[begin:end].T  # (S, M): G, no tanh
         of_question = torch.segment_reduce(alignment, "max", lengths=stored.lengths, axis=0)  # (K, M)
-        r_q = of_question.tanh().softmax(1) @ asked.states[begin:end]  # (K, c)
-        weights = alignment.amax(1).tanh().exp()  # (S,)
+        g_q = of_question.tanh()
+        r_q = (g_q * asked.sharpness if asked.sharpness != 1 else g_q).softmax(1) @ asked.states[
+            begin:end
+        ]  # (K, c)
+        weights = _weights(alignment.amax(1).tanh(), asked.sharpness)  # (S,)
         place = stored.positions()[0]
         weights = weights * (place < lengths[answers].repeat_interleave(stored.lengths))
         r_a = F.embedding_bag(
@@ -137,6 +141,11 @@ def _by_question(asked: Asked, kept: Sequence[Tensor], lengths: Tensor, pairs: T
         )  # (K, c)
         scores[members] = _cosines(r_q, r_a)
     return scores
+
+
+def _weights(g: Tensor, sharpness: float) -> Tensor:
+    """exp(g · sharpness), in place."""
+    return (g if sharpness == 1 else g.mul_(sharpness)).exp_()
 
 
 def _cosines(first: Tensor, second: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ def score_batched(
     lengths: Tensor,
     pairs: Tensor,
     alignments: int = ALIGNMENTS,
+    sharpness: float = 1.0,
 ) -> Tensor:
     """Scores of pairs.
 
@@ -34,6 +35,7 @@ def score_batched(
         lengths: (n,) int64 tokens of each answer.
         pairs: (2, P) int64, the question and the answer of each pair; an answer's pairs are adjacent.
         alignments: numbers of G that may be held at one time.
+        sharpness: what g is multiplied by before its softmax.
 
     Returns:
         (P,) fp32.
@@ -57,15 +59,20 @@ def score_batched(
             some = slice(first, last)
             parts = kept[some]
             stored = Ragged.join([part.float() for part in parts])
-            scores.append(
-                _score(questions, projected, stored, lengths[some], counts[some], pairs[0, begin:end])
-            )
+            asked = pairs[0, begin:end]
+            scores.append(_score(questions, projected, stored, lengths[some], counts[some], asked, sharpness))
         first = last
     return torch.cat(scores)
 
 
 def _score(
-    questions: Ragged, projected: Tensor, stored: Ragged, lengths: Tensor, counts: Tensor, asked: Tensor
+    questions: Ragged,
+    projected: Tensor,
+    stored: Ragged,
+    lengths: Tensor,
+    counts: Tensor,
+    asked: Tensor,
+    sharpness: float,
 ) -> Tensor:
     """(P,) scores of B answers, each with the next ``counts`` of the (P,) questions ``asked``."""
     device = lengths.device
@@ -87,8 +94,9 @@ def _score(
     G = Q @ A.transpose(1, 2)  # (B, S, L), before tanh
     real = torch.arange(widest, device=device)[None] < per_answer[:, None]  # (B, S)
     G = G[real]  # (T, L)
-    g_q = G.amax(1).tanh().exp()  # (T,)
-    g_a = torch.segment_reduce(G, "max", lengths=pair_tokens, axis=0).tanh().exp()  # (P, L)
+    g_q = (G.amax(1).tanh() * sharpness).exp()  # (T,)
+    g_a = torch.segment_reduce(G, "max", lengths=pair_tokens, axis=0).tanh()  # (P, L)
+    g_a = (g_a * sharpness).exp()
     g_a = g_a * (place[None] < lengths[answer][:, None])
 
     r_q = torch.nn.functional.embedding_bag(
