@@ -1,4 +1,4 @@
-"""``--cluster``, ``--workers`` and ``--gpus-per-worker``: the same for every command that can use a cluster."""
+"""``--cluster``, ``--workers``, ``--gpus-per-worker``: the same for every command that can use a cluster."""
 
 from collections.abc import Callable
 from typing import TypeVar

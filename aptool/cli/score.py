@@ -11,6 +11,7 @@ from aptool.cli.display import progress_bar, say
 from aptool.cli.pace import Pace
 from aptool.errors import UsageError
 
+
 @click.command("score")
 @click.argument("pools", nargs=-1, required=True)
 @click.option(
@@ -99,7 +100,7 @@ def score(
                 say=say,
                 report=Pace(tick, len(units)),
             )
-        _end(output, done.pairs, done.truncated, done.limit)
+        click.echo(f"{output}: {done.pairs} pairs")
         return
     place = pick_device(device)
     model = load_model(folder, place)
@@ -109,13 +110,9 @@ def score(
     tag = tag if tag is not None else "-".join(system.name.split())
     with progress_bar("score") as tick:
         merged = score_pools(units, system, output, tag=tag, answers=texts, report=Pace(tick, len(units)))
-    _end(output, merged.pairs, merged.truncated, system.max_answer_tokens)
-
-
-def _end(output: Path, pairs: int, truncated: int, limit: int) -> None:
-    if truncated:
-        say(f"{truncated} answers were cut at {limit} tokens")
-    click.echo(f"{output}: {pairs} pairs")
+    if merged.truncated:
+        say(f"{merged.truncated} answers were cut at {system.max_answer_tokens} tokens")
+    click.echo(f"{output}: {merged.pairs} pairs")
 
 
 def _answers_beside(files: list[str]) -> Path | None:

@@ -1,10 +1,12 @@
 """``aptool train``: a collection and a preset in, a model folder out; or one for each of several seeds."""
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from aptool.cli.cluster_options import check_cluster_options, cluster_options, debugging
 from aptool.cli.defaults import default_collection
 from aptool.cli.display import epoch_line, figures, progress_bar, say
 
@@ -35,9 +37,10 @@ if TYPE_CHECKING:
     help="Train N models, of --seed and those after it, into OUTPUT/seed0 and so on.",
 )
 @click.option(
-    "--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1; auto is a GPU if there is one."
+    "--device", help="cpu, cuda, cuda:1; auto is a GPU if there is one.  [default: cpu; with --cluster auto]"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@cluster_options
 def train(
     collection: Path | None,
     preset: str,
@@ -46,13 +49,17 @@ def train(
     overrides: tuple[str, ...],
     seed: int,
     seeds: int | None,
-    device: str,
+    device: str | None,
     as_json: bool,
+    cluster: str | None,
+    workers: int | None,
+    gpus_per_worker: float | None,
 ) -> None:
     """Train a system on COLLECTION (by default the built-in one) and write a model folder.
 
     Run again after an interruption, it goes on after the last whole epoch, to the same model.
     """
+    check_cluster_options(cluster, workers, gpus_per_worker)
     from aptool.config import load_recipe
     from aptool.formats.atomic import check_folder
     from aptool.formats.collection import Collection
@@ -67,7 +74,7 @@ def train(
     if output is None:
         output = Path("models") / recipe.preset
         say(f"--output not given: {output}")
-    place = pick_device(device)
+    place = pick_device(device or "cpu") if cluster is None else None
     if seeds is None:
         check_folder(output, WEIGHTS)
     opened = Collection(collection if collection is not None else default_collection())
@@ -75,26 +82,27 @@ def train(
     from aptool.training.fit import fit
     from aptool.training.seeds import fit_seeds, summarise, to_dict
 
-    with progress_bar(recipe.preset) as tick:
+    with contextlib.ExitStack() as stack:
+        if place is None:
+            from aptool.scoring.cluster import connect, worker_share
+
+            found = stack.enter_context(connect(cluster or "", debug=debugging()))
+            each = worker_share(found, device or "auto", gpus_per_worker)
+        tick = stack.enter_context(progress_bar(recipe.preset))
 
         def progress(state: "Progress") -> None:
             tick(state.pairs, state.pairs_in_epoch, f"pairs, epoch {state.epoch}, loss {state.loss:.4f}")
 
-        def epoch_done(entry: dict[str, Any]) -> None:
-            say(epoch_line(entry))
-
         def fit_one(seed: int, folder: Path) -> "Fit":
             if seeds is not None:
                 say(f"seed {seed}: {folder}")
-            return fit(
-                opened,
-                recipe,
-                folder,
-                seed=seed,
-                device=place,
-                say=say,
-                progress=progress,
-                epoch_done=epoch_done,
+            watch: dict[str, Any] = {"say": say, "progress": progress, "epoch_done": _say_epoch}
+            if place is not None:
+                return fit(opened, recipe, folder, seed=seed, device=place, **watch)
+            from aptool.training.distributed import fit_on_cluster
+
+            return fit_on_cluster(
+                opened, recipe, folder, cluster=found, seed=seed, workers=workers, each=each, **watch
             )
 
         if seeds is None:
@@ -114,6 +122,10 @@ def train(
         return
     spread = ", ".join(f"{name} {mean:.4f} ± {sd:.4f}" for name, (mean, sd) in result.measures.items())
     click.echo(f"{output}: mean ± sd of {seeds} seeds, dev {spread}; best seed {result.best}")
+
+
+def _say_epoch(entry: dict[str, Any]) -> None:
+    say(epoch_line(entry))
 
 
 def _facts(fit: "Fit") -> str:

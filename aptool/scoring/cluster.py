@@ -15,14 +15,20 @@ import os
 import platform
 import re
 import socket
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from aptool.errors import AptoolError, UsageError
 
 # Seconds to wait for the head's answer before it counts as unreachable.
 PATIENCE = 5.0
+
+# Seconds to wait for room that others have taken: the workers of a driver that was killed take some to go.
+PATIENCE_FOR_ROOM = 15.0
 
 ADDRESS = re.compile(r"(ray://)?(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}")
 TOKEN_HINT = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to the cluster's token"
@@ -39,19 +45,20 @@ class Share(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A machine of the cluster, with what is free on it now."""
+    """A machine of the cluster."""
 
     node_id: str
     host: str
-    cpus: float
-    gpus: float
+    free: Share  # now
+    all: Share
+    memory: float  # bytes that Ray counts on there
 
-    def fits(self, each: Share) -> int:
-        """How many workers fit beside each other."""
-        shares = [
-            free / needed for free, needed in ((self.cpus, each.cpus), (self.gpus, each.gpus)) if needed > 0
-        ]
-        return int(min(shares) + 1e-6) if shares else 0
+
+def fitting(there: Share, each: Share) -> int:
+    """How many workers fit beside each other."""
+    pairs = ((there.cpus, each.cpus), (there.gpus, each.gpus))
+    shares = [amount / needed for amount, needed in pairs if needed > 0]
+    return int(min(shares) + 1e-6) if shares else 0
 
 
 @dataclass(frozen=True)
@@ -71,8 +78,9 @@ class Cluster:
             Node(
                 node["NodeID"],
                 node["NodeManagerAddress"],
-                free.get(node["NodeID"], {}).get("CPU", 0.0),
-                free.get(node["NodeID"], {}).get("GPU", 0.0),
+                _share(free.get(node["NodeID"], {})),
+                _share(node["Resources"]),
+                node["Resources"].get("memory", 0.0),
             )
             for node in ray.nodes()
             if node["Alive"]
@@ -84,31 +92,48 @@ class Cluster:
 
         return float((self._limit() or {}).get("GPU", 0) or ray.cluster_resources().get("GPU", 0))
 
+    def memory(self, each: Share) -> int:
+        """Bytes that a worker can count on where most of them share a node."""
+        many = ((node.memory, fitting(node.all, each)) for node in self.nodes())
+        return int(min((memory / workers for memory, workers in many if workers), default=0))
+
     def grows(self) -> bool:
         """Whether an autoscaler adds nodes when there is work for them."""
         return self._limit() is not None
 
-    def check_room(self, workers: int | None, each: Share) -> int:
-        """How many workers fit now.
+    def check_room(self, workers: int | None, each: Share, patience: float = PATIENCE_FOR_ROOM) -> int:
+        """How many workers fit.
+
+        What is taken now may be free in a moment, as it is after a driver was killed. What the cluster does
+        not have at all is said at once.
 
         Args:
             workers: how many are wanted; None takes what there is, at least one.
             each: what one of them needs.
+            patience: seconds to wait for what is taken.
 
         Raises:
             AptoolError: they do not fit, and the cluster does not grow by itself.
         """
-        nodes = self.nodes()
-        fit = sum(node.fits(each) for node in nodes)
         wanted = workers if workers is not None else 1
-        if fit >= wanted or self.grows():
-            return fit
-        free = _amounts(sum(node.cpus for node in nodes), sum(node.gpus for node in nodes))
-        largest = max((node for node in nodes), key=lambda node: (node.gpus, node.cpus), default=None)
-        on_one = f", at most {_amounts(largest.cpus, largest.gpus)} on one node" if largest else ""
+        until = time.monotonic() + patience
+        while True:
+            nodes = self.nodes()
+            fit = sum(fitting(node.free, each) for node in nodes)
+            if fit >= wanted or self.grows():
+                return fit
+            possible = sum(fitting(node.all, each) for node in nodes)
+            if possible < wanted or time.monotonic() > until:
+                break
+            time.sleep(0.2)
+        free = " and ".join(
+            f"{sum(node.free[kind] for node in nodes):g} of {_count(sum(node.all[kind] for node in nodes), name)}"
+            for kind, name in ((0, "CPU"), (1, "GPU"))
+        )
         raise AptoolError(
-            f"--cluster {self.address}: {_count(len(nodes), 'node')} with {free} free{on_one}: "
-            f"{_count(wanted, 'worker')} with {each} each asked for, expected room for them"
+            f"--cluster {self.address}: {free} free on {_count(len(nodes), 'node')}, where "
+            f"{_count(fit, 'worker')} with {each} {'fits' if fit == 1 else 'fit'}: "
+            f"{_count(wanted, 'worker')} asked for, expected room for them"
         )
 
     @staticmethod
@@ -138,9 +163,6 @@ def connect(address: str = "", *, debug: bool = False) -> Iterator[Cluster]:
     wanted = _checked_address(address or os.environ.get("RAY_ADDRESS", "") or "auto")
     # What is sent to Ray's makers about a cluster that is started here is for its owner to say.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if not debug:
-        # Ray's C++ side writes to the terminal past any logger.
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
@@ -159,14 +181,36 @@ def connect(address: str = "", *, debug: bool = False) -> Iterator[Cluster]:
         options["logging_level"] = logging.ERROR
     if wanted == "local":
         options["include_dashboard"] = False
-    try:
-        ray.init(address=wanted, **options)
-    except Exception as error:
-        raise _refused(wanted, error) from error
-    try:
-        yield _connected(ray, wanted)
-    finally:
-        ray.shutdown()
+    with contextlib.nullcontext() if debug else _own_stderr():
+        try:
+            ray.init(address=wanted, **options)
+        except Exception as error:
+            raise _refused(wanted, error) from error
+        try:
+            yield _connected(ray, wanted)
+        finally:
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def _own_stderr() -> Iterator[None]:
+    """Keeps what Ray's C++ side writes to stderr, past any logger, off the terminal.
+
+    It stands in Ray's logs as well. What Python writes to ``sys.stderr`` comes through.
+    """
+    sys.stderr.flush()
+    before = sys.stderr
+    with os.fdopen(os.dup(2), "w", buffering=1, encoding=before.encoding) as terminal:
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        if before is sys.__stderr__:  # else someone has put something there that does not end in 2
+            sys.stderr = terminal
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            sys.stderr = before
+            os.dup2(terminal.fileno(), 2)
 
 
 def worker_share(cluster: Cluster, device: str = "auto", gpus: float | None = None) -> Share:
@@ -314,6 +358,10 @@ def _refused(address: str, error: Exception) -> AptoolError:
     if "uthenticat" in text or "token" in text:
         return AptoolError(f"--cluster {address}: the token was refused: {TOKEN_HINT}")
     return _unreachable(address, first_line(error))
+
+
+def _share(resources: dict[str, float]) -> Share:
+    return Share(resources.get("CPU", 0.0), resources.get("GPU", 0.0))
 
 
 def _amounts(cpus: float, gpus: float) -> str:

@@ -1,65 +1,49 @@
-"""Scoring on a Ray cluster: the units of ``shards``, mapped by Ray Data over a pool of workers.
+"""Scoring on a Ray cluster: the units of ``shards``, mapped by Ray Data over a pool of ``workers``.
 
-Ray tries a unit again when its worker or node is lost, so a unit may be scored more than once. It counts once
-all the same: whoever scores it writes the same bytes under the same name. A driver that was killed leaves
-workers behind that go on for some seconds; they stop when they see that the parts folder is another driver's.
+Ray tries a unit again when its worker or node is lost, so a unit may be scored more than once; it counts once
+all the same (see ``workers``). Only a few numbers a unit come back here: texts and scores go from file to
+file.
 """
 
-import contextlib
 import logging
-import os
 import pickle
-import secrets
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
+import numpy as np
+import pyarrow as pa
 import ray
 import ray.data
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from aptool import __version__
-from aptool.errors import AptoolError, InputError
+from aptool.errors import AptoolError
 from aptool.formats.atomic import check_writable
-from aptool.formats.pools import Answers, Unit, read_answers
-from aptool.scoring.cluster import Cluster, Share, first_line
-from aptool.scoring.shards import Part, System, is_done, merge, parts_folder, plan, score_unit
+from aptool.formats.pools import Answers, Unit, read_answers, read_pools
+from aptool.formats.storage import is_remote
+from aptool.models.checkpoint import load_model
+from aptool.scoring.cluster import Cluster, Share, first_line, fitting, worker_share
+from aptool.scoring.parts import Part, is_done, merge, parts_folder
+from aptool.scoring.precision import pick_precision
+from aptool.scoring.scorer import Precision
+from aptool.scoring.shards import System, plan
+from aptool.scoring.systems import ModelSystem, fingerprint
+from aptool.scoring.workers import Job, Outcome, Reading, Worker, complaint, own, read, sweep
 
-# How often a unit is tried again whose worker was lost. A lost node costs one try; a unit that kills every
-# worker, by its size, must not go round for ever.
-TRIES = 4
+# Units that may be at fault, each by itself, before the rest is given up.
+FAULTS = 10
 
-# Units that may fail, each by itself, before the rest is given up.
-FAILURES = 10
-
-# Seconds that a shared file system may take to show a part that a worker has written.
+# Seconds that a node may take to answer, and a shared file system to show what a worker has written.
 PATIENCE = 60.0
 
-LEASE = "driver"
+CORE = Share(cpus=1)
 
-
-class Job(NamedTuple):
-    """All that a worker is told."""
-
-    open: Callable[[str], System]  # makes the system on a device
-    device: str
-    fingerprint: str  # of the system, as the driver has it
-    folder: Path  # of the parts
-    lease: str  # what the folder's driver file says as long as this run has it
-    answers: str | None  # path of the answers that pools share
-
-
-class Outcome(NamedTuple):
-    """What a worker says about a unit."""
-
-    number: int
-    pairs: int
-    worker: str  # host and process
-    error: str  # what is wrong with the unit, in one line; empty if nothing is
-    fatal: bool  # the same would be wrong with every unit
+Say = Callable[[str], None]
+Report = Callable[[int, int, bool], None]
 
 
 @dataclass(frozen=True)
@@ -67,42 +51,153 @@ class Scored:
     """How a run was made."""
 
     pairs: int
+    truncated: int  # answers that were cut at the model's limit, counted in each unit
     units: int
     resumed: int  # units whose parts were there already
-    workers: int  # processes that scored; more than the pool had if some were replaced
-    logs: str  # where Ray's own logs are
+    retried: int  # units that were begun more than once, a worker having been lost
+    workers: int  # processes that scored
+
+
+@dataclass(frozen=True)
+class ModelOn:
+    """A trained model by its folder, opened on whatever worker it is sent to."""
+
+    folder: str
+    precision: Precision
+    tokens_per_batch: int | None
+    store_bytes: int
+
+    def __call__(self, device: str) -> ModelSystem:
+        """The model on a device.
+
+        Raises:
+            AptoolError: the folder is not there, or not whole.
+        """
+        return ModelSystem(
+            load_model(self.folder, device),
+            device,
+            precision=self.precision,
+            tokens_per_batch=self.tokens_per_batch,
+            store_bytes=self.store_bytes,
+        )
+
+
+class Elsewhere(System):
+    """A system that only workers have; here it is no more than its fingerprint."""
+
+    def __init__(self, fingerprint: str) -> None:
+        self.fingerprint = fingerprint
+
+    def score(self, prepared: Any) -> np.ndarray:
+        """Not here."""
+        raise NotImplementedError
+
+
+def score_model(
+    units: Sequence[Unit],
+    folder: str | Path,
+    output: str | Path,
+    *,
+    cluster: Cluster,
+    tag: str | None = None,
+    answers: str | Path | None = None,
+    device: str = "auto",
+    precision: Literal["auto", "fp32", "bf16"] = "auto",
+    tokens_per_batch: int | None = None,
+    workers: int | None = None,
+    gpus_per_worker: float | None = None,
+    debug: bool = False,
+    say: Say = lambda line: None,
+    report: Report = lambda done, pairs, fresh: None,
+) -> Scored:
+    """Scores pools with a trained model: what ``aptool score --cluster`` does.
+
+    Args:
+        units: the row groups to score.
+        folder: of the model, where every node sees it.
+        output: the run file, in a folder that all nodes share.
+        cluster: where to.
+        tag: the run's name; None is the model's.
+        answers: the file of the answers that pools share.
+        device: ``cpu``, ``cuda``, or ``auto`` for a GPU where the cluster has any.
+        precision: see ``scoring.precision``; decided once, on one worker, for all of them.
+        tokens_per_batch: see ``ModelSystem``.
+        workers: see ``score_pools``.
+        gpus_per_worker: GPUs a worker, or a fraction of one; None is one where the cluster has any.
+        debug: see ``score_pools``.
+        say: see ``score_pools``.
+        report: see ``score_pools``.
+
+    Raises:
+        AptoolError: see ``score_pools``; or the model cannot be read.
+    """
+    each = worker_share(cluster, device, gpus_per_worker)
+    cluster.check_room(workers, each)
+    folder = everywhere(folder)
+    shared = everywhere(answers) if answers is not None else None
+    units = [unit._replace(path=everywhere(unit.path)) for unit in units]
+    model = load_model(folder)
+    where = "cuda" if each.gpus else "cpu"
+    if precision == "auto" and each.gpus:
+        trial = ray.remote(num_cpus=each.cpus, num_gpus=each.gpus)(_tried_precision)
+        try:
+            chosen: Precision = ray.get(trial.remote(folder, units[0], shared))
+        except ray.exceptions.RayError as error:
+            raise AptoolError(f"--cluster {cluster.address}: {_cause(error)}") from error
+    else:
+        chosen = "fp32" if precision == "auto" else precision
+    opener = ModelOn(folder, chosen, tokens_per_batch, cluster.memory(each) // 4)
+    scored = score_pools(
+        units,
+        fingerprint(model.fingerprint, where, chosen),
+        opener,
+        output,
+        cluster=cluster,
+        tag=tag if tag is not None else "-".join(model.recipe.preset.split()),
+        answers=shared,
+        workers=workers,
+        each=each,
+        paths=[folder],
+        debug=debug,
+        say=say,
+        report=report,
+    )
+    if scored.truncated:
+        say(f"{scored.truncated} answers were cut at {model.recipe.text.max_answer_tokens} tokens")
+    return scored
 
 
 def score_pools(
     units: Sequence[Unit],
-    system: System,
+    fingerprint: str,
     opener: Callable[[str], System],
     output: str | Path,
     *,
     cluster: Cluster,
     tag: str,
-    answers: Answers | None = None,
+    answers: str | None = None,
     workers: int | None = None,
-    each: Share = Share(),
+    each: Share = CORE,
     paths: Sequence[str] = (),
     debug: bool = False,
-    say: Callable[[str], None] = lambda line: None,
-    report: Callable[[int, int, bool], None] = lambda done, pairs, fresh: None,
+    say: Say = lambda line: None,
+    report: Report = lambda done, pairs, fresh: None,
 ) -> Scored:
     """Scores pools into a run file, the same to the byte as ``scoring.local`` writes.
 
-    Goes on from the parts that an earlier call left, wherever that was stopped.
+    Goes on from the parts that an earlier call left, wherever that was stopped, also if it was killed.
 
     Args:
         units: the row groups to score.
-        system: what scores them; of it the driver needs only the fingerprint.
-        opener: makes that system on a worker, given the worker's device; it is sent there by pickle.
+        fingerprint: of the system.
+        opener: makes the system on a worker, given the worker's device; it is sent there by pickle.
         output: the run file, in a folder that all nodes share.
         cluster: where to.
         tag: the run's name, one word.
-        answers: where texts that are not in the pools are looked up.
-        workers: how many processes score; None is as many as there is room for, growing and shrinking.
-        each: what one of them gets.
+        answers: the file where texts that are not in the pools are looked up.
+        workers: how many processes score; None is as many as there is room for, more as nodes come.
+        each: what one of them gets. With a GPU it only scores, and others read and tokenise for it; without,
+            it does all of it, as nothing would be gained by handing texts from one core to another.
         paths: further files and folders that every node must see.
         debug: leave Ray's own progress bars and messages on.
         say: told in a line what the work is done with.
@@ -110,223 +205,186 @@ def score_pools(
 
     Raises:
         InputError: an input or the output is not what it should be.
-        AptoolError: the cluster has no room, a node does not see what it needs, or workers were lost.
+        AptoolError: the cluster has no room, a node does not see what it needs, or units could not be scored;
+            the parts of all others stay.
     """
     check_writable(output)
     room = cluster.check_room(workers, each)
-    say(
-        f"cluster {cluster.address}: {workers if workers is not None else f'{room} or more'} workers with {each} "
-        f"each; Ray's logs are in {cluster.logs}"
-    )
-    parts = plan(units, system, output, answers)
+    many = f"{workers} workers" if workers is not None else f"room for {room} workers"
+    say(f"cluster {cluster.address}: {many} with {each} each; Ray's logs are in {cluster.logs}")
+    output = Path(output).absolute()
+    units = [unit._replace(path=everywhere(unit.path)) for unit in units]
+    parts = plan(units, Elsewhere(fingerprint), output, tag, _unread(answers))
     folder = parts_folder(output)
     folder.mkdir(exist_ok=True)
-    lease = _take(folder)
-    device = "cuda" if each.gpus else "cpu"
-    shared = answers.path if answers is not None else None
-    job = Job(opener, device, system.fingerprint, folder.resolve(), lease, shared)
-    local = {unit.path for unit in units if "://" not in unit.path}
-    _check_nodes(cluster, job, each, [*sorted(local), *paths, *([shared] if shared else [])])
+    owner = own(folder)
+    sweep(output)
+    job = Job(opener, "cuda" if each.gpus else "cpu", fingerprint, folder, owner, answers)
+    inputs = dict.fromkeys([unit.path for unit in units] + ([answers] if answers is not None else []))
+    _check_nodes(cluster, job, each, [*(path for path in inputs if not is_remote(path)), *paths])
 
-    todo = []
-    done = 0
-    for number, part in enumerate(parts):
+    todo: list[Part] = []
+    for part in parts:
         if is_done(part):
-            done += 1
-            report(done, part.pairs, False)
+            report(len(parts) - len(todo), part.pairs, False)
         else:
-            todo.append(number)
-    resumed = done
-    seen: set[str] = set()
-    failures: list[str] = []
-    if todo:
-        for outcome in _outcomes(parts, todo, job, workers, room, each, debug):
-            if outcome.fatal:
-                raise AptoolError(outcome.error)
-            if outcome.error:
-                failures.append(outcome.error)
-                if len(failures) == FAILURES:
-                    break
-                continue
-            seen.add(outcome.worker)
-            done += 1
-            report(done, outcome.pairs, True)
-    if failures:
-        more = f" (and {len(failures) - 1} more like it)" if len(failures) > 1 else ""
+            todo.append(part)
+    resumed = done = len(parts) - len(todo)
+    outcomes: list[Outcome] = []
+    faults: list[str] = []
+    _quiet(debug)
+    for outcome in _outcomes(todo, job, workers, room, each, cluster) if todo else ():
+        if outcome.fatal:
+            raise AptoolError(f"--cluster {cluster.address}: {outcome.error}")
+        if outcome.error:
+            faults.append(outcome.error)
+            if len(faults) == FAULTS:
+                break
+            continue
+        done += 1
+        outcomes.append(outcome)
+        report(done, outcome.pairs, True)
+    if faults:
+        more = f" (and {len(faults) - 1} more like it)" if len(faults) > 1 else ""
         raise AptoolError(
-            f"{failures[0]}{more}; {done} of {len(parts)} row groups are scored and kept: "
-            "mend the input and run the same command again"
+            f"{faults[0]}{more}; {done} of {len(parts)} row groups are scored and kept: "
+            "run the same command again when it is mended"
         )
-    for number in todo:
-        _await(parts[number])
-    _take(folder)  # whoever of an earlier driver is still at work writes nothing from here on
-    pairs = merge(parts, output, tag)
-    return Scored(pairs, len(parts), resumed, len(seen), cluster.logs)
+    _await(todo)
+    own(folder)  # workers that a killed driver has left behind write nothing from here on
+    merged = merge(parts, output)
+    return Scored(
+        merged.pairs,
+        merged.truncated,
+        len(parts),
+        resumed,
+        sum(outcome.tries > 1 for outcome in outcomes),
+        len({outcome.worker for outcome in outcomes}),
+    )
+
+
+def everywhere(path: str | Path) -> str:
+    """A path that means the same in whatever folder a worker is."""
+    return str(path) if is_remote(path) else str(Path(path).absolute())
+
+
+def _unread(path: str | None) -> Answers | None:
+    """Answers by their file alone: the driver looks up no text."""
+    none = pa.array([], pa.large_string())
+    return Answers(path, none, none) if path is not None else None
 
 
 def _outcomes(
-    parts: list[Part],
-    todo: list[int],
-    job: Job,
-    workers: int | None,
-    room: int,
-    each: Share,
-    debug: bool,
+    parts: list[Part], job: Job, workers: int | None, room: int, each: Share, cluster: Cluster
 ) -> Iterator[Outcome]:
-    _quiet(debug)
-    rows = [{"number": number, "part": pickle.dumps(parts[number])} for number in todo]
-    most = len(todo)
+    """What became of each unit, as they are done."""
+    rows = [{"number": number, "part": pickle.dumps(part)} for number, part in enumerate(parts)]
+    dataset: ray.data.Dataset = ray.data.from_items(rows, override_num_blocks=len(rows))
+    if each.gpus:
+        dataset = dataset.map(partial(_read, job), num_cpus=1)
     if workers is not None:
-        pool = ray.data.ActorPoolStrategy(size=min(workers, most), max_tasks_in_flight_per_actor=2)
+        pool = ray.data.ActorPoolStrategy(size=min(workers, len(rows)), max_tasks_in_flight_per_actor=2)
     else:
-        begin = max(1, min(room, most))
+        begin = max(1, min(room, len(rows)))
         pool = ray.data.ActorPoolStrategy(
-            min_size=1, max_size=most, initial_size=begin, max_tasks_in_flight_per_actor=2
+            min_size=1, max_size=len(rows), initial_size=begin, max_tasks_in_flight_per_actor=2
         )
-    dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+    dataset = dataset.map_batches(
         Scorer,
         batch_size=1,
         fn_constructor_args=(job,),
         compute=pool,
         num_cpus=each.cpus,
         num_gpus=each.gpus or None,
-        max_task_retries=TRIES,
-        max_restarts=-1,
     )
     try:
         for row in dataset.iter_rows():
             yield Outcome(**row)
     except (ray.exceptions.RayError, SystemError) as error:
-        raise _lost(error) from error
+        raise AptoolError(f"--cluster {cluster.address}: {_cause(error)}") from error
+
+
+def _read(job: Job, row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, **read(job, row["number"], pickle.loads(row["part"]))._asdict()}
 
 
 class Scorer:
-    """What runs on a worker: the system opened once, then units in turn."""
+    """A ``Worker`` as Ray Data wants one: batches of one row in, batches of one row out."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
-        self._failure = ""
-        self._worker = f"{socket.gethostname()}:{os.getpid()}"
-        try:
-            self._system = job.open(job.device)
-            _check_system(job, self._system)
-            self._answers = read_answers(job.answers) if job.answers is not None else None
-        except AptoolError as error:
-            self._failure = f"node {_node()}: {error}"
+        self._worker = Worker(job)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         """Scores the one unit of a batch."""
-        number, part = int(batch["number"][0]), pickle.loads(batch["part"][0])
-        outcome = self._outcome(number, part)
+        row = {name: column[0] for name, column in batch.items()}
+        number, part = int(row["number"]), pickle.loads(row["part"])
+        reading = None
+        if "task" in row:
+            reading = Reading(number, row["task"], str(row["error"]), bool(row["fatal"]))
+        outcome = self._worker.score(number, part, reading)
         return {name: [value] for name, value in outcome._asdict().items()}
 
-    def _outcome(self, number: int, part: Part) -> Outcome:
-        if self._failure:
-            return Outcome(number, 0, self._worker, self._failure, True)
-        if not _holds(self._job.folder, self._job.lease):
-            return Outcome(number, 0, self._worker, _taken_over(self._job), True)
-        try:
-            pairs = score_unit(part, self._system, self._answers)
-        except AptoolError as error:
-            return Outcome(number, 0, self._worker, str(error), False)
-        return Outcome(number, pairs, self._worker, "", False)
 
+def _tried_precision(folder: str, unit: Unit, answers: str | None) -> Precision:
+    """The precision to encode in, found out on a worker with a GPU."""
+    import torch
 
-def _take(folder: Path) -> str:
-    """Makes the parts folder this process's own; whoever had it before loses it."""
-    lease = secrets.token_hex(8)
-    temporary = folder / f".{LEASE}.{lease}"
-    temporary.write_text(lease, encoding="ascii")
-    os.replace(temporary, folder / LEASE)
-    return lease
-
-
-def _holds(folder: Path, lease: str) -> bool:
-    try:
-        return (folder / LEASE).read_text(encoding="ascii") == lease
-    except OSError:
-        return False
-
-
-def _taken_over(job: Job) -> str:
-    return f"{job.folder}: another run of the same output has taken over: expected one at a time"
+    device = torch.device("cuda")
+    texts = read_answers(answers) if answers is not None else None
+    return pick_precision("auto", load_model(folder, device), device, read_pools(unit, texts))
 
 
 def _check_nodes(cluster: Cluster, job: Job, each: Share, paths: Sequence[str]) -> None:
-    """Has every node that could score look at what it will need.
+    """Has every node that could score look at what it will need, all at the same time.
 
     Raises:
-        AptoolError: the first node that misses something.
+        AptoolError: what the first node misses that misses something.
     """
-    check = ray.remote(num_cpus=0, max_retries=1)(_complaint)
+    look = ray.remote(num_cpus=0, max_retries=1)(complaint)
     asked = {}
     for node in cluster.nodes():
-        if node.fits(each):
+        if fitting(node.all, each):
             stay = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
-            asked[check.options(scheduling_strategy=stay).remote(job, list(paths))] = node.host
+            asked[look.options(scheduling_strategy=stay).remote(job, list(paths))] = node.host
     for reference, host in asked.items():
         try:
-            complaint = ray.get(reference, timeout=PATIENCE)
+            lacks = ray.get(reference, timeout=PATIENCE)
         except ray.exceptions.RayError as error:
             raise AptoolError(
-                f"--cluster {cluster.address}: node {host}: {_cause(error)}: expected aptool {__version__} there"
+                f"--cluster {cluster.address}: node {host}: {_cause(error)}: "
+                f"expected aptool {__version__}, as here"
             ) from error
-        if complaint:
-            raise AptoolError(f"--cluster {cluster.address}: {complaint}")
+        if lacks:
+            raise AptoolError(f"--cluster {cluster.address}: {lacks}")
 
 
-def _complaint(job: Job, paths: Sequence[str]) -> str:
-    """What the node that this runs on misses, in one line; empty if it has everything."""
-    missing = [path for path in paths if not Path(path).exists()]
-    if missing:
-        return f"node {_node()}: {missing[0]}: no such file there: expected a path that every node sees"
-    if not _holds(job.folder, job.lease):
-        return (
-            f"node {_node()}: {job.folder}: not there, or another folder than the driver's: "
-            "expected an output on storage that all nodes share"
-        )
-    try:
-        check_writable(job.folder / f"node-{_node()}-{os.getpid()}")
-    except InputError as error:
-        return f"node {_node()}: {error}"
-    return ""
-
-
-def _check_system(job: Job, system: System) -> None:
-    if system.fingerprint != job.fingerprint:
-        raise AptoolError("the model there is not the driver's: expected the same model folder on every node")
-
-
-def _await(part: Part) -> None:
-    """Waits until a part that a worker has written is to be seen here: shared file systems take a moment."""
-    end = time.monotonic() + PATIENCE
-    while not is_done(part):
-        if time.monotonic() > end:
-            raise AptoolError(
-                f"{part.path}: a worker wrote it and it is not here: expected an output on storage that all share"
-            )
-        time.sleep(0.2)
+def _await(parts: list[Part]) -> None:
+    """Waits until parts that workers have written are seen here: shared file systems take a moment."""
+    until = time.monotonic() + PATIENCE
+    for part in parts:
+        while not part.path.is_file():
+            if time.monotonic() > until:
+                raise AptoolError(
+                    f"{part.path}: a worker has written it and it is not here: "
+                    "expected an output on storage that all nodes share"
+                )
+            time.sleep(0.2)
 
 
 def _quiet(debug: bool) -> None:
+    """Ray Data's bars and messages, which by default go to the terminal, only where they are asked for."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = debug
     context.print_on_execution_start = debug
     for handler in logging.getLogger("ray.data").handlers:
-        # The handler of the log file is left as it is.
-        if not debug and not hasattr(handler, "baseFilename") and "File" not in type(handler).__name__:
+        if not debug and "File" not in type(handler).__name__:
             handler.setLevel(logging.CRITICAL)
 
 
-def _lost(error: BaseException) -> AptoolError:
-    return AptoolError(f"--cluster: {_cause(error)}")
-
-
 def _cause(error: BaseException) -> str:
-    return first_line(error)
-
-
-def _node() -> str:
-    with contextlib.suppress(Exception):
-        return str(ray.util.get_node_ip_address())
-    return socket.gethostname()
+    """The line of Ray's long messages that says what happened: that of the innermost exception."""
+    while isinstance(getattr(error, "cause", None), BaseException):
+        error = error.cause  # type: ignore[attr-defined]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
+    return raised[-1] if raised else first_line(error)

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -57,18 +58,26 @@ class ModelSystem(System):
                 most ``STORE_BYTES``.
         """
         self._model = model
-        self._scorer = Scorer(
-            model.ranker,
-            device=device,
-            precision=precision,
-            tokens_per_batch=tokens_per_batch,
-            store_bytes=_room(torch.device(device)) if store_bytes is None else store_bytes,
-        )
-        self.fingerprint = json.dumps(["model", model.fingerprint, str(torch.device(device)), precision])
+        self._device = torch.device(device)
+        self._precision = precision
+        self._tokens_per_batch = tokens_per_batch
+        self._store_bytes = store_bytes
+        self.fingerprint = fingerprint(model.fingerprint, device, precision)
         self.name = model.recipe.preset
         self.max_answer_tokens = model.recipe.text.max_answer_tokens
         self._shared: SharedTokens | None = None
         self._source: str | None = None
+
+    @cached_property
+    def _scorer(self) -> Scorer:
+        """Made when it is first needed: who only prepares has no use for it."""
+        return Scorer(
+            self._model.ranker,
+            device=self._device,
+            precision=self._precision,
+            tokens_per_batch=self._tokens_per_batch,
+            store_bytes=_room(self._device) if self._store_bytes is None else self._store_bytes,
+        )
 
     def prepare(self, pools: Pools) -> Texts:
         """See ``System.prepare``. Texts that pools share are tokenised once for all units."""
@@ -93,6 +102,11 @@ class ModelSystem(System):
     def truncated(self, prepared: Texts) -> int:
         """See ``System.truncated``."""
         return prepared.answers.truncated
+
+
+def fingerprint(model: str, device: torch.device | str, precision: Precision) -> str:
+    """The fingerprint of a ``ModelSystem``, told without making one, by that of its model."""
+    return json.dumps(["model", model, str(torch.device(device)), precision])
 
 
 class SharedTokens:

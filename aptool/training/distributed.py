@@ -1,0 +1,338 @@
+"""Training on a Ray cluster: the loop of ``loop`` in each worker of Ray Train, as one ``World``.
+
+The recipe's minibatch is that of all workers together: each takes the gradient of its share, and the sum is
+the gradient that one process would have. So the learning rate stays as it is however many workers there are,
+and what is drawn does not depend on their number.
+
+The state after each epoch stands where one process keeps it. Whether a worker, a node or the driver was lost,
+training goes on from there; Ray's part is to start the workers again.
+"""
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+import ray.train
+import torch
+import torch.distributed
+from ray.train.torch import TorchConfig, TorchTrainer, get_device
+from torch import Tensor
+
+from aptool.config import Recipe
+from aptool.errors import AptoolError, UsageError
+from aptool.formats.collection import Collection
+from aptool.scoring.cluster import Cluster, Share, first_line
+from aptool.training.fit import Fit, already_trained, check_training, fit
+from aptool.training.loop import Progress
+from aptool.training.state import training_folder
+from aptool.training.world import ALONE, World
+
+# How often workers that were lost are started again, from the last whole epoch.
+RESTARTS = 8
+
+# Seconds that workers wait for each other: the first one may be learning word vectors meanwhile.
+PATIENCE = 6 * 3600
+
+# Seconds between two looks at what the workers have to tell.
+GLANCE = 0.3
+
+LEASE = "driver"  # names the driver that the folder of the state belongs to
+RUN = "ray"  # what Ray Train itself writes down
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every worker trains.
+
+    Attributes:
+        start: the folder that relative paths start from.
+        lease: what the driver has written into the folder of the state.
+    """
+
+    start: Path
+    collection: Path
+    recipe: Recipe
+    output: Path
+    seed: int
+    lease: str
+    gpu: bool
+
+
+def fit_on_cluster(
+    collection: Collection,
+    recipe: Recipe,
+    output: str | Path,
+    *,
+    cluster: Cluster,
+    seed: int = 0,
+    workers: int | None = None,
+    each: Share | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    progress: Callable[[Progress], None] = lambda progress: None,
+    epoch_done: Callable[[dict[str, Any]], None] = lambda entry: None,
+) -> Fit:
+    """Trains as ``fit`` does, on a cluster.
+
+    Args:
+        collection: in a folder that all nodes see.
+        recipe: the system and the procedure.
+        output: the model folder, on storage that all nodes share.
+        cluster: where to.
+        seed: of everything that is drawn.
+        workers: how many processes train; None is one a GPU, or one a node where there are none, and goes on
+            with fewer when nodes are lost.
+        each: what one worker gets at least; cores that are left over are shared out.
+        say: told in a line what is being done.
+        progress: told how far an epoch is.
+        epoch_done: told the history's entry of each epoch.
+
+    Raises:
+        InputError, UsageError: as for ``fit``.
+        AptoolError: there is no room, a node does not see what it needs, or workers were lost too often.
+    """
+    each = each if each is not None else Share()
+    device = "cuda" if each.gpus else "cpu"
+    _, key = check_training(collection, recipe, output, seed, device=device)
+    done = already_trained(output, key)
+    if done is not None:
+        say(f"{output}: already trained, by this recipe on this collection; remove the folder to train anew")
+        return done
+    number, each = shared_out(cluster, workers, each)
+    if number > recipe.training.minibatch:
+        wanted = f"no more than the {recipe.training.minibatch} questions of a minibatch (training.minibatch)"
+        raise UsageError(f"--workers {number}: expected {wanted}")
+    say(f"cluster {cluster.address}: {number} workers with {each} each; Ray's logs are in {cluster.logs}")
+    folder = training_folder(output)
+    folder.mkdir(exist_ok=True)
+    lease = secrets.token_hex(8)
+    (folder / LEASE).write_text(lease, encoding="ascii")
+    job = Job(Path.cwd(), collection.path, recipe, Path(output), seed, lease, bool(each.gpus))
+    board = ray.remote(num_cpus=0)(Board).remote()
+    trainer = TorchTrainer(
+        _work,
+        train_loop_config={"job": job, "board": board},
+        torch_config=TorchConfig(timeout_s=PATIENCE),
+        scaling_config=ray.train.ScalingConfig(
+            # As asked for; of its own accord a training goes on with fewer when nodes are lost.
+            num_workers=number if workers is not None or number == 1 else (1, number),  # type: ignore[arg-type]
+            use_gpu=bool(each.gpus),
+            resources_per_worker={"CPU": each.cpus, **({"GPU": each.gpus} if each.gpus else {})},
+            placement_strategy="SPREAD",
+        ),
+        run_config=ray.train.RunConfig(
+            # A name of its own each time: what training goes on from is our state, not Ray's.
+            name=f"{key}-{lease}",
+            storage_path=str((folder / RUN).resolve()),
+            failure_config=ray.train.FailureConfig(max_failures=RESTARTS),
+        ),
+    )
+    logging.getLogger("ray.train").setLevel(logging.ERROR)
+    try:
+        with _told(board, say, progress, epoch_done) as told:
+            trainer.fit()
+    except (ray.train.TrainingFailedError, ray.exceptions.RayError) as error:
+        raise AptoolError(
+            f"--cluster {cluster.address}: training stopped: {_cause(error)}; every whole epoch is kept in "
+            f"{folder}: run the same command again"
+        ) from error
+    finally:
+        shutil.rmtree(folder / RUN, ignore_errors=True)
+        (folder / LEASE).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not empty: training goes on from there
+            folder.rmdir()
+    if told.problem is not None:
+        code, text = told.problem
+        raise (UsageError if code == UsageError.exit_code else AptoolError)(text)
+    result = already_trained(output, key)
+    if result is None:
+        raise AptoolError(
+            f"{output}: the workers wrote a model and it is not here: "
+            "expected an output on storage that all nodes share"
+        )
+    return result
+
+
+def shared_out(cluster: Cluster, workers: int | None, each: Share) -> tuple[int, Share]:
+    """How many workers train, and what each gets: the cores are shared out among them.
+
+    Raises:
+        AptoolError: there is no room for them.
+    """
+    nodes = [node for node in cluster.nodes() if node.fits(each)]
+    number = workers
+    if number is None:
+        number = max(1, sum(node.fits(each) for node in nodes) if each.gpus else len(nodes))
+    cluster.check_room(number, each)
+    cpus = int(sum(node.cpus for node in nodes) / number)
+    while cpus > each.cpus and sum(node.fits(each._replace(cpus=cpus)) for node in nodes) < number:
+        cpus -= 1
+    return number, each._replace(cpus=max(cpus, each.cpus))
+
+
+class TorchWorld(World):
+    """The workers of a torch process group."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+    def add(self, tensor: Tensor) -> Tensor:
+        """See ``World.add``."""
+        torch.distributed.all_reduce(tensor)
+        return tensor
+
+    def first(self, value: Any) -> Any:
+        """See ``World.first``."""
+        values = [value if self.rank == 0 else None]
+        torch.distributed.broadcast_object_list(values, src=0)
+        return values[0]
+
+    def check(self, problem: Exception | None) -> None:
+        """See ``World.check``; a problem says on which node it is."""
+        own = None
+        if problem is not None:
+            own = getattr(problem, "exit_code", 1), f"node {socket.gethostname()}: {problem}"
+        found: list[tuple[int, str] | None] = [None] * self.size
+        torch.distributed.all_gather_object(found, own)
+        for one in found:
+            if one is not None:
+                raise (UsageError if one[0] == UsageError.exit_code else AptoolError)(one[1])
+
+
+class Board:
+    """An actor on which the first worker notes what it has to tell, until the driver takes it."""
+
+    def __init__(self) -> None:
+        self._notes: list[tuple[str, Any]] = []
+
+    def note(self, kind: str, value: Any) -> None:
+        """Adds a note; of progress only the last one counts."""
+        if self._notes and kind == "progress" and self._notes[-1][0] == kind:
+            self._notes.pop()
+        self._notes.append((kind, value))
+
+    def take(self) -> list[tuple[str, Any]]:
+        """All notes since the last time."""
+        notes, self._notes = self._notes, []
+        return notes
+
+
+@dataclass
+class Told:
+    """What the driver has to know when the workers are done: the exit code and text of a problem."""
+
+    problem: tuple[int, str] | None = None
+
+
+@contextlib.contextmanager
+def _told(
+    board: Any,
+    say: Callable[[str], None],
+    progress: Callable[[Progress], None],
+    epoch_done: Callable[[dict[str, Any]], None],
+) -> Any:
+    """Passes on what the workers tell, while the block runs."""
+    told, over = Told(), threading.Event()
+    hear: dict[str, Callable[[Any], None]] = {
+        "say": say,
+        "progress": progress,
+        "epoch": epoch_done,
+        "problem": lambda problem: setattr(told, "problem", problem),
+    }
+
+    def listen() -> None:
+        last = False
+        while not last:
+            last = over.wait(GLANCE)
+            try:
+                notes = ray.get(board.take.remote(), timeout=30)
+            except ray.exceptions.RayError:
+                continue  # the board's node is lost: what the workers do does not hang on it
+            for kind, value in notes:
+                hear[kind](value)
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    try:
+        yield told
+    finally:
+        over.set()
+        listener.join()
+
+
+def _work(config: dict[str, Any]) -> None:
+    """What runs on each worker."""
+    job: Job = config["job"]
+    context = ray.train.get_context()
+    rank, size = context.get_world_rank(), context.get_world_size()
+    world = TorchWorld(rank, size) if size > 1 else ALONE
+    board = config["board"] if rank == 0 else None
+
+    def note(kind: str, value: Any) -> None:
+        if board is not None:
+            board.note.remote(kind, value)
+
+    noted = 0.0
+
+    def progress(state: Progress) -> None:
+        nonlocal noted
+        if time.monotonic() - noted > GLANCE:
+            noted = time.monotonic()
+            note("progress", state)
+
+    try:
+        problem, collection = None, None
+        try:
+            collection = _opened(job)
+        except AptoolError as error:
+            problem = error
+        world.check(problem)
+        assert collection is not None
+        fit(
+            collection,
+            job.recipe,
+            job.output,
+            seed=job.seed,
+            device=get_device() if job.gpu else "cpu",
+            say=lambda line: note("say", line),
+            progress=progress,
+            epoch_done=lambda entry: note("epoch", entry),
+            world=world,
+        )
+    except AptoolError as error:
+        # Not raised: Ray would start the workers again, into the same error.
+        if board is not None:
+            ray.get(board.note.remote("problem", (error.exit_code, str(error))))
+
+
+def _opened(job: Job) -> Collection:
+    """The collection, once it is clear that this node sees what the driver sees."""
+    try:
+        os.chdir(job.start)
+        lease = (training_folder(job.output) / LEASE).read_text(encoding="ascii")
+    except OSError:
+        lease = ""
+    if lease != job.lease:
+        raise AptoolError(
+            f"{job.start / training_folder(job.output)}: not there, or not the driver's folder: "
+            "expected an output on storage that all nodes share"
+        )
+    return Collection(job.collection)
+
+
+def _cause(error: BaseException) -> str:
+    """Why workers failed for good, in one line."""
+    failures = getattr(error, "worker_failures", None)
+    if failures:
+        rank = min(failures)
+        return f"worker {rank}: {first_line(failures[rank])}"
+    return first_line(error)

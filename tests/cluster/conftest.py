@@ -1,0 +1,137 @@
+"""A real cluster of several nodes on this machine, for the tests that are marked ``cluster``.
+
+Everything listens on loopback alone, asks for a token, and keeps out of the user's home. One cluster serves
+all tests; a test that takes a node away adds one for that.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+OBJECT_STORE = 80 << 20  # bytes a node; what passes through it is small
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.cluster)
+            # Ray warns of itself, and leaves sockets to the garbage collector.
+            item.add_marker(pytest.mark.filterwarnings("ignore"))
+
+
+@pytest.fixture(scope="session")
+def surroundings(tmp_path_factory):
+    """The environment that nodes, drivers and workers run in."""
+    environment = {
+        "HOME": str(tmp_path_factory.mktemp("home")),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, HERE, HERE.parent))),
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(16),
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    before = dict(os.environ)
+    os.environ.pop("RAY_ADDRESS", None)
+    os.environ.update(environment)
+    yield dict(os.environ)
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def nodes(surroundings):
+    """The cluster: a head without cores, two nodes of one core. ``add_node`` and ``remove_node`` change it.
+
+    Nobody is connected to it; see ``cluster`` and ``run``.
+    """
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "object_store_memory": OBJECT_STORE, "include_dashboard": False}
+    started = Cluster(initialize_head=True, head_node_args=head)
+    for _ in range(2):
+        started.add_node(num_cpus=1, object_store_memory=OBJECT_STORE)
+    yield started
+    with contextlib.suppress(Exception):
+        import ray
+
+        ray.shutdown()
+    started.shutdown()
+
+
+@pytest.fixture(scope="session")
+def address(nodes):
+    return nodes.address
+
+
+@pytest.fixture
+def cluster(address):
+    """This process, connected to the cluster."""
+    from aptool.scoring.cluster import connect
+
+    with connect(address) as connected:
+        yield connected
+
+
+class Finished(NamedTuple):
+    """How a command ended; its output line by line."""
+
+    code: int
+    out: list[str]
+    err: list[str]
+
+
+@pytest.fixture
+def run(surroundings, tmp_path):
+    """Runs a Python program, or with ``-m`` a module, in a process of its own."""
+
+    def start(*arguments, cwd=tmp_path, **environment):
+        finished = subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=cwd,
+            env=surroundings | environment,
+        )
+        return Finished(finished.returncode, finished.stdout.splitlines(), finished.stderr.splitlines())
+
+    return start
+
+
+@pytest.fixture
+def driver(surroundings, tmp_path):
+    """Starts ``driver.py``, a scoring driver that may be killed, and leaves it to the test; ends it after."""
+    started = []
+
+    def start(**settings):
+        process = subprocess.Popen(
+            [sys.executable, HERE / "driver.py", json.dumps(settings)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=tmp_path,
+            env=surroundings,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def sha256(path):
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

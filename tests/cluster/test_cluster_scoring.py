@@ -1,0 +1,314 @@
+"""Scoring on a cluster: the bytes of one process, whoever is killed and whatever is left behind."""
+
+import hashlib
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from slow import SlowSystem, opener, scored
+from tiny import labelled_pools, row, write_pools
+
+from aptool.errors import AptoolError
+from aptool.formats.pools import list_units
+from aptool.scoring import local
+from aptool.scoring.cluster import Share
+from aptool.scoring.parts import parts_folder
+from aptool.scoring.shards import finish_task, plan, read_task
+from aptool.scoring.workers import OWNER
+
+UNITS = 8
+SYSTEM = SlowSystem("/", 0)  # here for its fingerprint
+
+
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def pools_of(split, path):
+    """Eight row groups of two pools, six candidates each."""
+    pools = labelled_pools(split, 2 * UNITS)
+    rows = [row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True))) for p in pools]
+    return write_pools(path, *(rows[start : start + 2] for start in range(0, 2 * UNITS, 2)))
+
+
+class Scene:
+    """Pools, what one undisturbed process makes of them, and ways to have them scored."""
+
+    def __init__(self, folder):
+        self.notes = folder / "notes"
+        self.notes.mkdir()
+        self.pools = pools_of("test", folder / "test.pools.parquet")
+        self.output = folder / "out.run"
+        self.parts = parts_folder(self.output)
+
+    @property
+    def units(self):
+        return list_units([self.pools])
+
+    @property
+    def expected(self):
+        """The hash of the run file that this process makes by itself."""
+        quiet = self.notes / "alone"
+        quiet.mkdir(exist_ok=True)
+        alone = quiet / "alone.run"
+        local.score_pools(self.units, SlowSystem(quiet, 0), alone, tag="slow")
+        return sha256(alone)
+
+    def score(self, cluster, seconds=0.0, **more):
+        from aptool.scoring.distributed import score_pools
+
+        how = opener(self.notes, seconds)
+        return score_pools(
+            self.units, SYSTEM.fingerprint, how, self.output, cluster=cluster, tag="slow", **more
+        )
+
+    def arguments(self, address, **more):
+        """For a driver in another process."""
+        return {
+            "address": address,
+            "pools": str(self.pools),
+            "output": str(self.output),
+            "notes": str(self.notes),
+        } | more
+
+    def make_parts(self):
+        """Every part, as an earlier driver would have left them that got as far as the merge."""
+        self.parts.mkdir()
+        quiet = SlowSystem(self.notes, 0)
+        parts = plan(self.units, quiet, self.output, "slow")
+        for part in parts:
+            finish_task(read_task(part, quiet, None), quiet)
+        (self.notes / "scored").unlink()
+        return [part.path for part in parts]
+
+    def assert_whole(self):
+        """The run file is that of one process, and nothing else is left."""
+        assert sha256(self.output) == self.expected
+        names = {path.name for path in self.output.parent.iterdir()}
+        assert names == {"notes", "test.pools.parquet", "out.run"}
+
+
+@pytest.fixture
+def scene(tmp_path):
+    folder = tmp_path / "scene"
+    folder.mkdir()
+    return Scene(folder)
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.02)
+
+
+def test_two_workers_write_what_one_process_writes(cluster, scene):
+    told = []
+
+    result = scene.score(cluster, seconds=0.2, report=lambda *progress: told.append(progress))
+
+    scene.assert_whole()
+    assert (result.pairs, result.units, result.resumed, result.retried) == (96, UNITS, 0, 0)
+    assert result.workers == 2
+    assert told == [(done, 12, True) for done in range(1, UNITS + 1)]
+
+
+def test_reading_apart_from_scoring(nodes, cluster, scene):
+    """With a GPU for each scorer, others read and tokenise for it. This GPU is one in name only."""
+    node = nodes.add_node(num_cpus=2, num_gpus=1, object_store_memory=80 << 20)
+    try:
+        wait_for(lambda: cluster.gpus() == 1)
+        assert cluster.check_room(None, Share(1, 0.5)) == 2
+        result = scene.score(cluster, seconds=0.2, workers=2, each=Share(cpus=0.5, gpus=0.5))
+    finally:
+        nodes.remove_node(node)
+
+    scene.assert_whole()
+    assert (result.pairs, result.workers) == (96, 2)
+
+
+def test_killed_worker(cluster, scene):
+    """(a)"""
+    killed = []
+
+    def kill(done, pairs, fresh):
+        if done == 2:
+            killed.append(scored(scene.notes)[-1])
+            os.kill(killed[0][0], signal.SIGKILL)
+
+    result = scene.score(cluster, seconds=0.5, report=kill)
+
+    scene.assert_whole()
+    assert result.retried >= 1
+    begun = scored(scene.notes)
+    assert len(begun) > UNITS
+    # The unit that was lost was begun again by another process.
+    assert len({process for process, question in begun if question == killed[0][1]}) == 2
+
+
+def test_removed_node(nodes, cluster, scene):
+    """(b): the third node goes while a worker of its scores; the rest is scored by the others."""
+    node = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
+    wait_for(lambda: cluster.check_room(None, Share(cpus=1)) == 3)
+    raylet = node.all_processes["raylet"][0].process.pid
+    removed = []
+
+    def remove(done, pairs, fresh):
+        ours = [process for process, _ in scored(scene.notes) if _parent(process) == raylet]
+        if done >= 2 and ours and not removed:
+            removed.append(ours[-1])
+            os.kill(ours[-1], signal.SIGKILL)  # else it would finish its unit before it notices
+            nodes.remove_node(node, allow_graceful=False)
+
+    result = scene.score(cluster, seconds=0.5, workers=3, report=remove)
+
+    scene.assert_whole()
+    assert removed
+    assert result.retried >= 1
+    assert len(scored(scene.notes)) > UNITS
+
+
+def _parent(process):
+    """The process id of a process's parent; None if it has gone."""
+    try:
+        return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return None
+
+
+# Where the driver dies, and how many parts the next one finds whole.
+PHASES = {
+    "checking": {0},
+    "scoring": {3, 4, 5, 6},  # its orphans may each finish one unit more, and have begun another
+    "before merging": {UNITS},
+    "merging": {UNITS},
+    "renaming": {UNITS},
+    "removing": {UNITS - 2},
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_killed_driver(address, cluster, scene, driver, phase):
+    """(c): the same command, run again, goes on from the parts that are there."""
+    first = driver(**scene.arguments(address, phase=phase, seconds=0.3))
+    output, _ = first.communicate(timeout=90)
+    assert first.returncode == -signal.SIGKILL, output
+    assert not scene.output.exists()
+    assert scene.parts.exists()
+
+    result = scene.score(cluster)
+
+    assert result.resumed in PHASES[phase]
+    scene.assert_whole()
+    assert len(set(scored(scene.notes))) >= (0 if phase == "checking" else UNITS)
+
+
+def test_half_written_part(cluster, scene):
+    """(d): one stands under its name with its first half only, another under its temporary name."""
+    paths = scene.make_parts()
+    paths[0].write_bytes(paths[0].read_bytes()[: paths[0].stat().st_size // 2])
+    shutil.move(paths[1], scene.parts / f".{paths[1].name}.abcd.part")
+
+    result = scene.score(cluster)
+
+    scene.assert_whole()
+    assert result.resumed == UNITS - 2
+    assert len(scored(scene.notes)) == 2
+
+
+def test_corrupt_part(cluster, scene):
+    """(e): one byte of a score is another."""
+    path = scene.make_parts()[3]
+    content = bytearray(path.read_bytes())
+    content[content.index(b"0.") + 2] ^= 1
+    path.write_bytes(content)
+
+    result = scene.score(cluster)
+
+    scene.assert_whole()
+    assert result.resumed == UNITS - 1
+    assert len(scored(scene.notes)) == 1
+
+
+def test_replaced_input(cluster, scene):
+    """(f): parts of the file that stood there before are not taken for those of the new one."""
+    scene.make_parts()
+    before = scene.expected
+    pools_of("dev", scene.pools)
+
+    result = scene.score(cluster)
+
+    scene.assert_whole()
+    assert scene.expected != before
+    assert result.resumed == 0
+    assert len(scored(scene.notes)) == UNITS
+
+
+def test_second_driver_takes_over(address, cluster, scene, driver):
+    """Of two drivers of one output the later has it; the other's workers write nothing any more."""
+    first = driver(**scene.arguments(address, seconds=1.0, workers=1))
+    wait_for(lambda: len(scored(scene.notes)) >= 2)
+    owner = (scene.parts / OWNER).read_text()
+
+    result = scene.score(cluster, workers=1)
+
+    assert result.units == UNITS
+    scene.assert_whole()
+    output, _ = first.communicate(timeout=60)
+    assert first.returncode == 1
+    assert "another run of the same output has taken over" in output
+    assert owner
+
+
+def trouble(scene, question, what):
+    (scene.notes / "trouble").write_text(f"{question} {what}")
+
+
+def test_unit_that_takes_its_workers_down_is_named_and_all_others_are_kept(cluster, scene):
+    """A worker that is killed for its memory looks like this one, which exits in the midst of a unit."""
+    trouble(scene, "test-q6", "exit")  # the fourth row group
+
+    with pytest.raises(AptoolError) as error:
+        scene.score(cluster)
+
+    assert "test.pools.parquet: row group 3: 4 workers were lost with it" in str(error.value)
+    assert "smaller --tokens-per-batch" in str(error.value)
+    assert f"{UNITS - 1} of {UNITS} row groups are scored and kept" in str(error.value)
+    assert [question for _, question in scored(scene.notes)].count("test-q6") == 4
+    (scene.notes / "trouble").unlink()
+    assert scene.score(cluster).resumed == UNITS - 1
+    scene.assert_whole()
+
+
+def test_unit_without_enough_memory(cluster, scene):
+    trouble(scene, "test-q6", "memory")
+
+    with pytest.raises(AptoolError) as error:
+        scene.score(cluster)
+
+    assert "test.pools.parquet: row group 3: out of memory on node" in str(error.value)
+    assert "a smaller --tokens-per-batch takes less memory" in str(error.value)
+    assert len(list(scene.parts.glob("*.part"))) == UNITS - 1
+
+
+def test_unreadable_row_group_is_named_and_all_others_are_kept(cluster, scene):
+    """The pages of one row group are overwritten; the footer, which the driver reads, is as it was."""
+    import pyarrow.parquet as pq
+
+    group = pq.read_metadata(scene.pools).row_group(5).column(0)
+    content = bytearray(scene.pools.read_bytes())
+    begin = group.dictionary_page_offset or group.data_page_offset
+    content[begin : begin + group.total_compressed_size] = b"\xff" * group.total_compressed_size
+    scene.pools.write_bytes(content)
+
+    with pytest.raises(AptoolError) as error:
+        scene.score(cluster)
+
+    assert "test.pools.parquet: row group 5: " in str(error.value)
+    assert "expected a readable Parquet file" in str(error.value)
+    assert f"{UNITS - 1} of {UNITS} row groups are scored and kept" in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+    assert len(list(scene.parts.glob("*.part"))) == UNITS - 1
