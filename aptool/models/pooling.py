@@ -30,7 +30,7 @@ class Pooling(nn.Module, ABC):
     @classmethod
     def over(cls, encoder: Encoder, options: Any) -> Self:
         """The pooling for an encoder, with fresh weights."""
-        return cls(encoder.size, options)  # type: ignore[call-arg]  # those of the poolings proper
+        return cls(encoder.size, options)
 
     @abstractmethod
     def scores(self, questions: Ragged, answers: Ragged) -> Tensor:

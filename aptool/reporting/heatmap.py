@@ -131,8 +131,8 @@ def heat_maps(model: Model, pairs: Sequence[tuple[str, str]], *, alignment: bool
     answers = _Texts(model.tokenizer, [a for _, a in pairs], model.recipe.text.max_answer_tokens)
     pooling, window = model.ranker.pooling, window_of(model.ranker.encoder)
     if not gives_weights(pooling):
-        kind = model.recipe.pooling["type"]
-        raise AptoolError(f"pooling {kind!r} weighs no words: expected a system with attentive or max pooling")
+        name = model.recipe.pooling["type"]
+        raise AptoolError(f"pooling {name!r} weighs no words: expected attentive or max pooling")
     kind = ATTENTION if isinstance(pooling, AttentivePooling) else MAXIMA
     found: dict[int, HeatMap] = {}
     # Pairs of like length together, so that little is padded.
