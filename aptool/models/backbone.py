@@ -20,7 +20,7 @@ from aptool.text.pieces import PieceTokenizer
 # A text is padded to the next multiple of this beyond its own length, whatever it is encoded with. Its states
 # are then the same to the bit in any company: what is padded, and by how much, is its own affair. There is
 # always some padding, as a network may take another way through a batch that has none.
-WIDTH = 16
+WIDTH = 8
 
 # Tokens, padding among them, that go through the network at one time.
 TOKENS_AT_ONCE = {"cpu": 4096, "cuda": 1 << 16}

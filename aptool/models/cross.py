@@ -6,6 +6,7 @@ here to tell what late interaction costs and saves.
 
 import copy
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, Self
 
 import torch
@@ -46,7 +47,8 @@ class CrossPooling(Pooling):
         pair = encoder.shape.backbone["pair"]
         marks = [pair["before"], pair["between"], pair["after"]]
         self._counts = [len(some) for some in marks]
-        self.register_buffer("_marks", torch.tensor(sum(marks, []), dtype=torch.int64), persistent=False)
+        ids = torch.tensor(list(chain.from_iterable(marks)), dtype=torch.int64)
+        self.register_buffer("_marks", ids, persistent=False)
         self.register_buffer("_types", torch.tensor(pair["types"], dtype=torch.int64), persistent=False)
 
     @classmethod

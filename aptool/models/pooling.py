@@ -1,4 +1,4 @@
-"""Poolings: two state sequences to a score; as a rule by two vectors and their cosine (paper, sections 2.3, 3).
+"""Poolings: two state sequences to a score, as a rule the cosine of two vectors (paper, sections 2.3 and 3).
 
 These are the definitions, differentiable and pair by pair. ``aptool.scoring.join`` computes the same scores
 for many pairs that share texts.

@@ -1,4 +1,4 @@
-"""Encoders on a pretrained network: each text read by itself, or its pieces for a pooling that reads pairs."""
+"""Encoders on a pretrained network: texts read one by one, or their pieces for a pooling that reads pairs."""
 
 from typing import Any, Self
 

@@ -50,8 +50,8 @@ class Side:
         weights: (L,) float64, of the first L words; they sum to one. Words behind them were cut.
         unknown: which of those L words the model has no vector for.
         window: what each state has seen.
-        marks: the share of the text's weight that is on tokens which belong to no word; ``weights`` are shares
-            of what is left.
+        marks: the share of the text's weight on tokens that belong to no word; ``weights`` are shares of
+            what is left.
     """
 
     text: str
