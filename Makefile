@@ -4,10 +4,10 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint fix eval bench clean
+.PHONY: help setup test test-cluster cluster-demo lint fix eval reproduce bench clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19
 
 setup: $(STAMP)  ## install aptool and the tested versions of what it needs into .venv
 
@@ -21,8 +21,18 @@ eval: $(STAMP)  ## run the experiments of jobs/eval.toml, print their MAP/MRR ta
 	$(BIN)/aptool matrix jobs/eval.toml --output runs/eval
 	$(BIN)/aptool report runs/eval
 
+reproduce: $(STAMP)  ## train the paper's four systems, 5 seeds each: DATA=FOLDER VECTORS=FILE (docs/reproduce.md)
+	@test -n '$(DATA)' && test -n '$(VECTORS)' || { echo 'make reproduce DATA=FOLDER VECTORS=FILE' >&2; exit 2; }
+	$(BIN)/aptool matrix jobs/reproduce.toml --let 'data=$(DATA)' --let 'vectors=$(VECTORS)' --output runs/reproduce
+
 test: $(STAMP)  ## run the tests
 	$(BIN)/python -m pytest -n 2
+
+test-cluster: $(STAMP)  ## run the tests that start a Ray cluster of several nodes on this machine
+	$(BIN)/python -m pytest -m cluster tests/cluster
+
+cluster-demo: $(STAMP)  ## start two nodes on this machine, run a small evaluation on them as jobs, stop them
+	$(BIN)/python jobs/demo.py
 
 lint: $(STAMP)  ## check style and types
 	$(BIN)/ruff check .

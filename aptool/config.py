@@ -78,7 +78,8 @@ class TrainingOptions:
         negatives: where negative answers are drawn from: ``corpus`` (all answers of the training split),
             ``pool`` (the question's own pool; the corpus where that has no negative) or ``mix`` (half and
             half).
-        draws: negatives drawn per question and round, of which only the best-scoring one trains; 0 for none.
+        draws: negatives drawn per question and round, of which only the best-scoring train; 0 for none.
+        keep: how many of them train; the paper's one by default.
         shared_draw: draws from the corpus are one draw for all questions of a minibatch; far fewer answers
             are then encoded to find the best-scored ones. Not the paper's sampling.
         in_batch: the other answers of a minibatch are negatives of a question too, except those that are
@@ -107,6 +108,7 @@ class TrainingOptions:
     temperature: float = bounded(0.05, least=0.001)
     negatives: Literal["corpus", "pool", "mix"] = "corpus"
     draws: int = 50
+    keep: int = bounded(1, least=1)
     shared_draw: bool = False
     in_batch: bool = False
     refresh: int = bounded(1, least=1)

@@ -47,9 +47,9 @@ def recorded(monkeypatch):
     rounds = []
     choose = loop.hardest
 
-    def record(ranker, examples, questions, drawn):
+    def record(ranker, examples, questions, drawn, keep):
         rounds.append((questions.copy(), drawn.copy()))
-        return choose(ranker, examples, questions, drawn)
+        return choose(ranker, examples, questions, drawn, keep)
 
     monkeypatch.setattr(loop, "hardest", record)
     return rounds

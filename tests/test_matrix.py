@@ -166,7 +166,8 @@ def test_a_system_that_is_not_above_random_makes_the_command_fail(matrix, collec
 
 
 def result(system, seed, value, seconds=1.0, collection="c"):
-    return Result(collection, system, seed, None, {"map": value}, 10, {"train": seconds, "score": 0.5})
+    times = {"train": seconds, "score": 0.5}
+    return Result(collection, system, seed, None, {"map": value}, 10, times, "c", "test", None)
 
 
 def test_a_line_is_the_mean_over_seeds_with_the_deviation_of_the_sample():
@@ -264,6 +265,20 @@ BAD = {
         1,
         "eval.toml: measures: ['mrr']",
         "did you mean 'recip_rank'?",
+    ),
+    "a name that nothing was given for": (
+        'path = "C"',
+        'path = "${place}/C"',
+        1,
+        "eval.toml: '${place}/C'",
+        "expected --let place=...",
+    ),
+    "split and splits": (
+        'path = "C"',
+        'path = "C"\nsplit = "dev"\nsplits = ["dev"]',
+        1,
+        "eval.toml: collections/tiny: ",
+        "",
     ),
     "no seed": (
         'systems = ["random"]',

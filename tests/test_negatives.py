@@ -65,6 +65,19 @@ def test_pool_draws_are_even(examples):
     assert ((counts - 3300) ** 2 / 3300).sum() < 2 + 5 * 2
 
 
+@pytest.mark.parametrize("source", ["pool", "mix"])
+def test_where_no_pool_has_a_negative_the_corpus_is_drawn_from(examples, source):
+    # As in InsuranceQA, whose training pools hold right answers alone.
+    bare = replace(examples, pool_negatives=lists([[]] * len(examples.questions)))
+
+    drawn = NegativeSampler(bare, source, draws=200).draw(np.array([0, 1]), np.random.default_rng(0))
+
+    for question, answers in enumerate(drawn):
+        start, end = examples.positives.offsets[question : question + 2]
+        right = set(examples.positives.values[start:end])
+        assert set(answers) == set(range(ANSWERS)) - right
+
+
 def test_mix_is_half_and_half(examples):
     drawn = NegativeSampler(examples, "mix", draws=50).draw(np.full(1000, 0), np.random.default_rng(2))
 
@@ -99,12 +112,19 @@ def test_the_best_scored_of_each_draw_is_chosen(examples, system):
     drawn = NegativeSampler(examples, "corpus", draws=6).draw(questions, np.random.default_rng(0))
 
     chosen = hardest(system, examples, questions, drawn)
+    three = hardest(system, examples, questions, drawn, keep=3)
 
-    for question, candidates, best in zip(questions, drawn, chosen, strict=True):
+    assert (chosen.shape, three.shape) == ((4, 1), (4, 3))
+    for question, candidates, best, kept in zip(questions, drawn, chosen, three, strict=True):
         asked = Ragged.of(examples.questions.take(np.full(len(candidates), question)))
         with torch.inference_mode():
-            scores = system(asked, Ragged.of(examples.answers.take(candidates)))
-        assert best == candidates[scores.argmax()]
+            scored = system(asked, Ragged.of(examples.answers.take(candidates)))
+            scores = dict(zip(candidates, scored, strict=True))
+        assert best[0] == max(scores, key=scores.get)
+        # Those that are kept score no less than those that are not, and come best first.
+        left = [scores[answer] for answer in set(candidates) - set(kept)]
+        assert all(scores[answer] >= value - 1e-6 for answer in kept for value in left)
+        assert scores[kept[0]] >= scores[kept[1]] - 1e-6 >= scores[kept[2]] - 2e-6
 
 
 def test_lists_are_ascending_and_hold_each_member_once():

@@ -61,7 +61,8 @@ def in_threads(size, work):
             results[rank] = work(ThreadWorld(meeting, rank))
         except Exception as error:
             results[rank] = error
-            meeting.barrier.abort()
+            if not isinstance(error, AptoolError):  # the others would wait for it in vain
+                meeting.barrier.abort()
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
     for thread in threads:
@@ -97,8 +98,8 @@ def test_several_processes_train_what_one_does(name, options, size):
 
     for weights, told in together:
         for key, weight in weights.items():
-            # Sums in another order; Adam divides by what may be almost nothing.
-            torch.testing.assert_close(weight, alone[key], atol=2e-4, rtol=1e-3)
+            # Sums in another order.
+            torch.testing.assert_close(weight, alone[key], atol=1e-5, rtol=1e-4)
             assert torch.equal(weight, together[0][0][key])
         assert [entry["loss"] for entry in told] == pytest.approx([entry["loss"] for entry in history], 1e-4)
         assert [entry["active"] for entry in told] == pytest.approx([entry["active"] for entry in history])

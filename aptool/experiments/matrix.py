@@ -2,7 +2,10 @@
 
 import tomllib
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from string import Template
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from aptool.errors import InputError, UsageError
@@ -10,16 +13,19 @@ from aptool.evaluation.metrics import measure_names
 from aptool.formats.schemas import check_document
 
 MEASURES = ("map", "recip_rank", "P_1")
+SHOWN = {"map": "MAP", "recip_rank": "MRR", "P_1": "P@1"}
 
 
 class Source(NamedTuple):
-    """A collection of the table."""
+    """A split of a collection of the table, as its results are called."""
 
-    name: str
+    name: str  # that of the collection, and of the split where several are reported
+    folder: str  # the collection's own name: what is trained on it is shared by its splits
     path: Path
     build: str | None
     limit: int | None
     split: str
+    optional: bool  # left out where the collection does not have it
 
 
 class Contender(NamedTuple):
@@ -48,8 +54,12 @@ class Matrix(NamedTuple):
     rows: list[Row]
 
 
-def read_matrix(path: str | Path) -> Matrix:
+def read_matrix(path: str | Path, values: Mapping[str, str] = MappingProxyType({})) -> Matrix:
     """Reads a table.
+
+    Args:
+        path: the TOML file.
+        values: what ``${name}`` stands for in its texts.
 
     Raises:
         InputError: it is not TOML, not as its schema says, or names what it does not define.
@@ -60,13 +70,14 @@ def read_matrix(path: str | Path) -> Matrix:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(path, value=str(error), expected="TOML") from error
+    document = _filled(document, values, path)
     check_document("matrix", document, path)
     measures = document.get("measures", MEASURES)
     try:
         measures = measure_names(measures)
     except UsageError as error:
         raise InputError(path, place="measures", value=measures, expected=f"measures: {error}") from error
-    sources = {name: _source(name, entry) for name, entry in document["collections"].items()}
+    sources = {name: _sources(name, entry) for name, entry in document["collections"].items()}
     contenders = {name: _contender(name, entry) for name, entry in document["systems"].items()}
     for contender in contenders.values():
         for part in contender.fuse:
@@ -76,7 +87,7 @@ def read_matrix(path: str | Path) -> Matrix:
                 raise InputError(path, place=f"systems/{contender.name}/fuse", value=part, expected=expected)
     rows = []
     for number, entry in enumerate(document["rows"]):
-        source = sources[_known(path, f"rows/{number}/collection", entry["collection"], sources)]
+        splits = sources[_known(path, f"rows/{number}/collection", entry["collection"], sources)]
         named = [
             contenders[_known(path, f"rows/{number}/systems", name, contenders)] for name in entry["systems"]
         ]
@@ -89,7 +100,8 @@ def read_matrix(path: str | Path) -> Matrix:
                     dict.fromkeys(entry["systems"]),
                 )
         seeds = tuple(entry.get("seeds", (0,)))
-        rows += [Row(source, contender, seeds) for contender in sorted(named, key=lambda one: bool(one.fuse))]
+        named.sort(key=lambda one: bool(one.fuse))
+        rows += [Row(source, contender, seeds) for source in splits for contender in named]
     times = Counter((row.source.name, row.contender.name) for row in rows)
     named_twice = [pair for pair, number in times.items() if number > 1]
     if named_twice:
@@ -98,10 +110,37 @@ def read_matrix(path: str | Path) -> Matrix:
     return Matrix(measures, contenders, rows)
 
 
-def _source(name: str, entry: dict[str, Any]) -> Source:
-    return Source(
-        name, Path(entry["path"]), entry.get("build"), entry.get("limit"), entry.get("split", "test")
-    )
+def _filled(value: Any, values: Mapping[str, str], path: str | Path) -> Any:
+    """A copy of what TOML holds with every ``${name}`` replaced in its texts."""
+    if isinstance(value, dict):
+        return {key: _filled(entry, values, path) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_filled(entry, values, path) for entry in value]
+    if not isinstance(value, str):
+        return value
+    try:
+        return Template(value).substitute(values)
+    except KeyError as error:
+        raise InputError(path, value=value, expected=f"--let {error.args[0]}=...") from error
+    except ValueError as error:
+        raise InputError(path, value=value, expected="${name}, or $$ for a dollar sign") from error
+
+
+def _sources(name: str, entry: dict[str, Any]) -> list[Source]:
+    """One for each split that is reported; all but the first may be absent."""
+    splits = entry.get("splits", [entry.get("split", "test")])
+    return [
+        Source(
+            name=f"{name}-{split}" if "splits" in entry else name,
+            folder=name,
+            path=Path(entry["path"]),
+            build=entry.get("build"),
+            limit=entry.get("limit"),
+            split=split,
+            optional=place > 0,
+        )
+        for place, split in enumerate(splits)
+    ]
 
 
 def _contender(name: str, entry: dict[str, Any]) -> Contender:

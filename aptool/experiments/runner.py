@@ -8,6 +8,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,19 +18,22 @@ from aptool.errors import AptoolError
 from aptool.evaluation.fusion import reciprocal_rank_fusion
 from aptool.evaluation.metrics import evaluate
 from aptool.experiments.matrix import Contender, Matrix, Row, Source
+from aptool.experiments.published_files import import_published
 from aptool.formats.atomic import atomic_file
-from aptool.formats.collection import Collection
-from aptool.formats.pools import Answers, list_units, read_answers, read_pools
+from aptool.formats.collection import MANIFEST, Collection
+from aptool.formats.pools import Answers, Unit, list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run, write_run
 from aptool.models.checkpoint import load_model
 from aptool.models.ranker import check_recipe
 from aptool.scoring.local import score_pools
 from aptool.scoring.shards import System
 from aptool.scoring.systems import Bm25System, ModelSystem, RandomSystem
-from aptool.training.fit import fit
+from aptool.training.fit import Fit, fit
 from aptool.training.loop import Progress
 
 Watch = Callable[[str, dict[str, Any]], None]
+Train = Callable[..., Fit]
+Score = Callable[[list[Unit], Path, Path, str, Path | None], None]
 
 
 class Result(NamedTuple):
@@ -42,6 +46,9 @@ class Result(NamedTuple):
     measures: dict[str, float]
     questions: int  # in the qrels: what the means are over
     seconds: dict[str, float]  # train, score
+    published: str  # the collection's own name, by which published figures are known
+    split: str
+    preset: str | None
 
 
 class Runner:
@@ -55,6 +62,8 @@ class Runner:
         say: Callable[[str], None] = lambda line: None,
         progress: Callable[[str, Progress], None] = lambda system, progress: None,
         epoch_done: Watch = lambda system, entry: None,
+        train: Train | None = None,
+        score: Score | None = None,
     ) -> None:
         """Prepares to run.
 
@@ -64,6 +73,9 @@ class Runner:
             say: told in a line what is being done.
             progress: told how far a system's training is.
             epoch_done: told each system's training history as it grows.
+            train: trains somewhere else than in this process: ``fit`` with the same arguments.
+            score: scores somewhere else: row groups, a model folder, the run file, its tag, the file of
+                shared answers.
 
         Raises:
             AptoolError: a system's recipe is not one.
@@ -73,6 +85,8 @@ class Runner:
         self._say = say
         self._progress = progress
         self._epoch_done = epoch_done
+        self._train = train
+        self._score = score
         self._recipes: dict[str, Recipe] = {}
         for row in matrix.rows:
             contender = row.contender
@@ -86,28 +100,41 @@ class Runner:
         Raises:
             AptoolError: a collection cannot be read or built, or a row fails.
         """
-        collections = {}
+        opened: dict[str, Collection] = {}
+        collections: dict[Source, Collection] = {}
         for source in dict.fromkeys(row.source for row in self._matrix.rows):
-            collections[source] = self._collection(source)
-            collections[source].qrels(source.split)  # there is such a split
+            if source.folder not in opened:
+                opened[source.folder] = self._collection(source)
+            collection = opened[source.folder]
+            if source.optional and source.split not in collection.splits:
+                self._say(f"{source.folder}: no split {source.split!r}, so {source.name} is left out")
+                continue
+            collection.qrels(source.split)  # there is such a split
+            collections[source] = collection
         return [
             self._result(row, collections[row.source], seed)
             for row in self._matrix.rows
+            if row.source in collections
             for seed in row.seeds
         ]
 
     def _collection(self, source: Source) -> Collection:
-        if not source.path.exists() and source.build == "functions":
+        if source.build == "functions" and not source.path.exists():
             from aptool.datasets.functions import build
 
             self._say(f"building {source.path}")
             build(source.path, limit=source.limit, report=self._say)
+        elif source.build in ("wikiqa", "trecqa") and not (source.path / MANIFEST).exists():
+            # The same files give the same collection, so nothing is run again on its account.
+            out = self._output / "collections" / source.folder
+            self._say(f"importing {source.path} to {out}")
+            return import_published(source.build, source.path, out)
         return Collection(source.path)
 
     def _result(self, row: Row, collection: Collection, seed: int) -> Result:
         contender, source = row.contender, row.source
-        folder = self._output / source.name / contender.name / f"seed{seed}"
-        run, record = folder / f"{source.split}.run", folder / "result.json"
+        folder = self._folder(source, contender.name, seed)
+        run, record = folder / f"{source.split}.run", folder / f"{source.split}.json"
         key = self._key(contender, collection, source.split, seed)
         qrels_path = collection.qrels(source.split)
         seconds = _recorded(record, key)
@@ -127,7 +154,21 @@ class Runner:
             saved = {"key": key, "measures": measures, "seconds": seconds}
             temporary.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
         questions = len(evaluation.per_question)
-        return Result(source.name, contender.name, seed, run, measures, questions, seconds)
+        return Result(
+            collection=source.name,
+            system=contender.name,
+            seed=seed,
+            run=run,
+            measures=measures,
+            questions=questions,
+            seconds=seconds,
+            published=collection.name,
+            split=source.split,
+            preset=contender.preset,
+        )
+
+    def _folder(self, source: Source, system: str, seed: int) -> Path:
+        return self._output / source.folder / system / f"seed{seed}"
 
     def _make(self, row: Row, collection: Collection, seed: int, folder: Path, run: Path) -> dict[str, float]:
         """Writes the run file of a row and seed; returns the seconds that training and scoring took."""
@@ -135,29 +176,40 @@ class Runner:
         begun = time.perf_counter()
         if contender.fuse:
             parts = [
-                self._output / row.source.name / part / f"seed{seed}" / f"{row.source.split}.run"
-                for part in contender.fuse
+                self._folder(row.source, part, seed) / f"{row.source.split}.run" for part in contender.fuse
             ]
             fused = reciprocal_rank_fusion([read_run(part).frame for part in parts])
             write_run(run, fused, contender.name)
             return {"train": 0.0, "score": time.perf_counter() - begun}
+        train_seconds = 0.0
         if contender.preset is not None:
-            fit(
-                collection,
-                self._recipes[contender.name],
-                folder / "model",
-                seed=seed,
-                vectors_cache=self._output / row.source.name / "vectors",
-                say=self._say,
-                progress=lambda state: self._progress(contender.name, state),
-                epoch_done=lambda entry: self._epoch_done(contender.name, entry),
-            )
+            train_seconds = self._trained(row, collection, seed, folder)
         trained = time.perf_counter()
-        answers = read_answers(collection.answers) if collection.answers else None
         units = list_units([collection.pools(row.source.split)])
+        if self._score is not None and contender.preset is not None:
+            self._score(units, folder / "model", run, contender.name, collection.answers)
+            return {"train": train_seconds, "score": time.perf_counter() - trained}
+        answers = read_answers(collection.answers) if collection.answers else None
         system = self._system(contender, collection, row.source.split, seed, folder, answers)
         score_pools(units, system, run, tag=contender.name, answers=answers)
-        return {"train": trained - begun, "score": time.perf_counter() - trained}
+        return {"train": train_seconds, "score": time.perf_counter() - trained}
+
+    def _trained(self, row: Row, collection: Collection, seed: int, folder: Path) -> float:
+        """Trains a system, unless that was done for another split; returns the seconds of its epochs."""
+        contender = row.contender
+        train = self._train
+        if train is None:
+            train = partial(fit, vectors_cache=self._output / row.source.folder / "vectors")
+        result = train(
+            collection,
+            self._recipes[contender.name],
+            folder / "model",
+            seed=seed,
+            say=self._say,
+            progress=lambda state: self._progress(contender.name, state),
+            epoch_done=lambda entry: self._epoch_done(contender.name, entry),
+        )
+        return float(result.seconds)
 
     def _system(
         self,

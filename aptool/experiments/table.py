@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aptool.experiments.matrix import Matrix
+from aptool.experiments.matrix import SHOWN, Matrix
+from aptool.experiments.paper import beside, beside_cells, seed_cells
 from aptool.experiments.runner import Result
 from aptool.formats.atomic import atomic_file
-
-_SHOWN = {"map": "MAP", "recip_rank": "MRR", "P_1": "P@1"}
 
 
 class Line(NamedTuple):
@@ -36,7 +35,7 @@ def summarise(results: Sequence[Result]) -> list[Line]:
 
 def columns(measures: Sequence[str]) -> list[str]:
     """Headings of the table."""
-    shown = [_SHOWN.get(measure, measure) for measure in measures]
+    shown = [SHOWN.get(measure, measure) for measure in measures]
     return ["collection", "system", *shown, "questions", "seeds", "train s", "score s"]
 
 
@@ -56,10 +55,13 @@ def cells(line: Line) -> list[str]:
 
 def markdown(lines: Sequence[Line], measures: Sequence[str]) -> str:
     """The table in Markdown, figures to the right."""
-    head = columns(measures)
-    rule = ["---", "---", *("---:" for _ in head[2:])]
-    rows = [head, rule, *(cells(line) for line in lines)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return markdown_rows([columns(measures), *map(cells, lines)])
+
+
+def markdown_rows(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as a table in Markdown, the first its head; figures, from the third column on, to the right."""
+    rule = ["---", "---", *("---:" for _ in rows[0][2:])]
+    return "".join(f"| {' | '.join(row)} |\n" for row in [rows[0], rule, *rows[1:]])
 
 
 def write_table(
@@ -73,7 +75,12 @@ def write_table(
         "collections": {row.source.name: {"path": str(row.source.path)} for row in matrix.rows},
         "lines": [line._asdict() for line in lines],
         "results": [{**result._asdict(), "run": str(result.run.relative_to(folder))} for result in results],
+        "beside_paper": [{**row._asdict(), "verdict": row.verdict} for row in beside(results)],
     }
+    if document["beside_paper"]:
+        with atomic_file(folder / "paper.md") as temporary:
+            tables = [beside_cells(beside(results)), seed_cells(results)]
+            temporary.write_text("\n".join(map(markdown_rows, tables)), encoding="utf-8")
     with atomic_file(folder / "table.json") as temporary:
         temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 

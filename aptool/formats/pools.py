@@ -6,7 +6,7 @@ loops over rows or candidates in Python.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -174,6 +174,24 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> Pools:
     _check_distinct(path, answer_ids, pools, question_ids, row)
     distinct, rows, pair_answer = _resolve_texts(path, answer_ids, texts, answers, row, pools)
     return Pools(question_ids, questions, offsets, answer_ids, distinct, pair_answer, answers, rows)
+
+
+def pool_sizes(path: str, row_groups: Iterable[int]) -> Iterator[dict[str, int]]:
+    """How many candidates each question of some row groups has, read without their texts.
+
+    Raises:
+        InputError: a row group cannot be read.
+    """
+    with storage.open_binary(path) as file:
+        reader = _parquet(path, file)
+        for group in row_groups:
+            yield _read(path, f"row group {group}", partial(_pool_sizes, reader, group))
+
+
+def _pool_sizes(reader: pq.ParquetFile, group: int) -> dict[str, int]:
+    table = reader.read_row_group(group, columns=["question_id", "candidates.list.element.answer_id"])
+    sizes = pc.list_value_length(table["candidates"].combine_chunks())
+    return dict(zip(table["question_id"].to_pylist(), sizes.to_pylist(), strict=True))
 
 
 class PoolsWriter:

@@ -20,6 +20,9 @@ from aptool.text.tokenizer import PAD
 
 __all__ = ["BiLstmEncoder", "CnnEncoder", "ENCODERS", "Encoder", "WordEncoder", "dropped"]
 
+# Texts that an LSTM reads side by side in training.
+READ_TOGETHER = 32
+
 # Bytes that a table of precomputed convolutions may take.
 LARGEST_TABLE = 1 << 30
 
@@ -106,6 +109,20 @@ class BiLstmEncoder(WordEncoder):
 
     def forward(self, tokens: Ragged) -> Ragged:
         """See ``Encoder.forward``.
+
+        Minibatches of training hold short questions and long answers. Padded to the longest, most of the work
+        would go into padding, so texts of like length are read together on a CPU. (Scoring sorts its texts.)
+        """
+        on_cpu = tokens.values.device.type == "cpu"
+        if not (self.training and on_cpu) or len(tokens.lengths) <= READ_TOGETHER:
+            return self._read(tokens)
+        order = tokens.lengths.argsort(stable=True)
+        parts = [self._read(tokens.select(rows)).values for rows in order.split(READ_TOGETHER)]
+        offsets = torch.cat([order.new_zeros(1), tokens.lengths[order].cumsum(0)])
+        return Ragged(torch.cat(parts), offsets).select(order.argsort())
+
+    def _read(self, tokens: Ragged) -> Ragged:
+        """States of texts, padded to the longest of them.
 
         Each text is laid out from the left, for the backward LSTM in reversed order: what stands behind its
         end is then read after it, and cannot reach any of its states.

@@ -53,6 +53,20 @@ class Node(NamedTuple):
     all: Share
     memory: float  # bytes that Ray counts on there
 
+    @property
+    def cpus(self) -> float:
+        """Cores that are free."""
+        return self.free.cpus
+
+    @property
+    def gpus(self) -> float:
+        """GPUs that are free."""
+        return self.free.gpus
+
+    def fits(self, each: Share) -> int:
+        """How many workers there is room for now."""
+        return fitting(self.free, each)
+
 
 def fitting(there: Share, each: Share) -> int:
     """How many workers fit beside each other."""
@@ -119,21 +133,17 @@ class Cluster:
         until = time.monotonic() + patience
         while True:
             nodes = self.nodes()
-            fit = sum(fitting(node.free, each) for node in nodes)
+            fit = sum(node.fits(each) for node in nodes)
             if fit >= wanted or self.grows():
                 return fit
             possible = sum(fitting(node.all, each) for node in nodes)
             if possible < wanted or time.monotonic() > until:
                 break
             time.sleep(0.2)
-        free = " and ".join(
-            f"{sum(node.free[kind] for node in nodes):g} of {_count(sum(node.all[kind] for node in nodes), name)}"
-            for kind, name in ((0, "CPU"), (1, "GPU"))
-        )
+        free, there = _sum([node.free for node in nodes]), _sum([node.all for node in nodes])
         raise AptoolError(
-            f"--cluster {self.address}: {free} free on {_count(len(nodes), 'node')}, where "
-            f"{_count(fit, 'worker')} with {each} {'fits' if fit == 1 else 'fit'}: "
-            f"{_count(wanted, 'worker')} asked for, expected room for them"
+            f"--cluster {self.address}: {free} free, of {there}, on {count(len(nodes), 'node')}: "
+            f"{count(wanted, 'worker')} with {each} each asked for, expected room for them, not for {fit}"
         )
 
     @staticmethod
@@ -234,7 +244,7 @@ def worker_share(cluster: Cluster, device: str = "auto", gpus: float | None = No
         gpus = 1.0 if device == "cuda" or (device == "auto" and there) else 0.0
     if gpus and not there:
         raise AptoolError(
-            f"--cluster {cluster.address}: no GPU in the cluster, {_count(gpus, 'GPU')} a worker asked for: "
+            f"--cluster {cluster.address}: no GPU in the cluster, {count(gpus, 'GPU')} a worker asked for: "
             "expected --device cpu, or nodes with GPUs"
         )
     return Share(1, gpus)
@@ -360,13 +370,18 @@ def _refused(address: str, error: Exception) -> AptoolError:
     return _unreachable(address, first_line(error))
 
 
+def _sum(shares: list[Share]) -> Share:
+    return Share(sum(share.cpus for share in shares), sum(share.gpus for share in shares))
+
+
 def _share(resources: dict[str, float]) -> Share:
     return Share(resources.get("CPU", 0.0), resources.get("GPU", 0.0))
 
 
 def _amounts(cpus: float, gpus: float) -> str:
-    return f"{_count(cpus, 'CPU')} and {_count(gpus, 'GPU')}"
+    return f"{count(cpus, 'CPU')} and {count(gpus, 'GPU')}"
 
 
-def _count(number: float, noun: str) -> str:
+def count(number: float, noun: str) -> str:
+    """``1 CPU``, ``2 CPUs``, ``0.5 CPUs``."""
     return f"{number:g} {noun}{'' if number == 1 else 's'}"

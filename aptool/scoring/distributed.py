@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,11 +24,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from aptool import __version__
 from aptool.errors import AptoolError
 from aptool.formats.atomic import check_writable
-from aptool.formats.pools import Answers, Unit, read_answers, read_pools
+from aptool.formats.pools import Answers, Unit, pool_sizes, read_answers, read_pools
 from aptool.formats.storage import is_remote
 from aptool.models.checkpoint import load_model
-from aptool.scoring.cluster import Cluster, Share, first_line, fitting, worker_share
-from aptool.scoring.parts import Part, is_done, merge, parts_folder
+from aptool.scoring.cluster import Cluster, Share, count, first_line, fitting, worker_share
+from aptool.scoring.parts import Part, is_done, merge, parts_folder, read_index
 from aptool.scoring.precision import pick_precision
 from aptool.scoring.scorer import Precision
 from aptool.scoring.shards import System, plan
@@ -149,7 +150,7 @@ def score_model(
     opener = ModelOn(folder, chosen, tokens_per_batch, cluster.memory(each) // 4)
     scored = score_pools(
         units,
-        fingerprint(model.fingerprint, where, chosen),
+        fingerprint(model.fingerprint, where, chosen, tokens_per_batch),
         opener,
         output,
         cluster=cluster,
@@ -210,7 +211,7 @@ def score_pools(
     """
     check_writable(output)
     room = cluster.check_room(workers, each)
-    many = f"{workers} workers" if workers is not None else f"room for {room} workers"
+    many = count(workers, "worker") if workers is not None else f"room for {count(room, 'worker')}"
     say(f"cluster {cluster.address}: {many} with {each} each; Ray's logs are in {cluster.logs}")
     output = Path(output).absolute()
     units = [unit._replace(path=everywhere(unit.path)) for unit in units]
@@ -251,6 +252,7 @@ def score_pools(
             "run the same command again when it is mended"
         )
     _await(todo)
+    check_counts(parts)
     own(folder)  # workers that a killed driver has left behind write nothing from here on
     merged = merge(parts, output)
     return Scored(
@@ -369,6 +371,25 @@ def _await(parts: list[Part]) -> None:
                     "expected an output on storage that all nodes share"
                 )
             time.sleep(0.2)
+
+
+def check_counts(parts: Sequence[Part]) -> None:
+    """Holds parts against their inputs: every pool there, with every candidate.
+
+    Raises:
+        AptoolError: they differ.
+    """
+    for path, some in groupby(parts, key=lambda part: part.unit.path):
+        these = list(some)
+        for part, sizes in zip(these, pool_sizes(path, [one.unit.row_group for one in these]), strict=True):
+            written = read_index(part).questions
+            found = dict(zip(written["question_id"], written["pairs"], strict=True))
+            for question, size in sizes.items():
+                if found.get(question, 0) != size:
+                    raise AptoolError(
+                        f"{part.path}: question {question!r}: {found.get(question, 0)} scores: "
+                        f"expected {size}, as in {path}; remove it and run again"
+                    )
 
 
 def _quiet(debug: bool) -> None:

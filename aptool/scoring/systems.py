@@ -62,7 +62,7 @@ class ModelSystem(System):
         self._precision = precision
         self._tokens_per_batch = tokens_per_batch
         self._store_bytes = store_bytes
-        self.fingerprint = fingerprint(model.fingerprint, device, precision)
+        self.fingerprint = fingerprint(model.fingerprint, device, precision, tokens_per_batch)
         self.name = model.recipe.preset
         self.max_answer_tokens = model.recipe.text.max_answer_tokens
         self._shared: SharedTokens | None = None
@@ -104,9 +104,11 @@ class ModelSystem(System):
         return prepared.answers.truncated
 
 
-def fingerprint(model: str, device: torch.device | str, precision: Precision) -> str:
+def fingerprint(
+    model: str, device: torch.device | str, precision: Precision, tokens_per_batch: int | None
+) -> str:
     """The fingerprint of a ``ModelSystem``, told without making one, by that of its model."""
-    return json.dumps(["model", model, str(torch.device(device)), precision])
+    return json.dumps(["model", model, str(torch.device(device)), precision, tokens_per_batch])
 
 
 class SharedTokens:

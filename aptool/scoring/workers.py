@@ -151,6 +151,7 @@ class Worker:
         if reading is not None and reading.error:
             return failed._replace(error=reading.error, fatal=reading.fatal)
         try:
+            self._check_owner()
             tries = begin(part, "score")
             system, answers = opened(self._job)
             task: Task = (
@@ -189,25 +190,30 @@ def begin(part: Part, step: str) -> int:
     Raises:
         AptoolError: it was tried so often, each time in vain, that the unit itself must be the reason.
     """
-    tries = len(_marks(part, step))
-    if tries >= TRIES:
-        unit = part.unit
-        raise AptoolError(
-            f"{unit.path}: row group {unit.row_group}: {TRIES} workers were lost with it one after another, "
-            f"as happens when a worker is out of memory: {SMALLER}, and so do fewer --workers on a node"
-        )
-    (part.path.parent / f"{part.path.name}.try-{step}-{secrets.token_hex(4)}").touch()
-    return tries + 1
+    for number, mark in enumerate(_marks(part, step), start=1):
+        try:
+            mark.touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        return number
+    unit = part.unit
+    raise AptoolError(
+        f"{unit.path}: row group {unit.row_group}: {TRIES} workers were lost with it one after another, "
+        f"as happens when a worker is out of memory: {SMALLER}, and so do fewer --workers on a node"
+    )
 
 
 def end(part: Part, step: str) -> None:
     """Removes the marks of a unit's tries."""
     for mark in _marks(part, step):
+        if not mark.exists():
+            break
         mark.unlink(missing_ok=True)
 
 
 def _marks(part: Part, step: str) -> list[Path]:
-    return list(part.path.parent.glob(f"{part.path.name}.try-{step}-*"))
+    """The marks of all tries, in their order; their names are known, so the folder need not be listed."""
+    return [part.path.with_name(f"{part.path.name}.try-{step}-{number}") for number in range(1, TRIES + 1)]
 
 
 def complaint(job: Job, paths: Iterable[str]) -> str:

@@ -16,8 +16,9 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +29,27 @@ import torch.distributed
 from ray.train.torch import TorchConfig, TorchTrainer, get_device
 from torch import Tensor
 
+from aptool import __version__
 from aptool.config import Recipe
 from aptool.errors import AptoolError, UsageError
 from aptool.formats.collection import Collection
-from aptool.scoring.cluster import Cluster, Share, first_line
+from aptool.scoring.cluster import Cluster, Share, first_line, fitting
 from aptool.training.fit import Fit, already_trained, check_training, fit
 from aptool.training.loop import Progress
-from aptool.training.state import training_folder
+from aptool.training.state import trained_key, training_folder
 from aptool.training.world import ALONE, World
 
 # How often workers that were lost are started again, from the last whole epoch.
 RESTARTS = 8
 
+# Seconds that as many workers as before may take to find room again.
+START = 30
+
 # Seconds that workers wait for each other: the first one may be learning word vectors meanwhile.
 PATIENCE = 6 * 3600
+
+# Seconds that the workers of a driver that was killed may take to give back what they had.
+RELEASE = 20
 
 # Seconds between two looks at what the workers have to tell.
 GLANCE = 0.3
@@ -57,6 +65,8 @@ class Job:
     Attributes:
         start: the folder that relative paths start from.
         lease: what the driver has written into the folder of the state.
+        versions: what the driver runs, by name.
+        gpu: whether a worker has one.
     """
 
     start: Path
@@ -65,7 +75,15 @@ class Job:
     output: Path
     seed: int
     lease: str
+    versions: tuple[tuple[str, str], ...]
     gpu: bool
+
+
+@dataclass
+class Told:
+    """What the driver has to know when the workers are done: the exit code and text of a problem."""
+
+    problem: tuple[int, str] | None = None
 
 
 def fit_on_cluster(
@@ -89,8 +107,8 @@ def fit_on_cluster(
         output: the model folder, on storage that all nodes share.
         cluster: where to.
         seed: of everything that is drawn.
-        workers: how many processes train; None is one a GPU, or one a node where there are none, and goes on
-            with fewer when nodes are lost.
+        workers: how many processes train; None is one a GPU, or one a node where there are none, and fewer
+            from then on when there is no more room for them.
         each: what one worker gets at least; cores that are left over are shared out.
         say: told in a line what is being done.
         progress: told how far an epoch is.
@@ -107,53 +125,39 @@ def fit_on_cluster(
     if done is not None:
         say(f"{output}: already trained, by this recipe on this collection; remove the folder to train anew")
         return done
-    number, each = shared_out(cluster, workers, each)
-    if number > recipe.training.minibatch:
-        wanted = f"no more than the {recipe.training.minibatch} questions of a minibatch (training.minibatch)"
-        raise UsageError(f"--workers {number}: expected {wanted}")
-    say(f"cluster {cluster.address}: {number} workers with {each} each; Ray's logs are in {cluster.logs}")
     folder = training_folder(output)
-    folder.mkdir(exist_ok=True)
-    lease = secrets.token_hex(8)
-    (folder / LEASE).write_text(lease, encoding="ascii")
-    job = Job(Path.cwd(), collection.path, recipe, Path(output), seed, lease, bool(each.gpus))
-    board = ray.remote(num_cpus=0)(Board).remote()
-    trainer = TorchTrainer(
-        _work,
-        train_loop_config={"job": job, "board": board},
-        torch_config=TorchConfig(timeout_s=PATIENCE),
-        scaling_config=ray.train.ScalingConfig(
-            # As asked for; of its own accord a training goes on with fewer when nodes are lost.
-            num_workers=number if workers is not None or number == 1 else (1, number),  # type: ignore[arg-type]
-            use_gpu=bool(each.gpus),
-            resources_per_worker={"CPU": each.cpus, **({"GPU": each.gpus} if each.gpus else {})},
-            placement_strategy="SPREAD",
-        ),
-        run_config=ray.train.RunConfig(
-            # A name of its own each time: what training goes on from is our state, not Ray's.
-            name=f"{key}-{lease}",
-            storage_path=str((folder / RUN).resolve()),
-            failure_config=ray.train.FailureConfig(max_failures=RESTARTS),
-        ),
-    )
-    logging.getLogger("ray.train").setLevel(logging.ERROR)
-    try:
-        with _told(board, say, progress, epoch_done) as told:
-            trainer.fit()
-    except (ray.train.TrainingFailedError, ray.exceptions.RayError) as error:
-        raise AptoolError(
-            f"--cluster {cluster.address}: training stopped: {_cause(error)}; every whole epoch is kept in "
-            f"{folder}: run the same command again"
-        ) from error
-    finally:
-        shutil.rmtree(folder / RUN, ignore_errors=True)
-        (folder / LEASE).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # not empty: training goes on from there
-            folder.rmdir()
+    least = each
+    while True:
+        number, each = shared_out(cluster, workers, least, patience=RELEASE if folder.exists() else 0)
+        if number > recipe.training.minibatch:
+            wanted = f"no more than the {recipe.training.minibatch} questions of a minibatch"
+            raise UsageError(f"--workers {number}: expected {wanted} (training.minibatch)")
+        say(f"cluster {cluster.address}: {number} workers with {each} each; Ray's logs are in {cluster.logs}")
+        folder.mkdir(exist_ok=True)
+        lease = secrets.token_hex(8)
+        (folder / LEASE).write_text(lease, encoding="ascii")
+        versions = tuple(_versions().items())
+        job = Job(Path.cwd(), collection.path, recipe, Path(output), seed, lease, versions, bool(each.gpus))
+        try:
+            told = _attempt(job, f"{key}-{lease}", number, each, say, progress, epoch_done)
+            break
+        except (ray.train.TrainingFailedError, ray.exceptions.RayError) as error:
+            if isinstance(error, ray.train.ControllerError) and workers is None and number > 1:
+                say(f"no room for {number} workers any more")
+                continue
+            raise AptoolError(
+                f"--cluster {cluster.address}: training stopped: {_cause(error)}; every whole epoch is kept "
+                f"in {folder}: run the same command again"
+            ) from error
+        finally:
+            shutil.rmtree(folder / RUN, ignore_errors=True)
+            (folder / LEASE).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # not empty: training goes on from there
+                folder.rmdir()
     if told.problem is not None:
         code, text = told.problem
         raise (UsageError if code == UsageError.exit_code else AptoolError)(text)
-    result = already_trained(output, key)
+    result = already_trained(output, trained_key(output) or "")
     if result is None:
         raise AptoolError(
             f"{output}: the workers wrote a model and it is not here: "
@@ -162,21 +166,76 @@ def fit_on_cluster(
     return result
 
 
-def shared_out(cluster: Cluster, workers: int | None, each: Share) -> tuple[int, Share]:
+def _attempt(
+    job: Job,
+    name: str,
+    number: int,
+    each: Share,
+    say: Callable[[str], None],
+    progress: Callable[[Progress], None],
+    epoch_done: Callable[[dict[str, Any]], None],
+) -> Told:
+    """Trains with a number of workers, which are started again when one of them is lost."""
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
+    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(START))
+    logging.getLogger("ray.train").setLevel(logging.ERROR)
+    board = ray.remote(num_cpus=0)(Board).remote()
+    trainer = TorchTrainer(
+        _work,
+        train_loop_config={"job": job, "board": board},
+        # NCCL takes no two workers on one GPU.
+        torch_config=TorchConfig("nccl" if each.gpus >= 1 else "gloo", timeout_s=PATIENCE),
+        # Ray's own elastic numbers wait for minutes for what a driver that was killed had asked for.
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=number,
+            use_gpu=bool(each.gpus),
+            resources_per_worker={"CPU": each.cpus, **({"GPU": each.gpus} if each.gpus else {})},
+            placement_strategy="SPREAD",
+        ),
+        run_config=ray.train.RunConfig(
+            # A name of its own each time: what training goes on from is our state, not Ray's.
+            name=name,
+            storage_path=str((training_folder(job.output) / RUN).resolve()),
+            failure_config=ray.train.FailureConfig(max_failures=RESTARTS, controller_failure_limit=0),  # type: ignore[call-arg]
+        ),
+    )
+    with _told(board, say, progress, epoch_done) as told:
+        trainer.fit()
+    return told
+
+
+def shared_out(cluster: Cluster, workers: int | None, each: Share, patience: float = 0) -> tuple[int, Share]:
     """How many workers train, and what each gets: the cores are shared out among them.
+
+    Args:
+        cluster: where.
+        workers: how many are wanted; None is one a GPU, or one a node where they get no GPU.
+        each: what one needs at least.
+        patience: seconds to wait for what is taken, if no number is asked for.
 
     Raises:
         AptoolError: there is no room for them.
     """
-    nodes = [node for node in cluster.nodes() if node.fits(each)]
     number = workers
     if number is None:
-        number = max(1, sum(node.fits(each) for node in nodes) if each.gpus else len(nodes))
+        until = time.monotonic() + patience
+        while (found := _one_each(cluster, each, now=True)) < _one_each(cluster, each, now=False):
+            if time.monotonic() > until:
+                break
+            time.sleep(GLANCE)
+        number = max(1, found)
     cluster.check_room(number, each)
-    cpus = int(sum(node.cpus for node in nodes) / number)
-    while cpus > each.cpus and sum(node.fits(each._replace(cpus=cpus)) for node in nodes) < number:
+    nodes = [node.free for node in cluster.nodes() if fitting(node.free, each)]
+    cpus = int(sum(free.cpus for free in nodes) / number)
+    while cpus > each.cpus and sum(fitting(free, each._replace(cpus=cpus)) for free in nodes) < number:
         cpus -= 1
     return number, each._replace(cpus=max(cpus, each.cpus))
+
+
+def _one_each(cluster: Cluster, each: Share, now: bool) -> int:
+    """Workers on all GPUs or, where they get none, one on each node: of what is free, or of all there is."""
+    room = [fitting(node.free if now else node.all, each) for node in cluster.nodes()]
+    return sum(room) if each.gpus else sum(fit > 0 for fit in room)
 
 
 class TorchWorld(World):
@@ -226,20 +285,13 @@ class Board:
         return notes
 
 
-@dataclass
-class Told:
-    """What the driver has to know when the workers are done: the exit code and text of a problem."""
-
-    problem: tuple[int, str] | None = None
-
-
 @contextlib.contextmanager
 def _told(
     board: Any,
     say: Callable[[str], None],
     progress: Callable[[Progress], None],
     epoch_done: Callable[[dict[str, Any]], None],
-) -> Any:
+) -> Iterator[Told]:
     """Passes on what the workers tell, while the block runs."""
     told, over = Told(), threading.Event()
     hear: dict[str, Callable[[Any], None]] = {
@@ -316,8 +368,10 @@ def _work(config: dict[str, Any]) -> None:
 
 def _opened(job: Job) -> Collection:
     """The collection, once it is clear that this node sees what the driver sees."""
-    try:
+    # Where it is not there only absolute paths lead anywhere, and may be all there is.
+    with contextlib.suppress(OSError):
         os.chdir(job.start)
+    try:
         lease = (training_folder(job.output) / LEASE).read_text(encoding="ascii")
     except OSError:
         lease = ""
@@ -326,7 +380,17 @@ def _opened(job: Job) -> Collection:
             f"{job.start / training_folder(job.output)}: not there, or not the driver's folder: "
             "expected an output on storage that all nodes share"
         )
+    here = _versions()
+    differ = [
+        f"{name} {here[name]} there, {wanted} here" for name, wanted in job.versions if here[name] != wanted
+    ]
+    if differ:
+        raise AptoolError(f"{'; '.join(differ)}: expected the same versions")
     return Collection(job.collection)
+
+
+def _versions() -> dict[str, str]:
+    return {"aptool": __version__, "torch": version("torch")}
 
 
 def _cause(error: BaseException) -> str:

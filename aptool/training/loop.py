@@ -121,7 +121,8 @@ def train(
             clock = time.perf_counter()
             if options.draws:
                 drawn = sampler.draw(round_[:, 0], generator, options.minibatch)
-                round_ = np.column_stack([round_, _mined(ranker, examples, round_[:, 0], drawn, world)])
+                mined = _mined(ranker, examples, round_[:, 0], drawn, options.keep, world)
+                round_ = np.column_stack([round_, mined])
             mining += time.perf_counter() - clock
             ranker.train()
             for batch in _blocks(round_, options.minibatch):
@@ -184,7 +185,7 @@ def score_batch(
     Args:
         ranker: in training mode or not.
         examples: the training set.
-        batch: (n, 2) question and positive answer, or (n, 3) with a negative answer.
+        batch: (n, 2 + k) question, positive answer and k negative answers, perhaps none.
         in_batch: score every answer of the minibatch, whoever encodes it, against every question.
         world: the processes that share the minibatch.
 
@@ -206,7 +207,7 @@ def score_batch(
     if not share.whole:
         lengths = torch.from_numpy(examples.answers.lengths[rows]).to(device)
         answers = gathered(world, answers, lengths, torch.from_numpy(own).to(device))
-    scores = ranker.compare_all(questions, answers)  # (n', n) or (n', 2 n)
+    scores = ranker.compare_all(questions, answers)  # (n', n (1 + k))
     relevant = torch.from_numpy(examples.positives.contain(batch[place, 0], rows)).to(device)
     right = scores[index, torch.from_numpy(place).to(device), None]
     return torch.cat([right, scores.masked_fill(relevant, -torch.inf)], dim=1)
@@ -241,16 +242,16 @@ def _step(
 
 
 def _mined(
-    ranker: Ranker, examples: TrainingSet, questions: np.ndarray, drawn: np.ndarray, world: World
+    ranker: Ranker, examples: TrainingSet, questions: np.ndarray, drawn: np.ndarray, keep: int, world: World
 ) -> np.ndarray:
-    """(n,) int64: the best-scored of the (n, draws) answers drawn for each question.
+    """(n, keep) int64: the best-scored of the (n, draws) answers drawn for each question.
 
     Each process finds those of its share of the questions.
     """
     part = world.part(len(questions))
-    chosen = np.zeros(len(questions), dtype=np.int64)
+    chosen = np.zeros((len(questions), min(keep, drawn.shape[1])), dtype=np.int64)
     if part.start < part.stop:
-        chosen[part] = hardest(ranker.eval(), examples, questions[part], drawn[part])
+        chosen[part] = hardest(ranker.eval(), examples, questions[part], drawn[part], keep)
     device = next(ranker.parameters()).device
     return world.add(torch.from_numpy(chosen).to(device)).cpu().numpy()
 

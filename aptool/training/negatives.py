@@ -43,12 +43,12 @@ class NegativeSampler:
             blocks = np.arange(len(questions)) // minibatch
             common = generator.integers(self._corpus, size=(int(blocks[-1]) + 1, self._draws))[blocks]
             corpus = np.where(self._relevant(questions, common), corpus, common)
-        if not self._from_pool:
+        if not self._from_pool or not len(self._pools.values):
             return corpus
         sizes = self._pools.lengths[questions]
         places = (generator.random((len(questions), self._from_pool)) * sizes[:, None]).astype(np.int64)
         rows = self._pools.offsets[questions][:, None] + places
-        pool = self._pools.values[np.minimum(rows, max(0, len(self._pools.values) - 1))]
+        pool = self._pools.values[np.minimum(rows, len(self._pools.values) - 1)]
         corpus[:, : self._from_pool] = np.where(sizes[:, None] > 0, pool, corpus[:, : self._from_pool])
         return corpus
 
@@ -73,18 +73,20 @@ class NegativeSampler:
         return drawn
 
 
-def hardest(ranker: Ranker, examples: TrainingSet, questions: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-    """(n,) int64: the best-scored of the (n, draws) answers drawn for each of (n,) questions."""
-    if drawn.shape[1] == 1:
-        return drawn[:, 0]
+def hardest(
+    ranker: Ranker, examples: TrainingSet, questions: np.ndarray, drawn: np.ndarray, keep: int = 1
+) -> np.ndarray:
+    """(n, keep) int64: the best-scored of the (n, draws) answers drawn for (n,) questions, best first."""
+    if drawn.shape[1] <= keep:
+        return drawn
     asked, row = np.unique(questions, return_inverse=True)
     present, column = np.unique(drawn, return_inverse=True)
     pair_question = np.repeat(row, drawn.shape[1])
     scores = Scorer(ranker, device=next(ranker.parameters()).device).score(
         examples.questions.take(asked), examples.answers.take(present), pair_question, column.reshape(-1)
     )
-    best = scores.reshape(drawn.shape).argmax(1)
-    return drawn[np.arange(len(questions)), best]
+    best = np.argsort(-scores.reshape(drawn.shape), axis=1, kind="stable")[:, :keep]
+    return np.take_along_axis(drawn, best, axis=1)
 
 
 def _member(lists: Lists, rows: np.ndarray, rank: int, beyond: int) -> np.ndarray:

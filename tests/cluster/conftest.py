@@ -4,8 +4,6 @@ Everything listens on loopback alone, asks for a token, and keeps out of the use
 all tests; a test that takes a node away adds one for that.
 """
 
-import contextlib
-import hashlib
 import json
 import os
 import secrets
@@ -62,10 +60,6 @@ def nodes(surroundings):
     for _ in range(2):
         started.add_node(num_cpus=1, object_store_memory=OBJECT_STORE)
     yield started
-    with contextlib.suppress(Exception):
-        import ray
-
-        ray.shutdown()
     started.shutdown()
 
 
@@ -74,9 +68,9 @@ def address(nodes):
     return nodes.address
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def cluster(address):
-    """This process, connected to the cluster."""
+    """This process, connected to the cluster; workers stay between tests, which saves their start."""
     from aptool.scoring.cluster import connect
 
     with connect(address) as connected:
@@ -131,7 +125,3 @@ def driver(surroundings, tmp_path):
         if process.poll() is None:
             process.kill()
         process.communicate()
-
-
-def sha256(path):
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

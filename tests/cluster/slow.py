@@ -1,4 +1,4 @@
-"""A system for workers: every unit takes a moment, leaves a note of who scores it, and can be made to fail."""
+"""A system for workers: a unit takes a moment, leaves a note of who scores it, and can be made to fail."""
 
 import os
 import time

@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 
+import polars as pl
 import pytest
 from slow import SlowSystem, opener, scored
 from tiny import labelled_pools, row, write_pools
@@ -196,7 +197,8 @@ def test_killed_driver(address, cluster, scene, driver, phase):
     first = driver(**scene.arguments(address, phase=phase, seconds=0.3))
     output, _ = first.communicate(timeout=90)
     assert first.returncode == -signal.SIGKILL, output
-    assert not scene.output.exists()
+    # What stands under the final name is whole.
+    assert sha256(scene.output) == scene.expected if phase == "removing" else not scene.output.exists()
     assert scene.parts.exists()
 
     result = scene.score(cluster)
@@ -312,3 +314,26 @@ def test_unreadable_row_group_is_named_and_all_others_are_kept(cluster, scene):
     assert f"{UNITS - 1} of {UNITS} row groups are scored and kept" in str(error.value)
     assert len(str(error.value).splitlines()) == 1
     assert len(list(scene.parts.glob("*.part"))) == UNITS - 1
+
+
+def test_every_pools_count_is_held_against_the_input(scene):
+    """A part whose checksum and number of pairs are right, and whose pools are not: one pair has moved."""
+    from aptool.scoring.distributed import check_counts
+    from aptool.scoring.parts import write_part
+    from aptool.scoring.shards import score_task
+
+    part = plan(scene.units, SYSTEM, scene.output, "slow")[1]
+    scene.parts.mkdir()
+    quiet = SlowSystem(scene.notes, 0)
+    frame = score_task(read_task(part, quiet, None), quiet)
+    write_part(part, frame, 0)
+    check_counts([part])
+    questions = frame["question_id"].to_list()
+    moved = frame.with_columns(
+        question_id=pl.Series([questions[-1] if n == 0 else name for n, name in enumerate(questions)]),
+        answer_id=pl.Series([f"a{n}" for n in range(len(frame))]),
+    )
+    write_part(part, moved, 0)
+
+    with pytest.raises(AptoolError, match=r"question 'test-q2': 5 scores: expected 6"):
+        check_counts([part])

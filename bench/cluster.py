@@ -1,0 +1,165 @@
+"""``aptool score --cluster`` against ``aptool score`` at equal cores, what a unit costs, what a run costs.
+
+    python -m bench.cluster [--pools 4200] [--repeats 3] [--output cluster.json]
+
+The input is of the shape of InsuranceQA's test1: pools of 500 of 24,981 answers that the pools share. Both
+commands are timed as a user types them, in turn, from their start to their end, on a cluster that is running
+(a head without cores, and nodes of one core each). The figures are what ``python -m bench.simulation`` needs.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from bench.end_to_end import measured, write_input
+
+OBJECT_STORE = 100 << 20  # bytes a node
+
+
+def main() -> None:
+    """Prints the figures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pools", type=int, default=4200, help="of 500 candidates each (default 4200)")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of 24,981 answers (default 1)")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--output", type=Path, default=Path("cluster.json"), help="(default cluster.json)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        figures = measure(Path(name), options.scale, options.pools, options.repeats, options.cores)
+    options.output.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
+def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) -> dict[str, Any]:
+    """All figures; prints them as they come."""
+    large, small, many = (folder / name for name in ("large", "small", "many"))
+    for place, count in ((large, pools), (small, 2)):
+        place.mkdir()
+        write_input(place, scale, count)
+    many.mkdir()
+    units = split(small / "test.pools.parquet", many / "test.pools.parquet", 400)
+    with cluster(folder, cores) as address:
+        on_cluster = ["--cluster", address, "--workers", str(cores)]
+        command(small, cores, on_cluster)  # what only the first command on a new cluster meets
+        rows: dict[str, list[float]] = {key: [] for key in ("alone", "cluster", "alone0", "cluster0")}
+        for _ in range(repeats):
+            rows["alone0"].append(command(small, cores, []))
+            rows["cluster0"].append(command(small, cores, on_cluster))
+            rows["alone"].append(command(large, cores, []))
+            one = sha256(large / "out.run")
+            rows["cluster"].append(command(large, cores, on_cluster))
+            if sha256(large / "out.run") != one:
+                sys.exit("the run file of the cluster is another than that of one process")
+        seconds = {key: statistics.median(values) for key, values in rows.items()}
+        overhead = unit_overhead(many, units, cores, on_cluster, small)
+    pairs = 500 * pools
+    shape = pq.read_metadata(large / "test.pools.parquet")
+    alone = pairs / (seconds["alone"] - seconds["alone0"])
+    there = pairs / (seconds["cluster"] - seconds["cluster0"])
+    fixed = seconds["cluster0"] - seconds["alone0"]
+    print(f"{pairs:,} pairs in {shape.num_row_groups} row groups, {cores} cores, medians of {repeats}")
+    print(f"    one process: {seconds['alone']:.1f} s, {alone:,.0f} pairs/s behind its start")
+    print(
+        f"    cluster: {seconds['cluster']:.1f} s, {there:,.0f} pairs/s behind its start: {there / alone:.3f}"
+    )
+    print(
+        f"    two pools: {seconds['alone0']:.1f} s and {seconds['cluster0']:.1f} s: {fixed:.1f} s fixed cost"
+    )
+    print(f"    whole commands: {seconds['alone'] / seconds['cluster']:.3f} of the throughput")
+    print(f"    a unit more: {1000 * overhead:.1f} ms", flush=True)
+    return {
+        "pairs": pairs,
+        "units": shape.num_row_groups,
+        "pools": pools,
+        "answers": round(24_981 * scale),
+        "cores": cores,
+        "seconds": rows,
+        "throughput_ratio": there / alone,
+        "fixed_seconds": fixed,
+        "start_seconds": seconds["cluster0"],
+        "unit_overhead_seconds": overhead,
+        "input_bytes": (large / "test.pools.parquet").stat().st_size,
+        "run_bytes": (large / "out.run").stat().st_size,
+        "one_thread": measured(large, 1),
+    }
+
+
+def command(folder: Path, cores: int, more: list[str]) -> float:
+    """Seconds of a whole ``aptool score`` of the input in a folder."""
+    (folder / "out.run").unlink(missing_ok=True)
+    start = [sys.executable, "-m", "aptool", "score", "test.pools.parquet", "--model", "model"]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(cores), "RAYON_NUM_THREADS": str(cores)}
+    root = str(Path(__file__).resolve().parent.parent)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    begun = time.perf_counter()
+    ended = subprocess.run(
+        [*start, "--output", "out.run", *more], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    if ended.returncode:
+        sys.exit(ended.stderr)
+    return time.perf_counter() - begun
+
+
+def unit_overhead(many: Path, units: int, cores: int, on_cluster: list[str], small: Path) -> float:
+    """Seconds that one unit more costs on the cluster, whatever is in it: from units of a single pool."""
+    for name in ("answers.parquet", "model"):
+        (many / name).symlink_to(small / name)
+    long, short = command(many, cores, on_cluster), command(small, cores, on_cluster)
+    return (long - short) / units
+
+
+def split(source: Path, target: Path, units: int) -> int:
+    """Writes the first pool of a file so many times, under other names, each in a row group of its own."""
+    table = pq.read_table(source).slice(0, 1)
+    with pq.ParquetWriter(target, table.schema) as writer:
+        for number in range(units):
+            writer.write_table(table.set_column(0, table.schema.field(0), [[f"q{number}"]]))
+    return units
+
+
+@contextmanager
+def cluster(folder: Path, cores: int) -> Iterator[str]:
+    """A cluster of nodes of one core, on this machine's loopback alone, that asks for a token."""
+    home = folder / "home"
+    home.mkdir()
+    os.environ.update(
+        HOME=str(home),
+        RAY_AUTH_MODE="token",
+        RAY_AUTH_TOKEN=secrets.token_hex(16),
+        RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",
+        RAY_USAGE_STATS_ENABLED="0",
+    )
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "object_store_memory": OBJECT_STORE, "include_dashboard": False}
+    nodes = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        for _ in range(cores):
+            nodes.add_node(num_cpus=1, object_store_memory=OBJECT_STORE)
+        yield str(nodes.address)
+    finally:
+        nodes.shutdown()
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""`aptool score --cluster` as typed: the bytes of `aptool score`, and one line for whatever is in the way."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tiny import labelled_pools, row, write_pools
+
+
+@pytest.fixture
+def folder(tmp_path):
+    pools = labelled_pools("test", 12)
+    rows = [row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True))) for p in pools]
+    write_pools(tmp_path / "test.pools.parquet", *(rows[start : start + 3] for start in range(0, 12, 3)))
+    return tmp_path
+
+
+@pytest.fixture
+def score(run, folder, model_folder):
+    """`aptool score test.pools.parquet --model MODEL`, in a process of its own."""
+
+    def start(*more, pools="test.pools.parquet", model=model_folder, output="out.run", **environment):
+        command = ("-m", "aptool", "score", pools, "--model", model, "--output", output, *more)
+        return run(*command, cwd=folder, **environment)
+
+    return start
+
+
+def assert_one_line(finished, code, *phrases):
+    """One line says what is wrong; a line before it may say what the command works with."""
+    assert (finished.code, finished.out) == (code, []), finished
+    *before, line = finished.err
+    assert [said.split(":")[0][:8] for said in before] in ([], ["cluster "]), finished
+    assert line.startswith("aptool: ")
+    for phrase in phrases:
+        assert phrase in line
+
+
+def test_cluster_alone_is_the_one_in_ray_address_and_the_bytes_are_the_same(score, folder, address):
+    alone = score(output="alone.run")
+    finished = score("--cluster", RAY_ADDRESS=address)
+
+    assert alone.out == ["alone.run: 72 pairs"]
+    assert (finished.code, finished.out) == (0, ["out.run: 72 pairs"])
+    assert (folder / "out.run").read_bytes() == (folder / "alone.run").read_bytes()
+    assert not (folder / "out.run.parts").exists()
+    # One line says what works and where Ray's own messages are; none of them is here.
+    line, *progress = finished.err
+    assert all(said.startswith("score: ") for said in progress)
+    assert "room for 2 workers with 1 CPU and 0 GPUs each" in line
+    logs = line.rpartition("Ray's logs are in ")[2]
+    assert Path(logs).is_dir()
+
+
+def test_fixed_number_of_workers_and_shared_answers(run, collection_folder, model_folder, tmp_path, address):
+    from aptool.formats.collection import CollectionWriter
+
+    pools = labelled_pools("test", 12)
+    texts = {a: t for pool in pools for a, t in zip(pool.answer_ids, pool.texts, strict=True)}
+    with CollectionWriter(tmp_path / "shared", name="shared", source="tests") as writer:
+        writer.add_answers(texts.items())
+        writer.add_split("test", [pool._replace(texts=None) for pool in pools])
+    command = ["-m", "aptool", "score", tmp_path / "shared" / "test.pools.parquet", "--model", model_folder]
+
+    run(*command, "--output", "alone.run")
+    finished = run(*command, "--output", "out.run", "--cluster", address, "--workers", 1)
+
+    assert finished.code == 0, finished.err
+    assert ": 1 worker with 1 CPU" in finished.err[0]
+    assert (tmp_path / "out.run").read_bytes() == (tmp_path / "alone.run").read_bytes()
+
+
+def test_nobody_at_the_address(score):
+    assert_one_line(score("--cluster", "127.0.0.1:1"), 1, "--cluster 127.0.0.1:1: connection refused")
+    assert_one_line(score("--cluster", "ray://127.0.0.1:1"), 1, "ray://127.0.0.1:1: Connection refused")
+
+
+@pytest.mark.parametrize(
+    ("value", "phrase"),
+    [
+        ("test.pools.parquet", "expected host:port, ray://host:port, auto or local"),
+        ("http://127.0.0.1:8265", "`ray job submit"),
+    ],
+)
+def test_no_address(score, value, phrase):
+    assert_one_line(score("--cluster", value), 2, f"--cluster {value!r}", phrase)
+
+
+def test_options_that_need_a_cluster(score):
+    assert_one_line(score("--workers", 2), 2, "--workers: expected --cluster with it")
+    assert_one_line(score("--gpus-per-worker", 0.5), 2, "--gpus-per-worker: expected --cluster with it")
+    assert_one_line(score("--cluster", "auto", "--gpus-per-worker", 1.5), 2, "a whole number")
+
+
+def test_wrong_token(score, address):
+    finished = score("--cluster", address, RAY_AUTH_TOKEN="0" * 32)
+
+    assert_one_line(finished, 1, address, "the token was refused", "RAY_AUTH_TOKEN")
+
+
+def test_no_token(score, address):
+    finished = score("--cluster", address, RAY_AUTH_MODE="disabled")
+
+    assert_one_line(finished, 1, address, "the token was refused", "RAY_AUTH_MODE=token")
+
+
+def test_other_versions(score, nodes):
+    """What the head says of itself is changed for a moment."""
+    store, place = nodes.head_node.get_gcs_client(), (b"CLUSTER_METADATA", b"cluster")
+    before = store.internal_kv_get(*place)
+    other = json.loads(before) | {"ray_version": "2.1.0", "python_version": "3.9.1"}
+    store.internal_kv_put(place[0], json.dumps(other).encode(), True, place[1])
+    try:
+        finished = score("--cluster", nodes.address)
+    finally:
+        store.internal_kv_put(place[0], before, True, place[1])
+
+    assert_one_line(finished, 1, "Ray 2.1.0 there, 2.", "Python 3.9.1 there, 3.", "the same versions")
+
+
+def test_no_room(score, address):
+    finished = score("--cluster", address, "--workers", 3)
+
+    assert_one_line(finished, 1, "2 CPUs and 0 GPUs free, of 2 CPUs", "3 workers with 1 CPU", "not for 2")
+
+
+def test_no_gpu(score, address):
+    finished = score("--cluster", address, "--gpus-per-worker", 0.5)
+
+    assert_one_line(finished, 1, "no GPU in the cluster", "0.5 GPUs a worker asked for")
+
+
+def test_no_pools(score, folder, address):
+    write_pools(folder / "none.pools.parquet", [])
+
+    finished = score("--cluster", address, pools="none.pools.parquet", model="nowhere")
+
+    assert_one_line(finished, 1, "none.pools.parquet", "expected at least one pool")
+
+
+# A path through /proc/self/cwd is another file for every process: what the driver sees, no worker does.
+HERE_ONLY = "/proc/self/cwd"
+
+
+def test_input_that_workers_do_not_see(score, address):
+    finished = score("--cluster", address, pools=f"{HERE_ONLY}/test.pools.parquet")
+
+    assert_one_line(finished, 1, "node ", "test.pools.parquet: no such file there", "that every node sees")
+
+
+def test_model_that_workers_do_not_see(score, folder, model_folder, address):
+    shutil.copytree(model_folder, folder / "model")
+
+    finished = score("--cluster", address, model=f"{HERE_ONLY}/model")
+
+    assert_one_line(finished, 1, "node ", "/model: no such file there", "that every node sees")
+
+
+def test_output_that_workers_do_not_see(score, address):
+    finished = score("--cluster", address, output=f"{HERE_ONLY}/out.run")
+
+    assert_one_line(finished, 1, "node ", "out.run.parts: not the driver's folder there", "all nodes share")

@@ -1,0 +1,196 @@
+"""Training on a cluster: what one process would train, whoever is killed."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny import options, recipe
+
+from aptool.errors import AptoolError, UsageError
+from aptool.formats.collection import Collection
+from aptool.training.fit import fit
+from aptool.training.state import training_folder
+
+FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
+# Other answers of the minibatch are negatives as well, and the hardest of those drawn; learned vectors.
+ASKED = ("training.in_batch=true", "training.loss=softmax", "vectors.source=learned")
+# Five minibatches an epoch, four epochs.
+SEED = 3
+
+
+def trained(cluster, collection, output, *overrides, epoch_done=lambda entry: None, **more):
+    from aptool.training.distributed import fit_on_cluster  # imports Ray, which reads the environment then
+
+    said, entries = [], []
+    result = fit_on_cluster(
+        Collection(collection),
+        recipe("ap-cnn", *ASKED, *overrides),
+        output,
+        cluster=cluster,
+        seed=SEED,
+        say=said.append,
+        epoch_done=lambda entry: entries.append(entry) or epoch_done(entry),
+        **more,
+    )
+    return result, said, entries
+
+
+@pytest.fixture(scope="module")
+def together(address, tmp_path_factory, collection_folder):
+    """The model of two workers, undisturbed. Read only."""
+    from aptool.scoring.cluster import connect
+
+    folder = tmp_path_factory.mktemp("together") / "model"
+    with connect(address) as cluster:
+        result, said, entries = trained(cluster, collection_folder, folder, workers=2)
+    assert said[0].startswith(f"cluster {address}: 2 workers with 1 CPU and 0 GPUs each; ")
+    assert [entry["epoch"] for entry in entries] == [1, 2, 3, 4]
+    assert result.history == entries
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(surroundings, tmp_path_factory, collection_folder):
+    folder = tmp_path_factory.mktemp("alone") / "model"
+    fit(Collection(collection_folder), recipe("ap-cnn", *ASKED), folder, seed=SEED)
+    return folder
+
+
+def same(one, other):
+    return all((one / file).read_bytes() == (other / file).read_bytes() for file in FILES)
+
+
+def assert_close(one, other):
+    """The same minibatches and draws, sums in another order.
+
+    Adam makes a whole step of what is almost nothing, and whose sign may differ: in twenty steps of 0.01 no
+    weight comes to be further off than one of them.
+    """
+    losses = [[json.loads(line)["loss"] for line in history(folder)] for folder in (one, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    expected = load_file(other / "model.safetensors")
+    for name, weight in load_file(one / "model.safetensors").items():
+        torch.testing.assert_close(weight, expected[name], atol=1e-2, rtol=0)
+
+
+def history(folder):
+    return (folder / "training" / "history.jsonl").read_text().splitlines()
+
+
+def test_two_workers_train_what_one_process_trains(together, alone):
+    assert_close(together, alone)
+
+
+def test_one_worker_trains_the_same_model_to_the_byte(cluster, collection_folder, alone, tmp_path):
+    trained(cluster, collection_folder, tmp_path / "model", workers=1)
+
+    assert same(tmp_path / "model", alone)
+
+
+def test_a_worker_killed_in_an_epoch(cluster, collection_folder, together, tmp_path, monkeypatch):
+    import dying_training
+
+    monkeypatch.setattr("aptool.training.distributed._work", dying_training.killed_worker)
+
+    result, said, _ = trained(cluster, collection_folder, tmp_path / "model", workers=2)
+
+    assert (tmp_path / "model.killed").exists()
+    assert f"{tmp_path / 'model'}.training: going on after epoch 2 of 4" in said
+    assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
+    assert same(tmp_path / "model", together)
+
+
+def test_a_driver_killed_between_epochs(run, address, collection_folder, together, tmp_path):
+    settings = [part for option in options("ap-cnn", *ASKED) for part in ("--set", option)]
+    arguments = ["train", collection_folder, "--output", "model", "--seed", SEED, *settings]
+    arguments += ["--cluster", address, "--workers", 2]
+
+    killed = run(Path(__file__).with_name("dying_training.py"), 2, *arguments)
+    assert killed.code == -signal.SIGKILL, killed.err
+    assert [line.split(":")[0] for line in killed.err[-2:]] == ["epoch 1", "epoch 2"]
+    assert not (tmp_path / "model").exists()
+    again = run("-m", "aptool", *arguments)
+
+    assert again.code == 0, again.err
+    going_on = [line for line in again.err if "going on after epoch" in line]
+    assert going_on in (
+        ["model.training: going on after epoch 2 of 4"],
+        ["model.training: going on after epoch 3 of 4"],
+    )
+    assert again.out[0].startswith("model: best epoch ")
+    assert same(tmp_path / "model", together)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_node_that_is_lost_for_good(cluster, nodes, collection_folder, alone, tmp_path, monkeypatch):
+    import dying_training
+
+    monkeypatch.setattr("aptool.training.distributed._work", dying_training.slow_worker)
+    monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "15")
+    extra = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
+
+    def lose(entry):
+        if entry["epoch"] == 2:
+            nodes.remove_node(extra, allow_graceful=False)
+
+    result, said, _ = trained(cluster, collection_folder, tmp_path / "model", epoch_done=lose)
+
+    assert [line.split(": ")[1].split(" with")[0] for line in said if line.startswith("cluster ")] == [
+        "3 workers",
+        "2 workers",
+    ]
+    assert "no room for 3 workers any more" in said
+    assert any("going on after epoch" in line for line in said)
+    assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
+    assert_close(tmp_path / "model", alone)
+
+
+def test_as_typed_with_nothing_else(run, address, collection_folder, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "functions").symlink_to(collection_folder)
+
+    finished = run("-m", "aptool", "train", "--cluster", RAY_ADDRESS=address)
+
+    assert finished.code == 0, finished.err
+    assert finished.err[2].startswith(f"cluster {address}: 2 workers with 1 CPU and 0 GPUs each; ")
+    assert finished.out[0].startswith("models/ap-cnn: best epoch ")
+    # Nothing of Ray's own.
+    assert all(line.startswith(("epoch ", "training ", "learning ", "ap-cnn: ")) for line in finished.err[3:])
+
+
+def test_a_model_that_is_whole_is_not_trained_again(cluster, collection_folder, together):
+    begun = time.monotonic()
+
+    _, said, entries = trained(cluster, collection_folder, together, workers=2)
+
+    assert (len(said), entries) == (1, [])
+    assert said[0].startswith(f"{together}: already trained")
+    assert time.monotonic() - begun < 5  # no worker was started, which takes longer
+
+
+def test_an_error_on_the_workers_is_one_line_and_no_restart(cluster, collection_folder, tmp_path):
+    diverging = ("training.optimizer=sgd", "training.learning_rate=1e30")
+    with pytest.raises(AptoolError, match=r"the loss is nan after \d+ updates") as error:
+        trained(cluster, collection_folder, tmp_path / "model", *diverging, workers=2)
+
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "model").exists()
+
+
+def test_more_workers_than_there_is_room_for(cluster, address, collection_folder, tmp_path):
+    with pytest.raises(AptoolError) as error:
+        trained(cluster, collection_folder, tmp_path / "model", workers=3)
+
+    assert f"{address}: 2 CPUs and 0 GPUs free, of 2 CPUs" in str(error.value)
+    assert "3 workers with 1 CPU and 0 GPUs each asked for" in str(error.value)
+    assert not training_folder(tmp_path / "model").exists()
+
+
+def test_more_workers_than_questions_in_a_minibatch(cluster, collection_folder, tmp_path):
+    with pytest.raises(UsageError, match="--workers 2: expected no more than the 1 questions of a minibatch"):
+        trained(cluster, collection_folder, tmp_path / "model", "training.minibatch=1", workers=2)
