@@ -26,7 +26,7 @@ SYSTEMS = ("ap-minilm", "mean-minilm", "cross-minilm")
 QUICK = (
     *("text.max_question_tokens=12", "text.max_answer_tokens=20"),
     *("training.epochs=3", "training.minibatch=8", "training.learning_rate=0.01", "training.warmup=0.1"),
-    *("training.negatives=pool", "training.draws=5", "training.refresh=1"),
+    *("training.negatives=pool", "training.draws=5", "training.keep=1", "training.pairs=all"),
 )
 
 

@@ -181,7 +181,7 @@ def test_every_system_learns(system, network, collection, tmp_path):
 
     # A cross-encoder has to learn from nothing what a match is.
     assert result.dev["recip_rank"] > RANDOM_MRR + (0.1 if system == "cross-minilm" else 0.2)
-    assert result.history[-1]["loss"] < 0.8 * result.history[0]["loss"]
+    assert result.history[-1]["loss"] < 0.9 * result.history[0]["loss"]
     assert result.dev_words_unknown == 0
 
 

@@ -38,7 +38,7 @@ def training_key(
         "aptool": __version__,
         "torch": version("torch"),
         "recipe": recipe.to_dict(),
-        "vectors": _identity(encoder_type(recipe).source(recipe)),
+        "vectors": identity(encoder_type(recipe).source(recipe)),
         "collection": collection.fingerprint,
         "splits": splits,
         "seed": seed,
@@ -164,7 +164,7 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
 
 
-def _identity(source: str) -> list[Any] | None:
+def identity(source: str) -> list[Any] | None:
     """What tells first weights from others in their place; None where the source is no file or folder."""
     path = Path(source)
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
