@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.end_to_end import measured, write_input
@@ -66,7 +67,10 @@ def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) ->
             if sha256(large / "out.run") != one:
                 sys.exit("the run file of the cluster is another than that of one process")
         seconds = {key: statistics.median(values) for key, values in rows.items()}
+        for name in ("answers.parquet", "model"):
+            (many / name).symlink_to(small / name)
         overhead = unit_overhead(many, units, cores, on_cluster, small)
+        unit = unit_overhead(many, units, cores, [], small)
     pairs = 500 * pools
     shape = pq.read_metadata(large / "test.pools.parquet")
     alone = pairs / (seconds["alone"] - seconds["alone0"])
@@ -81,7 +85,7 @@ def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) ->
         f"    two pools: {seconds['alone0']:.1f} s and {seconds['cluster0']:.1f} s: {fixed:.1f} s fixed cost"
     )
     print(f"    whole commands: {seconds['alone'] / seconds['cluster']:.3f} of the throughput")
-    print(f"    a unit more: {1000 * overhead:.1f} ms", flush=True)
+    print(f"    a unit more: {1000 * unit:.1f} ms in one process, {1000 * overhead:.1f} ms on the cluster")
     return {
         "pairs": pairs,
         "units": shape.num_row_groups,
@@ -93,6 +97,7 @@ def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) ->
         "fixed_seconds": fixed,
         "start_seconds": seconds["cluster0"],
         "unit_overhead_seconds": overhead,
+        "unit_seconds": unit,
         "input_bytes": (large / "test.pools.parquet").stat().st_size,
         "run_bytes": (large / "out.run").stat().st_size,
         "one_thread": measured(large, 1),
@@ -116,16 +121,16 @@ def command(folder: Path, cores: int, more: list[str]) -> float:
 
 
 def unit_overhead(many: Path, units: int, cores: int, on_cluster: list[str], small: Path) -> float:
-    """Seconds that one unit more costs on the cluster, whatever is in it: from units of a single pool."""
-    for name in ("answers.parquet", "model"):
-        (many / name).symlink_to(small / name)
+    """Seconds that one unit more costs, whatever is in it: from units of a single pair."""
     long, short = command(many, cores, on_cluster), command(small, cores, on_cluster)
     return (long - short) / units
 
 
 def split(source: Path, target: Path, units: int) -> int:
-    """Writes the first pool of a file so many times, under other names, each in a row group of its own."""
-    table = pq.read_table(source).slice(0, 1)
+    """Writes the first question of a file so many times, with one candidate, each in its own row group."""
+    row = pq.read_table(source).slice(0, 1)
+    one = pa.array([row["candidates"][0].as_py()[:1]], row.schema.field("candidates").type)
+    table = row.set_column(row.schema.get_field_index("candidates"), row.schema.field("candidates"), [one])
     with pq.ParquetWriter(target, table.schema) as writer:
         for number in range(units):
             writer.write_table(table.set_column(0, table.schema.field(0), [[f"q{number}"]]))

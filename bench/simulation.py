@@ -81,9 +81,9 @@ def measured(figures: dict[str, Any]) -> Costs:
     return Costs(
         pair=per_pair,
         answer=spent.get("encode", 0.0) / figures["answers"],
-        unit=0.01,
+        unit=figures["unit_seconds"],
         start=figures["start_seconds"],
-        driver=max(figures["unit_overhead_seconds"], 1e-4),
+        driver=figures["unit_overhead_seconds"],
         merge=spent["merge"] / figures["run_bytes"],
         pair_read=figures["input_bytes"] / pairs,
         pair_written=figures["run_bytes"] / pairs,

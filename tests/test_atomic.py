@@ -154,3 +154,13 @@ def test_disk_that_fails_while_writing_is_one_line(tmp_path):
         write()
 
     assert names(tmp_path) == []
+
+
+def test_files_in_a_folder_can_be_read_by_whoever_may_read_ordinary_files(tmp_path):
+    (tmp_path / "ordinary").touch()
+
+    with atomic_folder(tmp_path / "model", "weights") as into:
+        (into / "weights").touch(mode=0o600)
+
+    ordinary = (tmp_path / "ordinary").stat().st_mode
+    assert (tmp_path / "model" / "weights").stat().st_mode == ordinary

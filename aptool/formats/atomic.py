@@ -59,6 +59,7 @@ def atomic_folder(path: str | Path, mark: str) -> Iterator[Path]:
         for file in temporary.rglob("*"):
             if file.is_file():
                 _flush(file)
+                file.chmod(0o666 & ~_umask())  # some libraries write files that no one else may read
         temporary.chmod(0o777 & ~_umask())
         if final.exists():
             os.replace(final, replaced)

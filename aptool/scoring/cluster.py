@@ -170,7 +170,7 @@ def connect(address: str = "", *, debug: bool = False) -> Iterator[Cluster]:
         UsageError: the address cannot be one.
         AptoolError: Ray is not installed, no cluster is there, its token is another, or its versions are.
     """
-    wanted = _checked_address(address or os.environ.get("RAY_ADDRESS", "") or "auto")
+    wanted = checked_address(address or os.environ.get("RAY_ADDRESS", "") or "auto")
     # What is sent to Ray's makers about a cluster that is started here is for its owner to say.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
@@ -256,7 +256,12 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _checked_address(address: str) -> str:
+def checked_address(address: str) -> str:
+    """The address, if it can be one.
+
+    Raises:
+        UsageError: it cannot.
+    """
     if address in ("auto", "local") or ADDRESS.fullmatch(address):
         return address
     if address.startswith(("http://", "https://")):
@@ -344,10 +349,15 @@ def _ask_head(ray: Any, address: str) -> None:
             reason = "no such host"
         raise _unreachable(address, reason) from error
     with contextlib.suppress(ValueError):
-        _check_versions(address, json.loads(reply.value), ray.__version__)
+        check_versions(address, json.loads(reply.value), ray.__version__)
 
 
-def _check_versions(address: str, cluster: dict[str, Any], ray_version: str) -> None:
+def check_versions(address: str, cluster: dict[str, Any], ray_version: str) -> None:
+    """Holds the versions that the head runs against ours.
+
+    Raises:
+        AptoolError: they differ.
+    """
     here = {"Ray": ray_version, "Python": platform.python_version()}
     there = {"Ray": cluster.get("ray_version"), "Python": cluster.get("python_version")}
     differ = [

@@ -19,26 +19,24 @@ import numpy as np
 import pyarrow as pa
 import ray
 import ray.data
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from aptool import __version__
 from aptool.errors import AptoolError
 from aptool.formats.atomic import check_writable
 from aptool.formats.pools import Answers, Unit, pool_sizes, read_answers, read_pools
 from aptool.formats.storage import is_remote
 from aptool.models.checkpoint import load_model
-from aptool.scoring.cluster import Cluster, Share, count, first_line, fitting, worker_share
+from aptool.scoring.cluster import Cluster, Share, count, first_line, worker_share
 from aptool.scoring.parts import Part, is_done, merge, parts_folder, read_index
 from aptool.scoring.precision import pick_precision
 from aptool.scoring.scorer import Precision
 from aptool.scoring.shards import System, plan
 from aptool.scoring.systems import ModelSystem, fingerprint
-from aptool.scoring.workers import Job, Outcome, Reading, Worker, complaint, own, read, sweep
+from aptool.scoring.workers import Job, Outcome, Reading, Worker, own, read, sweep
 
 # Units that may be at fault, each by itself, before the rest is given up.
 FAULTS = 10
 
-# Seconds that a node may take to answer, and a shared file system to show what a worker has written.
+# Seconds that a shared file system may take to show what a worker has written.
 PATIENCE = 60.0
 
 CORE = Share(cpus=1)
@@ -220,9 +218,9 @@ def score_pools(
     folder.mkdir(exist_ok=True)
     owner = own(folder)
     sweep(output)
-    job = Job(opener, "cuda" if each.gpus else "cpu", fingerprint, folder, owner, answers)
     inputs = dict.fromkeys([unit.path for unit in units] + ([answers] if answers is not None else []))
-    _check_nodes(cluster, job, each, [*(path for path in inputs if not is_remote(path)), *paths])
+    needed = (*paths, *(path for path in inputs if not is_remote(path)))
+    job = Job(opener, "cuda" if each.gpus else "cpu", fingerprint, folder, owner, answers, needed)
 
     todo: list[Part] = []
     for part in parts:
@@ -334,30 +332,6 @@ def _tried_precision(folder: str, unit: Unit, answers: str | None) -> Precision:
     device = torch.device("cuda")
     texts = read_answers(answers) if answers is not None else None
     return pick_precision("auto", load_model(folder, device), device, read_pools(unit, texts))
-
-
-def _check_nodes(cluster: Cluster, job: Job, each: Share, paths: Sequence[str]) -> None:
-    """Has every node that could score look at what it will need, all at the same time.
-
-    Raises:
-        AptoolError: what the first node misses that misses something.
-    """
-    look = ray.remote(num_cpus=0, max_retries=1)(complaint)
-    asked = {}
-    for node in cluster.nodes():
-        if fitting(node.all, each):
-            stay = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
-            asked[look.options(scheduling_strategy=stay).remote(job, list(paths))] = node.host
-    for reference, host in asked.items():
-        try:
-            lacks = ray.get(reference, timeout=PATIENCE)
-        except ray.exceptions.RayError as error:
-            raise AptoolError(
-                f"--cluster {cluster.address}: node {host}: {_cause(error)}: "
-                f"expected aptool {__version__}, as here"
-            ) from error
-        if lacks:
-            raise AptoolError(f"--cluster {cluster.address}: {lacks}")
 
 
 def _await(parts: list[Part]) -> None:

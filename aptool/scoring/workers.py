@@ -11,7 +11,7 @@ import os
 import pickle
 import secrets
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from glob import escape
 from itertools import chain
@@ -44,6 +44,7 @@ class Job(NamedTuple):
     folder: Path  # of the parts
     owner: str  # what the folder's file of that name says while this run has it
     answers: str | None  # path of the answers that pools share
+    paths: tuple[str, ...] = ()  # files and folders that every node must see
 
 
 class Outcome(NamedTuple):
@@ -102,6 +103,7 @@ def opened(job: Job) -> tuple[System, Answers | None]:
     Raises:
         AptoolError: they cannot be had on this node, or are others than the driver's.
     """
+    check_node(job)
     system = job.open(job.device)
     if system.fingerprint != job.fingerprint:
         raise AptoolError("the model there is not the driver's: expected the same model folder on every node")
@@ -127,6 +129,7 @@ def read(job: Job, number: int, part: Part) -> Reading:
 @lru_cache(maxsize=1)
 def opened_to_read(job: Job) -> tuple[System, Answers | None]:
     """Like ``opened``, for who only reads: the fingerprint of a system on another device is not compared."""
+    check_node(job)
     return job.open(job.device), read_answers(job.answers) if job.answers is not None else None
 
 
@@ -216,21 +219,22 @@ def _marks(part: Part, step: str) -> list[Path]:
     return [part.path.with_name(f"{part.path.name}.try-{step}-{number}") for number in range(1, TRIES + 1)]
 
 
-def complaint(job: Job, paths: Iterable[str]) -> str:
-    """What the node that this runs on lacks for the job, in one line; empty if it lacks nothing."""
-    for path in paths:
+def check_node(job: Job) -> None:
+    """Finds out whether the node that this runs on has what the job needs.
+
+    Raises:
+        AptoolError: the first thing that it has not.
+    """
+    for path in job.paths:
         if not Path(path).exists():
-            return f"node {host()}: {path}: no such file there: expected a path that every node sees"
+            raise InputError(path, value="no such file there", expected="a path that every node sees")
     if not owns(job.folder, job.owner):
-        return (
-            f"node {host()}: {job.folder}: not the driver's folder there: "
-            "expected an output on storage that all nodes share"
+        raise InputError(
+            job.folder,
+            value="not the driver's folder there",
+            expected="an output on storage that all nodes share",
         )
-    try:
-        check_writable(job.folder / "part")
-    except InputError as error:
-        return f"node {host()}: {error}"
-    return ""
+    check_writable(job.folder / "part")
 
 
 def host() -> str:

@@ -13,7 +13,6 @@ import logging
 import os
 import secrets
 import shutil
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,10 +23,7 @@ from typing import Any
 
 import ray
 import ray.train
-import torch
-import torch.distributed
 from ray.train.torch import TorchConfig, TorchTrainer, get_device
-from torch import Tensor
 
 from aptool import __version__
 from aptool.config import Recipe
@@ -37,7 +33,8 @@ from aptool.scoring.cluster import Cluster, Share, first_line, fitting
 from aptool.training.fit import Fit, already_trained, check_training, fit
 from aptool.training.loop import Progress
 from aptool.training.state import trained_key, training_folder
-from aptool.training.world import ALONE, World
+from aptool.training.torch_world import TorchWorld
+from aptool.training.world import ALONE
 
 # How often workers that were lost are started again, from the last whole epoch.
 RESTARTS = 8
@@ -236,35 +233,6 @@ def _one_each(cluster: Cluster, each: Share, now: bool) -> int:
     """Workers on all GPUs or, where they get none, one on each node: of what is free, or of all there is."""
     room = [fitting(node.free if now else node.all, each) for node in cluster.nodes()]
     return sum(room) if each.gpus else sum(fit > 0 for fit in room)
-
-
-class TorchWorld(World):
-    """The workers of a torch process group."""
-
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank, self.size = rank, size
-
-    def add(self, tensor: Tensor) -> Tensor:
-        """See ``World.add``."""
-        torch.distributed.all_reduce(tensor)
-        return tensor
-
-    def first(self, value: Any) -> Any:
-        """See ``World.first``."""
-        values = [value if self.rank == 0 else None]
-        torch.distributed.broadcast_object_list(values, src=0)
-        return values[0]
-
-    def check(self, problem: Exception | None) -> None:
-        """See ``World.check``; a problem says on which node it is."""
-        own = None
-        if problem is not None:
-            own = getattr(problem, "exit_code", 1), f"node {socket.gethostname()}: {problem}"
-        found: list[tuple[int, str] | None] = [None] * self.size
-        torch.distributed.all_gather_object(found, own)
-        for one in found:
-            if one is not None:
-                raise (UsageError if one[0] == UsageError.exit_code else AptoolError)(one[1])
 
 
 class Board:

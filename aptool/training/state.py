@@ -94,7 +94,8 @@ def load_state(folder: Path, key: str) -> State | None:
             facts = file.metadata()
             if facts["key"] != key:
                 return None
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # Copies, not views of the file, which the next epoch replaces.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         history, best_epoch = json.loads(facts["history"]), int(facts["best_epoch"])
         weights = _under("weights/", tensors)
         best = _under("best/", tensors) or {name: weight.clone() for name, weight in weights.items()}

@@ -34,8 +34,8 @@ def main(address, pools, output, notes, phase="", seconds=0.0, workers=None):
         from aptool.scoring import distributed
 
         report = die_after(3, lambda *progress: None) if phase == "scoring" else lambda *progress: None
-        if phase == "checking":
-            distributed._check_nodes = die
+        if phase == "beginning":
+            distributed._quiet = die
         if phase == "before merging":
             distributed.merge = die
         if phase == "merging":

@@ -146,7 +146,7 @@ HERE_ONLY = "/proc/self/cwd"
 def test_input_that_workers_do_not_see(score, address):
     finished = score("--cluster", address, pools=f"{HERE_ONLY}/test.pools.parquet")
 
-    assert_one_line(finished, 1, "node ", "test.pools.parquet: no such file there", "that every node sees")
+    assert_one_line(finished, 1, "node ", "test.pools.parquet: 'no such file there'", "that every node sees")
 
 
 def test_model_that_workers_do_not_see(score, folder, model_folder, address):
@@ -154,10 +154,12 @@ def test_model_that_workers_do_not_see(score, folder, model_folder, address):
 
     finished = score("--cluster", address, model=f"{HERE_ONLY}/model")
 
-    assert_one_line(finished, 1, "node ", "/model: no such file there", "that every node sees")
+    assert_one_line(finished, 1, "node ", "/model: 'no such file there'", "that every node sees")
 
 
 def test_output_that_workers_do_not_see(score, address):
     finished = score("--cluster", address, output=f"{HERE_ONLY}/out.run")
 
-    assert_one_line(finished, 1, "node ", "out.run.parts: not the driver's folder there", "all nodes share")
+    assert_one_line(
+        finished, 1, "node ", 'out.run.parts: "not the driver\'s folder there"', "all nodes share"
+    )

@@ -182,7 +182,7 @@ def _parent(process):
 
 # Where the driver dies, and how many parts the next one finds whole.
 PHASES = {
-    "checking": {0},
+    "beginning": {0},
     "scoring": {3, 4, 5, 6},  # its orphans may each finish one unit more, and have begun another
     "before merging": {UNITS},
     "merging": {UNITS},
@@ -205,7 +205,7 @@ def test_killed_driver(address, cluster, scene, driver, phase):
 
     assert result.resumed in PHASES[phase]
     scene.assert_whole()
-    assert len(set(scored(scene.notes))) >= (0 if phase == "checking" else UNITS)
+    assert len(set(scored(scene.notes))) >= (0 if phase == "beginning" else UNITS)
 
 
 def test_half_written_part(cluster, scene):

@@ -1,0 +1,65 @@
+"""The simulation of clusters, where its result can be worked out by hand."""
+
+import math
+
+from bench.simulation import Costs, Work, new_answers, play
+
+# A unit of 100 pairs: 1 s of joining, nothing else unless a test says so.
+PLAIN = Costs(
+    pair=0.01, answer=0.0, unit=0.0, start=5.0, driver=0.0, merge=0.0, pair_read=0, pair_written=0, spread=0.0
+)
+
+
+def seconds(costs=PLAIN, **work):
+    return play(
+        costs, Work(**{"pairs": 800, "pairs_in_unit": 100, "answers": 0, "workers": 2} | work)
+    ).seconds
+
+
+def test_work_is_shared_out():
+    """Eight units of a second: 8, 4 and 2 s on 1, 2 and 4 workers, after 5 s; three workers need 3 rounds."""
+    assert seconds(workers=1) == 13
+    assert seconds(workers=2) == 9
+    assert seconds(workers=4) == 7
+    assert seconds(workers=3) == 8
+    # More workers than units change nothing.
+    assert seconds(workers=8) == seconds(workers=100) == 6
+
+
+def test_driver_hands_out_one_unit_after_another():
+    """A driver of 1 s a unit feeds no second worker: 8 s for the eight units, and the last one's work."""
+    costs = Costs(**{**vars(PLAIN), "driver": 1.0})
+
+    assert seconds(costs, workers=4) == 5 + 8 + 1
+    assert math.isclose(play(costs, Work(800, 100, 0, 4)).driver, 8 / 14)
+
+
+def test_store_moves_so_many_bytes_for_all():
+    """800 pairs of 1 byte read and 1 written at 100 bytes a second are 16 s for the store, however many work."""
+    costs = Costs(**{**vars(PLAIN), "pair": 0.0, "pair_read": 1, "pair_written": 1, "store": 100.0})
+    played = play(costs, Work(800, 100, 0, 100, merged_by_driver=False))
+
+    assert played.seconds == 5 + 16
+
+
+def test_merge_comes_last():
+    """800 pairs of 2 bytes at a second a byte."""
+    costs = Costs(**{**vars(PLAIN), "merge": 1.0, "pair_written": 2, "store": 1e12})
+
+    assert math.isclose(seconds(costs, workers=2), 9 + 1600, rel_tol=1e-9)
+    assert math.isclose(seconds(costs, workers=2, merged_by_driver=False), 9, rel_tol=1e-9)
+
+
+def test_each_answer_is_new_to_a_worker_once():
+    assert math.isclose(new_answers(50, 0, 1e9), 50)
+    assert math.isclose(new_answers(50, 1e9, 1e9), 0, abs_tol=1e-9)
+    # Two halves meet what the whole meets.
+    assert math.isclose(new_answers(50, 0, 30) + new_answers(50, 30, 30), new_answers(50, 0, 60))
+    assert new_answers(math.inf, 123, 30) == 30
+
+
+def test_deaths_cost_time_and_no_unit():
+    played = play(PLAIN, Work(80_000, 100, 0, 4, deaths=360.0))
+
+    assert played.lost > 0
+    assert played.seconds > play(PLAIN, Work(80_000, 100, 0, 4)).seconds
