@@ -1,11 +1,11 @@
 """Attentive pooling over a transformer against the cross-encoder of the same network, on the same pools.
 
-    python -m bench.transformer [--network FOLDER] [--scale 0.02] [--repeats 5] [--device cuda] [--output FILE]
+    python -m bench.transformer [--network FOLDER] [--scale 0.02] [--repeats 5] [--device cuda]
 
-Two shapes: InsuranceQA's test1, whose pools share answers, and WikiQA's dev split, whose pools do not. A share
-of the pairs is drawn at random for the cross-encoder, for which a pair costs the same whatever the pools
-share. Figures are medians over runs of both in turn; times hold encoding and joining, texts being token ids.
-Without --network it is one of MiniLM's size with random weights, as what the weights are takes no time.
+Two shapes: InsuranceQA's test1, whose pools share answers, and WikiQA's dev split, whose pools do not. Some
+pairs are drawn at random for the cross-encoder, for which a pair costs the same whatever the pools share.
+Figures are medians over runs of all systems in turn; times hold encoding and joining, texts being token ids.
+Without --network it is one of MiniLM's size with random weights: what the weights are makes no difference.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def rankers(network: Path | None, device: torch.device) -> dict[str, Ranker]:
         torch.manual_seed(0)
         recipe = load_recipe(name, [f"encoder.name={network or 'random'}"])
         if network is None:
-            backbone = {"network": MINILM, "pair": PAIR, "head": 1, "tail": 1}
+            backbone = {"network": MINILM, "pair": PAIR, "head": 0, "tail": 0}
             made[name] = build_ranker(recipe, *Shape(30522, 384, backbone))
         else:
             begun = start(recipe, Corpus([], lambda: iter(()), 0, print))
