@@ -89,7 +89,7 @@ class Backbone(nn.Module):
         self._trained = options.tune != "none"
         self._hold(described.num_hidden_layers, options)
         if options.checkpointing and self._trained:
-            _keep_less(self.network)
+            _keep_less(self.network, options.name)
 
     def forward(self, tokens: Ragged, rows: Tensor, types: Tensor | None = None) -> Tensor:
         """States of tokens.
@@ -165,9 +165,13 @@ class Backbone(nn.Module):
             return
         lists = [part for part in self.network.modules() if isinstance(part, nn.ModuleList)]
         layers = next((part for part in lists if len(part) == count), None)
-        if layers is None or options.last > count:
-            place, found = "encoder.last", count if layers is not None else "no list of layers"
-            raise InputError(options.name, place=place, value=options.last, expected=f"at most {found}")
+        if layers is None:
+            wanted = "all or none: the network has no layers apart from each other"
+            raise InputError(options.name, place="encoder.tune", value=options.tune, expected=wanted)
+        if options.last > count:
+            raise InputError(
+                options.name, place="encoder.last", value=options.last, expected=f"at most {count}"
+            )
         for layer in layers[-options.last :]:
             layer.requires_grad_(True)
 
@@ -249,12 +253,17 @@ def _bare(network: Any) -> Any:
     return network
 
 
-def _keep_less(network: Any) -> None:
+def _keep_less(network: Any, name: str) -> None:
     """Has states worked out again in the backward pass; the method has one name or the other."""
-    for name in ("activation_checkpointing_enable", "gradient_checkpointing_enable"):
-        if hasattr(network, name):
-            getattr(network, name)({"use_reentrant": False})
-            return
+    enable = (
+        getattr(network, "activation_checkpointing_enable", None) or network.gradient_checkpointing_enable
+    )
+    try:
+        enable({"use_reentrant": False})
+    except ValueError as error:
+        raise InputError(
+            name, place="encoder.checkpointing", value=True, expected=f"false: {error}"
+        ) from error
 
 
 def _longest(network: nn.Module, told: int) -> int:
