@@ -1,6 +1,6 @@
 """``aptool score --cluster`` against ``aptool score`` at equal cores, what a unit costs, what a run costs.
 
-    python -m bench.cluster [--pools 4200] [--repeats 3] [--output cluster.json]
+    python -m bench.cluster [--pools 6288] [--repeats 3] [--output cluster.json]
 
 The input is of the shape of InsuranceQA's test1: pools of 500 of 24,981 answers that the pools share. Both
 commands are timed as a user types them, in turn, from their start to their end, on a cluster that is running
@@ -10,6 +10,7 @@ commands are timed as a user types them, in turn, from their start to their end,
 import argparse
 import hashlib
 import json
+import logging
 import os
 import secrets
 import statistics
@@ -35,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pools", type=int, default=4200, help="of 500 candidates each (default 4200)")
+    parser.add_argument("--pools", type=int, default=6288, help="of 500 candidates each (default 6288)")
     parser.add_argument("--scale", type=float, default=1.0, help="share of 24,981 answers (default 1)")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
@@ -151,6 +152,7 @@ def cluster(folder: Path, cores: int) -> Iterator[str]:
     )
     from ray.cluster_utils import Cluster
 
+    logging.getLogger("ray").setLevel(logging.ERROR)
     head = {"num_cpus": 0, "object_store_memory": OBJECT_STORE, "include_dashboard": False}
     nodes = Cluster(initialize_head=True, head_node_args=head)
     try:

@@ -11,9 +11,8 @@ PLAIN = Costs(
 
 
 def seconds(costs=PLAIN, **work):
-    return play(
-        costs, Work(**{"pairs": 800, "pairs_in_unit": 100, "answers": 0, "workers": 2} | work)
-    ).seconds
+    usual = {"pairs": 800, "pairs_in_unit": 100, "answers": 0, "workers": 2}
+    return play(costs, Work(**usual | work)).seconds
 
 
 def test_work_is_shared_out():
@@ -35,7 +34,7 @@ def test_driver_hands_out_one_unit_after_another():
 
 
 def test_store_moves_so_many_bytes_for_all():
-    """800 pairs of 1 byte read and 1 written at 100 bytes a second are 16 s for the store, however many work."""
+    """800 pairs of 1 byte read and 1 written at 100 bytes a second take the store 16 s, however many work."""
     costs = Costs(**{**vars(PLAIN), "pair": 0.0, "pair_read": 1, "pair_written": 1, "store": 100.0})
     played = play(costs, Work(800, 100, 0, 100, merged_by_driver=False))
 

@@ -24,7 +24,10 @@ def test_no_addresses(address):
     assert repr(address) in str(error.value)
 
 
-def node(cpus, gpus=0.0, taken=Share(0, 0)):
+NOTHING = Share(0, 0)
+
+
+def node(cpus, gpus=0.0, taken=NOTHING):
     free = Share(cpus - taken.cpus, gpus - taken.gpus)
     return Node("id", "host", free, Share(cpus, gpus), memory=8e9)
 

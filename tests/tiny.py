@@ -28,6 +28,7 @@ OPTIONS = (
     "training.margin=0.5",
     "training.negatives=pool",
     "training.draws=5",
+    "training.keep=1",
     "training.in_batch=false",
     "training.refresh=1",
     "training.optimizer=adam",

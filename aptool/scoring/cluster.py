@@ -10,6 +10,7 @@ cluster's head first, so whatever stands in the way is said in one line and at o
 
 import contextlib
 import importlib
+import json
 import logging
 import os
 import platform
@@ -82,12 +83,14 @@ class Cluster:
     address: str
     logs: str  # where Ray's own logs are
 
+    @property
+    def through_client(self) -> bool:
+        """Whether this process is outside the cluster, and reaches it through Ray's client alone."""
+        return self.address.startswith("ray://")
+
     def nodes(self) -> list[Node]:
         """The nodes that are alive."""
-        import ray
-        from ray._private.state import available_resources_per_node
-
-        free = available_resources_per_node()
+        nodes, free, _ = self._state()
         return [
             Node(
                 node["NodeID"],
@@ -96,15 +99,15 @@ class Cluster:
                 _share(node["Resources"]),
                 node["Resources"].get("memory", 0.0),
             )
-            for node in ray.nodes()
+            for node in nodes
             if node["Alive"]
         ]
 
     def gpus(self) -> float:
         """All GPUs that the cluster has or, where it grows by itself, can have."""
-        import ray
-
-        return float((self._limit() or {}).get("GPU", 0) or ray.cluster_resources().get("GPU", 0))
+        nodes, _, limit = self._state()
+        there = sum(node["Resources"].get("GPU", 0.0) for node in nodes if node["Alive"])
+        return float(max(there, (limit or {}).get("GPU", 0)))
 
     def memory(self, each: Share) -> int:
         """Bytes that a worker can count on where most of them share a node."""
@@ -113,7 +116,7 @@ class Cluster:
 
     def grows(self) -> bool:
         """Whether an autoscaler adds nodes when there is work for them."""
-        return self._limit() is not None
+        return self._state()[2] is not None
 
     def check_room(self, workers: int | None, each: Share, patience: float = PATIENCE_FOR_ROOM) -> int:
         """How many workers fit.
@@ -146,12 +149,25 @@ class Cluster:
             f"{count(wanted, 'worker')} with {each} each asked for, expected room for them, not for {fit}"
         )
 
-    @staticmethod
-    def _limit() -> dict[str, int] | None:
-        from ray._private.state import state
+    def _state(self) -> "State":
+        """What the head knows; through Ray's client it can only be asked over there."""
+        if not self.through_client:
+            return _state()
+        import ray
 
-        limit: dict[str, int] | None = state.get_max_resources_from_cluster_config()
-        return limit
+        state: State = ray.get(ray.remote(num_cpus=0)(_state).remote())
+        return state
+
+
+# All nodes, what is free on each by its id, and the most that an autoscaler may add up to.
+State = tuple[list[dict[str, Any]], dict[str, dict[str, float]], dict[str, int] | None]
+
+
+def _state() -> State:
+    import ray
+    from ray._private.state import available_resources_per_node, state
+
+    return ray.nodes(), available_resources_per_node(), state.get_max_resources_from_cluster_config()
 
 
 @contextlib.contextmanager
@@ -182,10 +198,12 @@ def connect(address: str = "", *, debug: bool = False) -> Iterator[Cluster]:
         return
     if wanted == "auto":
         wanted = _find()
-    if wanted.startswith("ray://"):
-        _check_listens(wanted)
-    elif wanted != "local":
-        _ask_head(ray, wanted)
+    # A Ray that is built otherwise has its own, slower, ways to say the same.
+    with contextlib.suppress(ImportError, AttributeError):
+        if wanted.startswith("ray://"):
+            _ask_client(ray, wanted)
+        elif wanted != "local":
+            _ask_head(ray, wanted)
     options: dict[str, Any] = {"log_to_driver": debug}
     if not debug:
         options["logging_level"] = logging.ERROR
@@ -296,13 +314,50 @@ def _find() -> str:
         ) from error
 
 
-def _check_listens(address: str) -> None:
-    """Finds out whether anything listens at ``ray://host:port``."""
+def _ask_client(ray: Any, address: str) -> None:
+    """Asks whether Ray's client is served at ``ray://host:port``, and takes our token.
+
+    Raises:
+        AptoolError: it does not.
+    """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
     except OSError as error:
-        raise _unreachable(address, error.strerror or str(error)) from error
+        raise _unreachable(address, (error.strerror or str(error)).lower()) from error
+    messages = importlib.import_module("ray.core.generated.ray_client_pb2")
+    services = importlib.import_module("ray.core.generated.ray_client_pb2_grpc")
+    request = messages.ClusterInfoRequest(type=messages.ClusterInfoType.PING)
+    with _head_answers(ray, address), _channel(address.removeprefix("ray://")) as channel:
+        services.RayletDriverStub(channel).ClusterInfo(
+            request, timeout=PATIENCE, metadata=[("client_id", "aptool")]
+        )
+
+
+@contextlib.contextmanager
+def _head_answers(ray: Any, address: str) -> Iterator[None]:
+    """What goes wrong with a question to the head, in one line."""
+    grpc = importlib.import_module("grpc")
+    try:
+        yield
+    except ray.exceptions.AuthenticationError as error:
+        raise AptoolError(
+            f"--cluster {address}: RAY_AUTH_MODE is token and there is no token: {TOKEN_HINT}"
+        ) from error
+    except grpc.RpcError as error:
+        if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+            raise AptoolError(f"--cluster {address}: the token was refused: {TOKEN_HINT}") from error
+        details = (error.details() or "").lower()
+        reason = "connection refused" if "refused" in details else "no answer"
+        raise _unreachable(address, reason) from error
+
+
+def _channel(address: str) -> Any:
+    """A connection of Ray's own kind, with our token if we have one."""
+    tokens = importlib.import_module("ray._private.authentication.authentication_token_setup")
+    logging.getLogger(tokens.__name__).setLevel(logging.CRITICAL)
+    tokens.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    return importlib.import_module("ray._private.grpc_utils").init_grpc_channel(address)
 
 
 def _unreachable(address: str, reason: str) -> AptoolError:
@@ -315,40 +370,13 @@ def _ask_head(ray: Any, address: str) -> None:
     Raises:
         AptoolError: it does not.
     """
-    import json
-
-    try:
-        grpc = importlib.import_module("grpc")
-        channels = importlib.import_module("ray._private.grpc_utils")
-        messages = importlib.import_module("ray.core.generated.gcs_service_pb2")
-        services = importlib.import_module("ray.core.generated.gcs_service_pb2_grpc")
-        tokens = importlib.import_module("ray._private.authentication.authentication_token_setup")
-    except ImportError:
-        return  # a Ray that is built otherwise: its own, slower, checks remain
-    logging.getLogger(tokens.__name__).setLevel(logging.CRITICAL)
-    try:
-        with contextlib.suppress(AttributeError):
-            tokens.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
-        with channels.init_grpc_channel(address) as channel:
-            services.NodeInfoGcsServiceStub(channel).CheckAlive(
-                messages.CheckAliveRequest(), timeout=PATIENCE
-            )
-            request = messages.InternalKVGetRequest(namespace=b"cluster", key=b"CLUSTER_METADATA")
-            reply = services.InternalKVGcsServiceStub(channel).InternalKVGet(request, timeout=PATIENCE)
-    except ray.exceptions.AuthenticationError as error:
-        raise AptoolError(
-            f"--cluster {address}: RAY_AUTH_MODE is token and there is no token: {TOKEN_HINT}"
-        ) from error
-    except grpc.RpcError as error:
-        if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-            raise AptoolError(f"--cluster {address}: the token was refused: {TOKEN_HINT}") from error
-        reason = "no answer"
-        if "refused" in (error.details() or ""):
-            reason = "connection refused"
-        elif "name resolution" in (error.details() or "").lower() or "DNS" in (error.details() or ""):
-            reason = "no such host"
-        raise _unreachable(address, reason) from error
-    with contextlib.suppress(ValueError):
+    messages = importlib.import_module("ray.core.generated.gcs_service_pb2")
+    services = importlib.import_module("ray.core.generated.gcs_service_pb2_grpc")
+    with _head_answers(ray, address), _channel(address) as channel:
+        services.NodeInfoGcsServiceStub(channel).CheckAlive(messages.CheckAliveRequest(), timeout=PATIENCE)
+        request = messages.InternalKVGetRequest(namespace=b"cluster", key=b"CLUSTER_METADATA")
+        reply = services.InternalKVGcsServiceStub(channel).InternalKVGet(request, timeout=PATIENCE)
+    if reply.value:
         check_versions(address, json.loads(reply.value), ray.__version__)
 
 

@@ -25,12 +25,12 @@ from aptool.formats.atomic import check_writable
 from aptool.formats.pools import Answers, Unit, pool_sizes, read_answers, read_pools
 from aptool.formats.storage import is_remote
 from aptool.models.checkpoint import load_model
-from aptool.scoring.cluster import Cluster, Share, count, first_line, worker_share
+from aptool.scoring.cluster import Cluster, Share, connect, count, first_line, worker_share
 from aptool.scoring.parts import Part, is_done, merge, parts_folder, read_index
 from aptool.scoring.precision import pick_precision
 from aptool.scoring.scorer import Precision
 from aptool.scoring.shards import System, plan
-from aptool.scoring.systems import ModelSystem, fingerprint
+from aptool.scoring.systems import STORE_BYTES, ModelSystem, fingerprint
 from aptool.scoring.workers import Job, Outcome, Reading, Worker, own, read, sweep
 
 # Units that may be at fault, each by itself, before the rest is given up.
@@ -64,7 +64,7 @@ class ModelOn:
     folder: str
     precision: Precision
     tokens_per_batch: int | None
-    store_bytes: int
+    store_bytes: int | None
 
     def __call__(self, device: str) -> ModelSystem:
         """The model on a device.
@@ -130,11 +130,29 @@ def score_model(
     Raises:
         AptoolError: see ``score_pools``; or the model cannot be read.
     """
-    each = worker_share(cluster, device, gpus_per_worker)
-    cluster.check_room(workers, each)
-    folder = everywhere(folder)
+    folder, output = everywhere(folder), everywhere(output)
     shared = everywhere(answers) if answers is not None else None
     units = [unit._replace(path=everywhere(unit.path)) for unit in units]
+    if cluster.through_client:
+        say(f"cluster {cluster.address}: the work is led from there; Ray's logs are in {cluster.logs}")
+        return _led_from_there(
+            cluster,
+            partial(
+                score_model,
+                units,
+                folder,
+                output,
+                tag=tag,
+                answers=shared,
+                device=device,
+                precision=precision,
+                tokens_per_batch=tokens_per_batch,
+                workers=workers,
+                gpus_per_worker=gpus_per_worker,
+            ),
+        )
+    each = worker_share(cluster, device, gpus_per_worker)
+    cluster.check_room(workers, each)
     model = load_model(folder)
     where = "cuda" if each.gpus else "cpu"
     if precision == "auto" and each.gpus:
@@ -145,7 +163,9 @@ def score_model(
             raise AptoolError(f"--cluster {cluster.address}: {_cause(error)}") from error
     else:
         chosen = "fp32" if precision == "auto" else precision
-    opener = ModelOn(folder, chosen, tokens_per_batch, cluster.memory(each) // 4)
+    # On a GPU the store is in its memory, of which each worker sees for itself what is free.
+    store = None if each.gpus else min(STORE_BYTES, cluster.memory(each) // 4)
+    opener = ModelOn(folder, chosen, tokens_per_batch, store)
     scored = score_pools(
         units,
         fingerprint(model.fingerprint, where, chosen, tokens_per_batch),
@@ -164,6 +184,22 @@ def score_model(
     if scored.truncated:
         say(f"{scored.truncated} answers were cut at {model.recipe.text.max_answer_tokens} tokens")
     return scored
+
+
+def _led_from_there(cluster: Cluster, work: Callable[..., Scored]) -> Scored:
+    """Runs a driver in the cluster: Ray Data cannot be led through Ray's client."""
+    try:
+        scored: Scored = ray.get(ray.remote(num_cpus=0, max_retries=0)(_led).remote(work))
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, AptoolError):
+            raise AptoolError(str(error.cause)) from error
+        raise
+    return scored
+
+
+def _led(work: Callable[..., Scored]) -> Scored:
+    with connect("auto") as cluster:
+        return work(cluster=cluster)
 
 
 def score_pools(

@@ -115,6 +115,11 @@ def fit_on_cluster(
         InputError, UsageError: as for ``fit``.
         AptoolError: there is no room, a node does not see what it needs, or workers were lost too often.
     """
+    if cluster.through_client:
+        raise UsageError(
+            f"--cluster {cluster.address}: training cannot be led through Ray's client: expected host:port, "
+            "or `ray job submit -- aptool train ... --cluster`"
+        )
     each = each if each is not None else Share()
     device = "cuda" if each.gpus else "cpu"
     _, key = check_training(collection, recipe, output, seed, device=device)

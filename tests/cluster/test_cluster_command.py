@@ -73,7 +73,7 @@ def test_fixed_number_of_workers_and_shared_answers(run, collection_folder, mode
 
 def test_nobody_at_the_address(score):
     assert_one_line(score("--cluster", "127.0.0.1:1"), 1, "--cluster 127.0.0.1:1: connection refused")
-    assert_one_line(score("--cluster", "ray://127.0.0.1:1"), 1, "ray://127.0.0.1:1: Connection refused")
+    assert_one_line(score("--cluster", "ray://127.0.0.1:1"), 1, "ray://127.0.0.1:1: connection refused")
 
 
 @pytest.mark.parametrize(
