@@ -72,13 +72,18 @@ def test_equal_to_the_definition_on_any_texts(name, batch, tokens):
 
 
 @settings(max_examples=60)
-@given(batch=batches(), alignments=st.sampled_from([1, 200, 1 << 20]), sharpness=st.sampled_from([1.0, 5.0]))
-def test_the_way_of_a_gpu_is_equal_to_the_definition(batch, alignments, sharpness):
+@given(
+    batch=batches(),
+    alignments=st.sampled_from([1, 200, 1 << 20]),
+    sharpness=st.sampled_from([1.0, 5.0]),
+    residual=st.sampled_from([0.0, 0.3]),
+)
+def test_the_way_of_a_gpu_is_equal_to_the_definition(batch, alignments, sharpness, residual):
     # The same function that runs on a GPU, on tensors that are not on one.
     questions, answers, pairs = batch
     questions, answers = TOKENIZER.encode(questions, LIMIT), TOKENIZER.encode(answers, LIMIT)
     system = copy.deepcopy(system_of("ap-bilstm"))
-    system.pooling.sharpness = sharpness
+    system.pooling.sharpness, system.pooling.residual = sharpness, residual
     pairs = pairs[np.argsort(pairs[:, 1], kind="stable")]
     join = AttentiveJoin(system.pooling)
     with torch.inference_mode():
@@ -89,7 +94,7 @@ def test_the_way_of_a_gpu_is_equal_to_the_definition(batch, alignments, sharpnes
         states = Ragged(asked.states, asked.offsets)
         rows = torch.from_numpy(pairs.T.copy())
         scores = score_batched(
-            states, asked.projected, kept, encoded.lengths, rows, alignments, asked.sharpness
+            states, asked.projected, kept, encoded.lengths, rows, alignments, asked.sharpness, asked.residual
         )
 
     np.testing.assert_allclose(scores.numpy(), defined(system, questions, answers, pairs), atol=1e-5, rtol=0)
@@ -191,7 +196,7 @@ def test_equal_to_the_definition_for_every_way_of_joining(name, monkeypatch):
 
 def test_options_of_attention_are_those_of_the_definition(monkeypatch):
     system = ranker("ap-cnn", words=300, dim=12, size=16)
-    system.pooling.sharpness, system.pooling.normalise = 5.0, True
+    system.pooling.sharpness, system.pooling.residual, system.pooling.normalise = 5.0, 0.3, True
     for n, k in ((2, 60), (60, 2)):
         questions, answers = corpus(n, k)
         pair_question, pair_answer = all_pairs(n, k)

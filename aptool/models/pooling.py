@@ -131,12 +131,14 @@ class AttentivePooling(VectorPooling):
             scale: multiplies that start.
             sharpness: what g is multiplied by before its softmax. As g is within [-1, 1], the greatest
                 weight of a text is at most exp(2 · sharpness) times its least: 7.4 times in the paper.
+            residual: share of a text's weight that its states have alike, whatever attention says of them.
             normalise: states are brought to length one before anything else is made of them.
         """
 
         init: Literal["uniform", "identity"] = "uniform"
         scale: float = 1.0
         sharpness: float = bounded(1.0, below=40)
+        residual: float = bounded(0.0, below=1)
         normalise: bool = False
 
     def __init__(self, size: int, options: Options) -> None:
@@ -148,6 +150,7 @@ class AttentivePooling(VectorPooling):
         )
         self.U = nn.Parameter(start * options.scale)  # (c, c)
         self.sharpness = options.sharpness
+        self.residual = options.residual
         self.normalise = options.normalise
 
     def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
@@ -167,6 +170,9 @@ class AttentivePooling(VectorPooling):
         # g is within [-1, 1]: exp needs no shift. A cosine does not see the divisor of a softmax.
         weights_q, _ = questions.with_values(g_q.T.exp()).padded()  # (n, M, k)
         weights_a, _ = answers.with_values(g_a.T.exp()).padded()  # (k, L, n)
+        if self.residual:
+            weights_q = self._mixed(weights_q / weights_q.sum(1, keepdim=True), questions)
+            weights_a = self._mixed(weights_a / weights_a.sum(1, keepdim=True), answers)
         r_q = weights_q.transpose(1, 2) @ questions.padded()[0]  # (n, k, c)
         r_a = weights_a.transpose(1, 2) @ answers.padded()[0]  # (k, n, c)
         return (unit(r_q) * unit(r_a.transpose(0, 1))).sum(2)
@@ -198,7 +204,16 @@ class AttentivePooling(VectorPooling):
         g_q = self.sharp(alignment.amax(2).tanh())  # (n, M)
         g_a = self.sharp(alignment.amax(1).tanh())  # (n, L)
         weights_q = g_q.masked_fill(~mask_q, -torch.inf).softmax(1)
-        return weights_q, g_a.masked_fill(~mask_a, -torch.inf).softmax(1)
+        weights_a = g_a.masked_fill(~mask_a, -torch.inf).softmax(1)
+        if self.residual:
+            weights_q = self._mixed(weights_q[..., None], questions)[..., 0]
+            weights_a = self._mixed(weights_a[..., None], answers)[..., 0]
+        return weights_q, weights_a
+
+    def _mixed(self, weights: Tensor, states: Ragged) -> Tensor:
+        """(n, T, k) weights that sum to one over each text, with the share of even ones that is asked for."""
+        even, _ = states.with_values((1 / states.lengths).repeat_interleave(states.lengths)).padded()
+        return torch.lerp(weights, even[..., None].expand_as(weights), self.residual)
 
 
 def unit(vectors: Tensor) -> Tensor:

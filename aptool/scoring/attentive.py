@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from aptool.models.pooling import EPSILON, AttentivePooling
 from aptool.models.ragged import Ragged
-from aptool.scoring.attentive_batched import score_batched
+from aptool.scoring.attentive_batched import mixed, score_batched
 from aptool.scoring.join import Join
 
 # Matrix products are fastest when one side is a multiple of this: an answer's last state is repeated up to
@@ -35,6 +35,7 @@ class Asked(NamedTuple):
     projected: Tensor  # (N, c)
     offsets: Tensor  # (n + 1,)
     sharpness: float
+    residual: float
 
     @property
     def ragged(self) -> Ragged:
@@ -62,13 +63,22 @@ class AttentiveJoin(Join):
     def ask(self, states: Ragged) -> Asked:
         """See ``Join.ask``."""
         values = self.pooling.seen(states).values.float()
-        return Asked(values, values @ self.pooling.U, states.offsets, self.pooling.sharpness)
+        options = self.pooling.sharpness, self.pooling.residual
+        return Asked(values, values @ self.pooling.U, states.offsets, *options)
 
     def scores(self, asked: Asked, kept: Sequence[Tensor], lengths: Tensor, pairs: Tensor) -> Tensor:
         """See ``Join.scores``. Groups are made around the side of whose partners fewer tokens are moved."""
         if asked.states.is_cuda:
             states = Ragged(asked.states, asked.offsets)
-            return score_batched(states, asked.projected, kept, lengths, pairs, sharpness=asked.sharpness)
+            return score_batched(
+                states,
+                asked.projected,
+                kept,
+                lengths,
+                pairs,
+                sharpness=asked.sharpness,
+                residual=asked.residual,
+            )
         question_tokens = asked.ragged.lengths[pairs[0]].sum()
         around_questions = lengths[pairs[1]].sum() + GROUP_TOKENS * len(pairs[0].unique())
         around_answers = 2 * question_tokens + GROUP_TOKENS * len(kept)
@@ -109,9 +119,13 @@ def _around_answers(
         of_answer = torch.segment_reduce(alignment, "max", lengths=tokens[first_pair:pair], axis=0)  # (K, L)
         # g is within [-1, 1], so exp needs no shift; a cosine does not see the divisor of a softmax.
         weights = _weights(of_answer[:, :length].tanh(), asked.sharpness)
+        if asked.residual:
+            weights.mul_((1 - asked.residual) / weights.sum(1, keepdim=True)).add_(asked.residual / length)
         torch.mm(weights, states[:length], out=r_a[first_pair:pair])
         first_pair, first_token = pair, token
     weights = _weights(g_q.tanh_(), asked.sharpness)
+    if asked.residual:
+        weights = mixed(weights, tokens, tokens, asked.residual)
     r_q = F.embedding_bag(rows, asked.states, ends - tokens, mode="sum", per_sample_weights=weights)  # (P, c)
     return _cosines(r_q, r_a)
 
@@ -130,12 +144,16 @@ def _by_question(asked: Asked, kept: Sequence[Tensor], lengths: Tensor, pairs: T
         alignment = states @ asked.projected[begin:end].T  # (S, M): G, no tanh
         of_question = torch.segment_reduce(alignment, "max", lengths=stored.lengths, axis=0)  # (K, M)
         g_q = of_question.tanh()
-        r_q = (g_q * asked.sharpness if asked.sharpness != 1 else g_q).softmax(1) @ asked.states[
-            begin:end
-        ]  # (K, c)
+        weights = (g_q * asked.sharpness if asked.sharpness != 1 else g_q).softmax(1)  # (K, M)
+        if asked.residual:
+            weights.mul_(1 - asked.residual).add_(asked.residual / (end - begin))
+        r_q = weights @ asked.states[begin:end]  # (K, c)
         weights = _weights(alignment.amax(1).tanh(), asked.sharpness)  # (S,)
         place = stored.positions()[0]
-        weights = weights * (place < lengths[answers].repeat_interleave(stored.lengths))
+        inside = place < lengths[answers].repeat_interleave(stored.lengths)
+        weights = weights * inside
+        if asked.residual:
+            weights = mixed(weights, stored.lengths, lengths[answers], asked.residual) * inside
         r_a = F.embedding_bag(
             torch.arange(len(states)), states, stored.offsets[:-1], mode="sum", per_sample_weights=weights
         )  # (K, c)
