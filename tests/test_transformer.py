@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from networks import QUICK, REASON, SYSTEMS, network_recipe, write_network
+from safetensors.torch import load_file, save_file
 from tiny import tokens
 
 from aptool.config import load_recipe
@@ -372,6 +373,17 @@ def test_what_is_no_network_is_named(tmp_path, collection):
     recipe = network_recipe("mean-minilm", write_network(tmp_path / "bert"), "encoder.tune=none")
     with pytest.raises(AptoolError, match=r"nothing of this system is trained: .*training\.epochs=0"):
         fit(collection, recipe, tmp_path / "model")
+
+
+def test_weights_that_are_not_there_are_not_made_up(network, tmp_path):
+    shutil.copytree(network, tmp_path / "network")
+    path = tmp_path / "network" / "model.safetensors"
+    weights = load_file(path)
+    gone = next(name for name in weights if "layer.1.output.dense.weight" in name)
+    save_file({name: one for name, one in weights.items() if name != gone}, path, {"format": "pt"})
+
+    with pytest.raises(InputError, match=r"no .*layer\.1\.output\.dense\.weight': expected all weights"):
+        begun("mean-minilm", tmp_path / "network")
 
 
 def test_a_copy_of_a_ranker_is_a_ranker(network):

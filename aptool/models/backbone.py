@@ -220,10 +220,15 @@ def read_pretrained(options: BackboneOptions) -> Pretrained:
         if options.layers:
             config.num_hidden_layers = min(options.layers, had)
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, use_fast=True)
-        network = _bare(transformers.AutoModel.from_pretrained(name, config=config)).float()
+        whole, found = transformers.AutoModel.from_pretrained(name, config=config, output_loading_info=True)
     except Exception as error:  # whatever a network, a hub and several file formats can raise
         wanted = "the folder of a pretrained network, or its name on the Hugging Face hub"
         raise InputError(name, value=_line(error), expected=wanted) from error
+    network = _bare(whole).float()
+    lacking = [one for one in sorted(found["missing_keys"]) if one.endswith(tuple(network.state_dict()))]
+    if lacking:
+        # The library would begin them at random.
+        raise InputError(name, value=f"no {lacking[0]}", expected="all weights of the network")
     if options.layers > had:
         raise InputError(name, place="encoder.layers", value=options.layers, expected=f"at most {had}")
     if getattr(tokenizer, "backend_tokenizer", None) is None:
