@@ -1,6 +1,6 @@
 """All measurements of scoring and evaluation in one run: ``python -m bench``, or ``make bench``.
 
-python -m bench [--quick] [--device cuda] [--output bench.json]
+python -m bench [--quick] [--repeats 5] [--device cuda] [--output bench.json]
 """
 
 import argparse
@@ -20,10 +20,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the pairs, once")
+    parser.add_argument("--repeats", type=int, default=5, help="(default 5)")
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--output", type=Path, default=Path("bench.json"), help="(default bench.json)")
     options = parser.parse_args()
-    scale, repeats = (0.02, 1) if options.quick else (0.2, 5)
+    scale, repeats = (0.02, 1) if options.quick else (0.2, options.repeats)
     figures = {
         "machine": {"processor": platform.processor(), "threads": torch.get_num_threads()},
         "torch": torch.__version__,

@@ -22,7 +22,7 @@ from aptool.scoring.join import Join
 ALIGNED = 16
 
 # Pairs whose vectors are held at one time: they stay in a core's cache until they are compared.
-PAIRS_AT_ONCE = 512
+PAIRS_AT_ONCE = 1024
 
 # What starting on a group costs, in tokens moved.
 GROUP_TOKENS = 500
@@ -109,20 +109,23 @@ def _around_answers(
     ends = tokens.cumsum(0)  # (P,)
     g_q = torch.empty(len(rows))
     r_a = torch.empty(len(tokens), asked.states.shape[1])
-    last_pairs = counts.cumsum(0)
-    last_tokens = ends[last_pairs - 1].tolist()
-    first_pair = first_token = 0
-    for kept, length, pair, token in zip(answers, lengths, last_pairs.tolist(), last_tokens, strict=True):
+    pairs_each = counts.tolist()
+    tokens_each = ends[counts.cumsum(0) - 1].diff(prepend=ends.new_zeros(1)).tolist()
+    of_each = zip(
+        *(part.split(tokens_each) for part in (rows, g_q)),
+        *(part.split(pairs_each) for part in (tokens, r_a)),
+        strict=True,
+    )
+    for kept, length, (own, g_own, own_tokens, r_own) in zip(answers, lengths, of_each, strict=True):
         states = kept.float()  # (L, c)
-        alignment = asked.projected.index_select(0, rows[first_token:token]) @ states.T  # (s, L): G, no tanh
-        torch.amax(alignment, 1, out=g_q[first_token:token])
-        of_answer = torch.segment_reduce(alignment, "max", lengths=tokens[first_pair:pair], axis=0)  # (K, L)
+        alignment = asked.projected.index_select(0, own) @ states.T  # (s, L): G, no tanh
+        torch.amax(alignment, 1, out=g_own)
+        of_answer = torch.segment_reduce(alignment, "max", lengths=own_tokens, axis=0)  # (K, L)
         # g is within [-1, 1], so exp needs no shift; a cosine does not see the divisor of a softmax.
-        weights = _weights(of_answer[:, :length].tanh(), asked.sharpness)
+        weights = _weights(of_answer.tanh_(), asked.sharpness)[:, :length]
         if asked.residual:
             weights.mul_((1 - asked.residual) / weights.sum(1, keepdim=True)).add_(asked.residual / length)
-        torch.mm(weights, states[:length], out=r_a[first_pair:pair])
-        first_pair, first_token = pair, token
+        torch.mm(weights, states[:length], out=r_own)
     weights = _weights(g_q.tanh_(), asked.sharpness)
     if asked.residual:
         weights = mixed(weights, tokens, tokens, asked.residual)
