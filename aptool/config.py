@@ -86,10 +86,14 @@ class TrainingOptions:
             relevant to it.
         refresh: minibatches between two rounds of drawing; 1 scores negatives with the very weights that
             they then train, more scores them in larger batches with weights that old.
-        optimizer: ``sgd`` or ``adam``.
+        optimizer: ``sgd``, ``adam``, or ``adamw``: Adam with weight decay.
+        weight_decay: share of each matrix, times the rate, that an update of ``adamw`` takes away; vectors
+            such as biases and the word embeddings keep theirs.
         learning_rate: of the first epoch.
         schedule: ``constant``; ``inverse``: divided by the epoch's number, counted from 1; ``linear``: falls
             to nothing over all updates.
+        warmup: share of all updates over which the rate first rises from nothing to where the schedule
+            begins.
         dropout: share of state features zeroed in training.
         clip: largest norm of the gradient; 0 leaves it alone.
         patience: stop after so many epochs without a better dev figure; 0 never stops early.
@@ -108,9 +112,11 @@ class TrainingOptions:
     shared_draw: bool = False
     in_batch: bool = False
     refresh: int = bounded(1, least=1)
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    weight_decay: float = 0.01
     learning_rate: float = 1.1
     schedule: Literal["constant", "inverse", "linear"] = "inverse"
+    warmup: float = bounded(0.0, below=1)
     dropout: float = bounded(0.0, below=1)
     clip: float = 0.0
     patience: int = 0

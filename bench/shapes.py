@@ -35,6 +35,17 @@ def insuranceqa(scale: float, seed: int = 0) -> Shape:
     )
 
 
+def wikiqa(seed: int = 0) -> Shape:
+    """WikiQA's dev split: 126 questions of 7 words with 9 answers of 25 each, which no other question has."""
+    generator = np.random.default_rng(seed)
+    return Shape(
+        _texts(126, 7, 0.35, generator),
+        _texts(126 * 9, 25, 0.5, generator),
+        np.repeat(np.arange(126), 9),
+        np.arange(126 * 9),
+    )
+
+
 def _texts(count: int, mean: float, spread: float, generator: np.random.Generator) -> Tokens:
     """Log-normal lengths around a mean, words by Zipf's law."""
     lengths = (

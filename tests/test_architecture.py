@@ -124,6 +124,7 @@ HEAVY = {
     "tokenizers",
     "safetensors",
     "pytrec_eval",
+    "transformers",
 }
 
 

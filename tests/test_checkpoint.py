@@ -23,7 +23,8 @@ FACTS = {"collection": "tiny", "fingerprint": "0" * 16, "seed": 3, "best_epoch":
 def save(folder, system="ap-cnn", seed=1, facts=FACTS):
     made = recipe(system, "encoder.features=8" if system.endswith("cnn") else "encoder.hidden=8")
     tokenizer = WordTokenizer.from_words(WORDS)
-    weights = ranker(system, words=len(tokenizer), dim=16, size=8, seed=seed)
+    more = {"window": made.encoder["window"]} if system.endswith("cnn") else {}
+    weights = ranker(system, words=len(tokenizer), dim=16, size=8, seed=seed, **more)
     save_model(
         folder, weights, tokenizer, made, facts, [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}]
     )

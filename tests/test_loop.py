@@ -42,6 +42,18 @@ def test_inverse_and_constant_rates_do_not_change_within_an_epoch():
     )
 
 
+def test_a_rate_that_warms_up_by_hand():
+    # Over the first fifth it rises from nothing; then the schedule runs its whole way in what is left.
+    rates = {}
+    for schedule in ("linear", "constant", "inverse"):
+        options = TrainingOptions(learning_rate=1.0, schedule=schedule, warmup=0.2)
+        rates[schedule] = [learning_rate(options, 2, progress) for progress in (0, 0.05, 0.1, 0.2, 0.6, 1)]
+
+    assert rates["linear"] == pytest.approx([0, 0.25, 0.5, 1, 0.5, 0])
+    assert rates["constant"] == pytest.approx([0, 0.25, 0.5, 1, 1, 1])
+    assert rates["inverse"] == pytest.approx([0, 0.25, 0.5, 0.5, 0.5, 0.5])
+
+
 def recorded(monkeypatch):
     """Every round's questions and drawn answers."""
     rounds = []

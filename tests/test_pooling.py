@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import tensor
 
-from aptool.models.pooling import AttentivePooling, MaxPooling
+from aptool.models.pooling import AttentivePooling, FirstPooling, MaxPooling, MeanPooling
 from aptool.models.ragged import Ragged
 
 # Two question states against three answer states, c = 2:
@@ -99,3 +99,52 @@ def test_attention_that_starts_as_the_identity_aligns_by_inner_products():
     # Uniform in ±1/√100, halved; 10,000 draws come close to both ends.
     assert 0.0499 < uniform.U.max().item() <= 0.05
     assert -0.05 <= uniform.U.min().item() < -0.0499
+
+
+def test_weights_can_be_sharpened(attentive):
+    # The example above with g times 3: σ_q from exp(2.284782), exp(1.386351), σ_a from 1, exp(2.284782),
+    # exp(-1.386351).
+    attentive.sharpness = 3.0
+
+    weights_q, weights_a = attentive.attention(Ragged.join([Q]), Ragged.join([A]))
+
+    first, second = 9.823544, 4.000228
+    assert weights_q[0].tolist() == pytest.approx([first / 13.823772, second / 13.823772], abs=1e-5)
+    total = 1 + 9.823544 + 0.249986
+    expected = [1 / total, 9.823544 / total, 0.249986 / total]
+    assert weights_a[0].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_share_of_the_weight_can_be_even(attentive):
+    # A quarter of the weight is shared by the two states of the question, and by the three of the answer.
+    attentive.residual = 0.25
+
+    weights_q, weights_a = attentive.attention(Ragged.join([Q, Q[:1]]), Ragged.join([A, A]))
+
+    assert weights_q[0].tolist() == pytest.approx([0.75 * one + 0.125 for one in WEIGHTS_Q], abs=1e-6)
+    assert weights_a[0].tolist() == pytest.approx([0.75 * one + 0.25 / 3 for one in WEIGHTS_A], abs=1e-6)
+    assert weights_q[1].tolist() == [1, 0]
+
+
+def test_states_can_be_brought_to_length_one(attentive):
+    # (0, 2) and (1, 1) become (0, 1) and (.707107, .707107); the answer (3, 4) becomes (.6, .8).
+    answer = tensor([[3.0, 4]])
+    length_one = [tensor([[0.0, 1], [0.5**0.5, 0.5**0.5]]), tensor([[0.6, 0.8]])]
+    expected = attentive(*(Ragged.join([states]) for states in length_one))
+    attentive.normalise = True
+
+    found = attentive(Ragged.join([Q]), Ragged.join([answer]))
+
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    assert found[1].tolist()[0] == pytest.approx([0.6, 0.8])
+
+
+def test_the_mean_and_the_first_state():
+    texts = Ragged.join([tensor([[0.0, 2], [1, -1], [-4, 5]]), tensor([[-0.5, -2]])])
+
+    mean = MeanPooling(2, MeanPooling.Options()).represent(texts)
+    first = FirstPooling(2, FirstPooling.Options()).represent(texts)
+
+    assert mean.tolist() == [[-1, 2], [-0.5, -2]]
+    assert first.tolist() == [[0, 2], [-0.5, -2]]

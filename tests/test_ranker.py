@@ -181,7 +181,7 @@ def test_dropout_acts_in_training_only():
     ("override", "message"),
     [
         ("encoder.type=gru", "encoder.type: 'gru': expected one of cnn, bilstm"),
-        ("pooling.type=mean", "pooling.type: 'mean': expected one of max, attentive"),
+        ("pooling.type=median", "pooling.type: 'median': expected one of max, attentive"),
         ("encoder.widow=3", "encoder.widow: expected 'window' perhaps"),
         ("encoder.window=three", "encoder.window: 'three': expected a value of type int"),
         ("encoder.window=0", "encoder.window: 0: expected 1 or more"),

@@ -1,5 +1,6 @@
 """The scorer, which encodes each text once, against the definition, which scores pair by pair."""
 
+import copy
 from functools import cache
 
 import numpy as np
@@ -71,12 +72,18 @@ def test_equal_to_the_definition_on_any_texts(name, batch, tokens):
 
 
 @settings(max_examples=60)
-@given(batch=batches(), alignments=st.sampled_from([1, 200, 1 << 20]))
-def test_the_way_of_a_gpu_is_equal_to_the_definition(batch, alignments):
+@given(
+    batch=batches(),
+    alignments=st.sampled_from([1, 200, 1 << 20]),
+    sharpness=st.sampled_from([1.0, 5.0]),
+    residual=st.sampled_from([0.0, 0.3]),
+)
+def test_the_way_of_a_gpu_is_equal_to_the_definition(batch, alignments, sharpness, residual):
     # The same function that runs on a GPU, on tensors that are not on one.
     questions, answers, pairs = batch
     questions, answers = TOKENIZER.encode(questions, LIMIT), TOKENIZER.encode(answers, LIMIT)
-    system = system_of("ap-bilstm")
+    system = copy.deepcopy(system_of("ap-bilstm"))
+    system.pooling.sharpness, system.pooling.residual = sharpness, residual
     pairs = pairs[np.argsort(pairs[:, 1], kind="stable")]
     join = AttentiveJoin(system.pooling)
     with torch.inference_mode():
@@ -85,8 +92,9 @@ def test_the_way_of_a_gpu_is_equal_to_the_definition(batch, alignments):
         rows, counts = join.layout(encoded.lengths)
         kept = join.keep(Ragged.of_lengths(counts).with_values(encoded.values[rows]))
         states = Ragged(asked.states, asked.offsets)
+        rows = torch.from_numpy(pairs.T.copy())
         scores = score_batched(
-            states, asked.projected, kept, encoded.lengths, torch.from_numpy(pairs.T.copy()), alignments
+            states, asked.projected, kept, encoded.lengths, rows, alignments, asked.sharpness, asked.residual
         )
 
     np.testing.assert_allclose(scores.numpy(), defined(system, questions, answers, pairs), atol=1e-5, rtol=0)
@@ -184,6 +192,23 @@ def test_equal_to_the_definition_for_every_way_of_joining(name, monkeypatch):
     scores = Scorer(system).score(questions, answers, np.arange(100), once)
     expected = defined(system, questions, answers, np.stack([np.arange(100), once], axis=1))
     np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
+
+
+def test_options_of_attention_are_those_of_the_definition(monkeypatch):
+    system = ranker("ap-cnn", words=300, dim=12, size=16)
+    system.pooling.sharpness, system.pooling.residual, system.pooling.normalise = 5.0, 0.3, True
+    for n, k in ((2, 60), (60, 2)):
+        questions, answers = corpus(n, k)
+        pair_question, pair_answer = all_pairs(n, k)
+        expected = defined(system, questions, answers, np.stack([pair_question, pair_answer], axis=1))
+        for group_tokens in (0, 10**6):
+            monkeypatch.setattr(attentive, "GROUP_TOKENS", group_tokens)
+            scores = Scorer(system).score(questions, answers, pair_question, pair_answer)
+            np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
+    # Compare all, as training does.
+    states = [system.encode(Ragged.of(side)) for side in (questions, answers)]
+    every = system.compare_all(*states).detach().numpy()
+    np.testing.assert_allclose(every.reshape(-1), expected, atol=1e-5, rtol=0)
 
 
 @pytest.fixture

@@ -87,8 +87,9 @@ def test_scores_of_a_minibatch(name):
         replace(ADAM, negatives="mix", refresh=2),
         replace(ADAM, draws=0, in_batch=True),
         replace(ADAM, loss="softmax", in_batch=True),
+        replace(ADAM, optimizer="adamw", warmup=0.2),
     ],
-    ids=["sgd", "adam", "mix", "in batch", "softmax"],
+    ids=["sgd", "adam", "mix", "in batch", "softmax", "adamw"],
 )
 def test_training_lowers_the_loss_and_leaves_padding_alone(name, options):
     system = made(name)
@@ -136,3 +137,19 @@ def test_clipping_leaves_a_small_gradient_alone():
 
     for key, weight in results[0].items():
         torch.testing.assert_close(results[1][key], weight, atol=1e-6, rtol=0)
+
+
+def test_weights_decay_by_their_share_and_biases_do_not():
+    # One update each: AdamW's is Adam's, and before it every matrix has lost rate · decay = 0.01 · 0.3 of
+    # itself; embeddings are no part of it.
+    moved = []
+    for optimizer in ("adam", "adamw"):
+        system = made("ap-cnn")
+        before = copy.deepcopy(system.state_dict())
+        options = replace(ADAM, minibatch=99, optimizer=optimizer, weight_decay=0.3)
+        train(system, training_set(POSITIVES, 12), options, seed=0, evaluate=always(0.5))
+        moved.append({name: weight - before[name] for name, weight in system.state_dict().items()})
+
+    for name, weight in before.items():
+        lost = 0.003 * weight if name in ("pooling.U", "encoder.convolution.weight") else 0 * weight
+        torch.testing.assert_close(moved[1][name], moved[0][name] - lost, atol=1e-6, rtol=0)

@@ -12,10 +12,11 @@ from small_training import ADAM, POSITIVES, SGD, always, made
 from tiny import SYSTEMS, recipe, training_set
 
 from aptool.errors import AptoolError
+from aptool.models.encoder import Corpus
+from aptool.models.words import make_vocabulary
 from aptool.training.dev import DevSet
 from aptool.training.examples import read_texts
 from aptool.training.loop import train
-from aptool.training.vocabulary import make_vocabulary
 from aptool.training.world import ALONE, World
 
 
@@ -117,9 +118,8 @@ def test_a_loss_that_is_no_number_stops_all_of_them():
 @pytest.mark.parametrize("size", [2, 3])
 def test_dev_is_scored_in_shares_and_judged_alike_by_all(collection, size):
     asked = recipe("ap-cnn")
-    tokenizer, _, asked = make_vocabulary(
-        collection, read_texts(collection, "train"), asked, 0, lambda line: None
-    )
+    texts = read_texts(collection, "train").all()
+    tokenizer, _, asked = make_vocabulary(asked, Corpus(texts, lambda: iter(()), 0, lambda line: None))
     dev = DevSet(collection, "dev", tokenizer, asked.text)
     system = made("ap-cnn")
     system.encoder.embedding = torch.nn.Embedding(len(tokenizer), 6)

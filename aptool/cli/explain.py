@@ -146,7 +146,7 @@ def _side(side: Side) -> dict[str, Any]:
         }
         for place, ((begin, end), weight) in enumerate(zip(side.spans, side.weights.tolist(), strict=False))
     ]
-    return {"text": side.text, "words": words, "cut": side.cut}
+    return {"text": side.text, "words": words, "cut": side.cut, "marks": side.marks}
 
 
 def _print(found: HeatMap, model: Model) -> None:
@@ -165,6 +165,8 @@ def _print(found: HeatMap, model: Model) -> None:
         if side.unknown:
             unknown = ", ".join(visible(side.words[place]) or "(no word)" for place in sorted(side.unknown))
             _line(console, f"not in the model's vocabulary: {unknown}")
+        if side.marks:
+            _line(console, f"{side.marks:.1%} of the weight is on the marks around the text")
         if side.cut:
             _line(console, f"the last {_count(side.cut, 'word')}, behind the limit of {limit}, not read")
         _line(console, "")

@@ -24,12 +24,13 @@ from aptool.formats.collection import MANIFEST, Collection
 from aptool.formats.pools import Answers, Unit, list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run, write_run
 from aptool.models.checkpoint import load_model
-from aptool.models.ranker import check_recipe
+from aptool.models.ranker import check_recipe, encoder_type
 from aptool.scoring.local import score_pools
 from aptool.scoring.shards import System
 from aptool.scoring.systems import Bm25System, ModelSystem, RandomSystem
 from aptool.training.fit import Fit, fit
 from aptool.training.loop import Progress
+from aptool.training.state import identity
 
 Watch = Callable[[str, dict[str, Any]], None]
 Train = Callable[..., Fit]
@@ -233,17 +234,11 @@ class Runner:
         made_of: list[Any] = [__version__, collection.fingerprint, split, seed, contender.baseline]
         if contender.preset is not None:
             recipe = self._recipes[contender.name]
-            made_of += [recipe.to_dict(), _changed(recipe.vectors.source)]
+            made_of += [recipe.to_dict(), identity(encoder_type(recipe).source(recipe))]
         made_of += [
             self._key(self._matrix.contenders[part], collection, split, seed) for part in contender.fuse
         ]
         return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _changed(source: str) -> list[int] | None:
-    """What tells a vectors file from one that replaced it; None where the source is no file."""
-    path = Path(source)
-    return [path.stat().st_size, path.stat().st_mtime_ns] if path.is_file() else None
 
 
 def _recorded(record: Path, key: str) -> dict[str, float] | None:

@@ -19,8 +19,8 @@ from aptool.config import Recipe, recipe_from_dict
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import atomic_folder
 from aptool.formats.schemas import check_document
-from aptool.models.ranker import Ranker, build_ranker
-from aptool.text.tokenizer import WordTokenizer
+from aptool.models.ranker import Ranker, build_ranker, encoder_type
+from aptool.text.tokenizer import TextTokenizer
 
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
@@ -31,7 +31,7 @@ class Model(NamedTuple):
     """A trained system, ready to score."""
 
     ranker: Ranker
-    tokenizer: WordTokenizer
+    tokenizer: TextTokenizer
     recipe: Recipe
     config: dict[str, Any]
     fingerprint: str  # hash of configuration, vocabulary and weights
@@ -40,7 +40,7 @@ class Model(NamedTuple):
 def save_model(
     folder: str | Path,
     ranker: Ranker,
-    tokenizer: WordTokenizer,
+    tokenizer: TextTokenizer,
     recipe: Recipe,
     training: dict[str, Any],
     history: list[dict[str, Any]],
@@ -55,12 +55,14 @@ def save_model(
         training: the ``training`` part of ``config.json`` (see ``schemas/model.schema.json``).
         history: what each epoch reported, kept as JSON lines.
     """
+    shape = ranker.encoder.shape
     config = {
         "model_type": "aptool",
         "format": 1,
         "recipe": recipe.to_dict(),
         "vocabulary": len(tokenizer),
-        "dim": embedding_dim(ranker),
+        "dim": shape.dim,
+        **({"backbone": shape.backbone} if shape.backbone is not None else {}),
         "versions": {"aptool": __version__, "python": platform.python_version(), "torch": version("torch")},
         "training": training,
     }
@@ -90,11 +92,11 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Model:
         )
     config = _read_config(path / CONFIG)
     recipe = recipe_from_dict(config["recipe"], where=str(path / CONFIG))
-    tokenizer = WordTokenizer.load(path / TOKENIZER)
+    tokenizer = encoder_type(recipe).Tokenizer.load(path / TOKENIZER)
     if len(tokenizer) != config["vocabulary"]:
-        expected = f"{config['vocabulary']} words, as {CONFIG} says"
+        expected = f"{config['vocabulary']} {tokenizer.unit}, as {CONFIG} says"
         raise InputError(path / TOKENIZER, value=len(tokenizer), expected=expected)
-    ranker = build_ranker(recipe, config["vocabulary"], config["dim"])
+    ranker = build_ranker(recipe, config["vocabulary"], config["dim"], config.get("backbone"))
     ranker.load_state_dict(_read_weights(path / WEIGHTS, ranker))
     ranker.eval().to(device)
     return Model(ranker, tokenizer, recipe, config, model_fingerprint(path))
@@ -107,11 +109,6 @@ def model_fingerprint(folder: str | Path) -> str:
         with (Path(folder) / name).open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:16]
-
-
-def embedding_dim(ranker: Ranker) -> int:
-    """d, the size of the word embeddings."""
-    return int(ranker.encoder.get_parameter("embedding.weight").shape[1])
 
 
 def model_card(config: dict[str, Any]) -> str:

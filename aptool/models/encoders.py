@@ -4,62 +4,27 @@ An encoder is a class with its options; ``ENCODERS`` names it for recipes. Both 
 same encoder, each text by itself, which is what lets the scorer encode every distinct text once.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from aptool.config import bounded
+from aptool.models.encoder import Encode, Encoder
 from aptool.models.ragged import Ragged
+from aptool.models.transformer import PieceEncoder, TransformerEncoder
+from aptool.models.words import WordEncoder
 from aptool.text.tokenizer import PAD
+
+__all__ = ["BiLstmEncoder", "CnnEncoder", "ENCODERS", "Encoder", "WordEncoder", "dropped"]
 
 # Texts that an LSTM reads side by side in training.
 READ_TOGETHER = 32
 
 # Bytes that a table of precomputed convolutions may take.
 LARGEST_TABLE = 1 << 30
-
-# Token ids and rows (R,) of their tokens in, the states (R, c) of those tokens out.
-Encode = Callable[[Ragged, Tensor], Tensor]
-
-
-class Encoder(nn.Module, ABC):
-    """What every encoder offers."""
-
-    Options: ClassVar[type]
-    size: int  # c, features per state
-
-    @abstractmethod
-    def forward(self, tokens: Ragged) -> Ragged:
-        """States of token ids.
-
-        Args:
-            tokens: ids, values (N,) int64.
-
-        Returns:
-            States, values (N, c), of the same sequences. A state depends on its own text alone.
-        """
-
-    def prepared(self) -> Encode:
-        """``forward`` for inference with the weights as they stand now, after whatever work pays off once.
-
-        It gives the states of the tokens asked for, in the order asked for, so that whoever needs them
-        in another layout has them written there at once. A text's states must come out the same to the bit
-        whichever texts are encoded along with it: scores are then the same however work is cut up.
-        """
-        return lambda tokens, rows: self(tokens).values.index_select(0, rows)
-
-
-class WordEncoder(Encoder):
-    """An encoder over word embeddings W0, shared by questions and answers; PAD is the zero vector."""
-
-    def __init__(self, words: int, dim: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(words, dim, padding_idx=PAD, sparse=True)
 
 
 class CnnEncoder(WordEncoder):
@@ -181,7 +146,12 @@ class BiLstmEncoder(WordEncoder):
         return torch.cat([left[slots[rows]], right[mirrored[rows]]], dim=1)
 
 
-ENCODERS: dict[str, Any] = {"cnn": CnnEncoder, "bilstm": BiLstmEncoder}
+ENCODERS: dict[str, Any] = {
+    "cnn": CnnEncoder,
+    "bilstm": BiLstmEncoder,
+    "transformer": TransformerEncoder,
+    "pieces": PieceEncoder,
+}
 
 
 def dropped(states: Ragged, share: float, training: bool) -> Ragged:

@@ -1,4 +1,4 @@
-"""Poolings: two state sequences to two vectors, compared by their cosine (paper, sections 2.3 and 3).
+"""Poolings: two state sequences to a score, as a rule the cosine of two vectors (paper, sections 2.3 and 3).
 
 These are the definitions, differentiable and pair by pair. ``aptool.scoring.join`` computes the same scores
 for many pairs that share texts.
@@ -6,12 +6,14 @@ for many pairs that share texts.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from aptool.config import bounded
+from aptool.models.encoder import Encoder
 from aptool.models.ragged import Ragged
 
 # The least norm that a vector is divided by.
@@ -22,6 +24,29 @@ class Pooling(nn.Module, ABC):
     """What every pooling offers."""
 
     Options: ClassVar[type]
+    # What it takes of a text: states, or the ids of its tokens, which it then reads itself.
+    takes: ClassVar[Literal["vectors", "ids"]] = "vectors"
+
+    @classmethod
+    def over(cls, encoder: Encoder, options: Any) -> Self:
+        """The pooling for an encoder, with fresh weights."""
+        return cls(encoder.size, options)
+
+    @abstractmethod
+    def scores(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """(n,) scores of n pairs from their states; pair i is question i with answer i."""
+
+    @abstractmethod
+    def all_scores(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """(n, k) scores of every one of n questions with every one of k answers."""
+
+    def in_bf16(self) -> "Pooling":
+        """The pooling for texts that are encoded in bf16; its own work stays in fp32, unless it encodes."""
+        return self
+
+
+class VectorPooling(Pooling):
+    """A pooling that makes a vector of each text of a pair; their cosine is the score (eq. 11)."""
 
     @abstractmethod
     def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
@@ -35,35 +60,60 @@ class Pooling(nn.Module, ABC):
             r_q (n, c) and r_a (n, c).
         """
 
-    @abstractmethod
-    def cosines(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """(n, k) cosines of r_q and r_a for every one of n questions with every one of k answers."""
+    def scores(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """See ``Pooling.scores``: within [-1, 1], and 0 where a vector is zero."""
+        r_q, r_a = self(questions, answers)
+        return F.cosine_similarity(r_q, r_a, eps=EPSILON)
 
 
-class MaxPooling(Pooling):
-    """QA-*: r = tanh(max over time), each side by itself (eq. 9, 10)."""
+class OwnPooling(VectorPooling):
+    """A pooling in which a text has the same vector whatever it is paired with."""
 
     @dataclass(frozen=True)
     class Options:
-        """``max`` pooling has no options."""
+        """These poolings have no options."""
 
     def __init__(self, size: int, options: Options) -> None:
         super().__init__()
 
+    @abstractmethod
+    def represent(self, states: Ragged) -> Tensor:
+        """(n, c): the vector of each text."""
+
     def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-        """See ``Pooling.forward``."""
+        """See ``VectorPooling.forward``."""
         return self.represent(questions), self.represent(answers)
 
-    def cosines(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``Pooling.cosines``."""
+    def all_scores(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """See ``Pooling.all_scores``."""
         return unit(self.represent(questions)) @ unit(self.represent(answers)).T
 
+
+class MaxPooling(OwnPooling):
+    """QA-*: r = tanh(max over time), each side by itself (eq. 9, 10)."""
+
     def represent(self, states: Ragged) -> Tensor:
-        """(n, c): the vector of each text, whatever it is paired with."""
+        """See ``OwnPooling.represent``."""
         return _maxima(states.values, states).tanh()
 
 
-class AttentivePooling(Pooling):
+class MeanPooling(OwnPooling):
+    """r = the mean of the states: what sentence encoders are trained to be compared by."""
+
+    def represent(self, states: Ragged) -> Tensor:
+        """See ``OwnPooling.represent``."""
+        return torch.segment_reduce(states.values, "mean", lengths=states.lengths, axis=0)
+
+
+class FirstPooling(OwnPooling):
+    """r = the first state: with many transformers that of a mark which stands for the whole text."""
+
+    def represent(self, states: Ragged) -> Tensor:
+        """See ``OwnPooling.represent``."""
+        return states.values.index_select(0, states.offsets[:-1])
+
+
+class AttentivePooling(VectorPooling):
     """AP-*: each side weighted by how well its best match on the other side aligns (eq. 13 to 18).
 
     G = tanh(Qᵀ U A), g_q and g_a its maxima over the answer and over the question, σ = softmax(g),
@@ -79,10 +129,17 @@ class AttentivePooling(Pooling):
             init: how U starts: ``uniform`` in ±1/√c, or ``identity``, in which G begins as the inner product
                 of states.
             scale: multiplies that start.
+            sharpness: what g is multiplied by before its softmax. As g is within [-1, 1], the greatest
+                weight of a text is at most exp(2 · sharpness) times its least: 7.4 times in the paper.
+            residual: share of a text's weight that its states have alike, whatever attention says of them.
+            normalise: states are brought to length one before anything else is made of them.
         """
 
         init: Literal["uniform", "identity"] = "uniform"
         scale: float = 1.0
+        sharpness: float = bounded(1.0, below=40)
+        residual: float = bounded(0.0, below=1)
+        normalise: bool = False
 
     def __init__(self, size: int, options: Options) -> None:
         super().__init__()
@@ -92,36 +149,71 @@ class AttentivePooling(Pooling):
             else torch.empty(size, size).uniform_(-1, 1) / size**0.5
         )
         self.U = nn.Parameter(start * options.scale)  # (c, c)
+        self.sharpness = options.sharpness
+        self.residual = options.residual
+        self.normalise = options.normalise
 
     def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-        """See ``Pooling.forward``."""
+        """See ``VectorPooling.forward``."""
+        questions, answers = self.seen(questions), self.seen(answers)
         Q, _ = questions.padded()  # (n, M, c)
         A, _ = answers.padded()  # (n, L, c)
-        weights_q, weights_a = self.attention(questions, answers)
+        weights_q, weights_a = self._attention(questions, answers)
         return torch.einsum("nm,nmc->nc", weights_q, Q), torch.einsum("nl,nlc->nc", weights_a, A)
 
-    def cosines(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``Pooling.cosines``."""
+    def all_scores(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """See ``Pooling.all_scores``."""
+        questions, answers = self.seen(questions), self.seen(answers)
         alignment = (questions.values @ self.U) @ answers.values.T  # (N, N'), G of all pairs before its tanh
-        g_q = _maxima(alignment.T.contiguous(), answers).tanh()  # (k, N)
-        g_a = _maxima(alignment, questions).tanh()  # (n, N')
+        g_q = self.sharp(_maxima(alignment.T.contiguous(), answers).tanh())  # (k, N)
+        g_a = self.sharp(_maxima(alignment, questions).tanh())  # (n, N')
         # g is within [-1, 1]: exp needs no shift. A cosine does not see the divisor of a softmax.
         weights_q, _ = questions.with_values(g_q.T.exp()).padded()  # (n, M, k)
         weights_a, _ = answers.with_values(g_a.T.exp()).padded()  # (k, L, n)
+        if self.residual:
+            weights_q = self._mixed(weights_q / weights_q.sum(1, keepdim=True), questions)
+            weights_a = self._mixed(weights_a / weights_a.sum(1, keepdim=True), answers)
         r_q = weights_q.transpose(1, 2) @ questions.padded()[0]  # (n, k, c)
         r_a = weights_a.transpose(1, 2) @ answers.padded()[0]  # (k, n, c)
         return (unit(r_q) * unit(r_a.transpose(0, 1))).sum(2)
 
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """σ_q (n, M) and σ_a (n, L): each row sums to one over its text and is zero behind it."""
+        return self._attention(self.seen(questions), self.seen(answers))
+
+    def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """(M, L) G of the states (M, c) of a question and those (L, c) of an answer."""
+        return ((self._read(questions) @ self.U) @ self._read(answers).T).tanh()
+
+    def seen(self, states: Ragged) -> Ragged:
+        """States as the pooling takes them."""
+        return states.with_values(self._read(states.values))
+
+    def sharp(self, g: Tensor) -> Tensor:
+        """What of g goes into the softmax."""
+        return g if self.sharpness == 1 else g * self.sharpness
+
+    def _read(self, values: Tensor) -> Tensor:
+        return unit(values) if self.normalise else values
+
+    def _attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         Q, mask_q = questions.padded()  # (n, M, c), (n, M)
         A, mask_a = answers.padded()  # (n, L, c), (n, L)
         alignment = (Q @ self.U) @ A.transpose(1, 2)  # (n, M, L), G before its tanh
         alignment = alignment.masked_fill(~(mask_q[:, :, None] & mask_a[:, None, :]), -torch.inf)
-        g_q = alignment.amax(2).tanh()  # (n, M)
-        g_a = alignment.amax(1).tanh()  # (n, L)
+        g_q = self.sharp(alignment.amax(2).tanh())  # (n, M)
+        g_a = self.sharp(alignment.amax(1).tanh())  # (n, L)
         weights_q = g_q.masked_fill(~mask_q, -torch.inf).softmax(1)
-        return weights_q, g_a.masked_fill(~mask_a, -torch.inf).softmax(1)
+        weights_a = g_a.masked_fill(~mask_a, -torch.inf).softmax(1)
+        if self.residual:
+            weights_q = self._mixed(weights_q[..., None], questions)[..., 0]
+            weights_a = self._mixed(weights_a[..., None], answers)[..., 0]
+        return weights_q, weights_a
+
+    def _mixed(self, weights: Tensor, states: Ragged) -> Tensor:
+        """(n, T, k) weights that sum to one over each text, with the share of even ones that is asked for."""
+        even, _ = states.with_values((1 / states.lengths).repeat_interleave(states.lengths)).padded()
+        return torch.lerp(weights, even[..., None].expand_as(weights), self.residual)
 
 
 def unit(vectors: Tensor) -> Tensor:
@@ -132,6 +224,3 @@ def unit(vectors: Tensor) -> Tensor:
 def _maxima(values: Tensor, sequences: Ragged) -> Tensor:
     """(n, ...) the maximum of ``values`` (N, ...) over each of n sequences."""
     return torch.segment_reduce(values, "max", lengths=sequences.lengths, axis=0)
-
-
-POOLINGS: dict[str, Any] = {"max": MaxPooling, "attentive": AttentivePooling}

@@ -7,17 +7,18 @@ faster is tested against it.
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from aptool.config import Recipe, build_options
 from aptool.errors import InputError
-from aptool.models.encoders import ENCODERS, Encoder, dropped
-from aptool.models.pooling import EPSILON, POOLINGS, Pooling
+from aptool.models.encoder import Corpus, Encoder, Shape, Start
+from aptool.models.encoders import ENCODERS, dropped
+from aptool.models.pooling import Pooling
+from aptool.models.poolings import POOLINGS
 from aptool.models.ragged import Ragged
 
 
 class Ranker(nn.Module):
-    """s(q, a) = cosine(r_q, r_a) (eq. 11)."""
+    """s(q, a), as a rule cosine(r_q, r_a) (eq. 11)."""
 
     def __init__(self, encoder: Encoder, pooling: Pooling, dropout: float = 0.0) -> None:
         super().__init__()
@@ -33,7 +34,7 @@ class Ranker(nn.Module):
             answers: token ids of n answers; pair i is question i with answer i.
 
         Returns:
-            (n,) cosines in [-1, 1]; 0 where a vector is zero.
+            (n,) scores: cosines in [-1, 1], and 0 where a vector is zero, unless the pooling has others.
         """
         return self.compare(self.encode(questions), self.encode(answers))
 
@@ -44,29 +45,30 @@ class Ranker(nn.Module):
 
     def compare(self, questions: Ragged, answers: Ragged) -> Tensor:
         """(n,) scores of pairs from their states."""
-        r_q, r_a = self.pooling(questions, answers)
-        return F.cosine_similarity(r_q, r_a, eps=EPSILON)
+        return self.pooling.scores(questions, answers)
 
     def compare_all(self, questions: Ragged, answers: Ragged) -> Tensor:
         """(n, k) scores of every one of n questions with every one of k answers, from their states."""
-        return self.pooling.cosines(questions, answers)
+        return self.pooling.all_scores(questions, answers)
 
 
-def build_ranker(recipe: Recipe, words: int, dim: int) -> Ranker:
+def build_ranker(recipe: Recipe, words: int, dim: int, backbone: dict[str, Any] | None = None) -> Ranker:
     """The system that a recipe describes, with fresh weights.
 
     Args:
         recipe: names the encoder and the pooling and gives their options.
         words: size of the vocabulary.
         dim: d, size of the word embeddings.
+        backbone: the pretrained network that the encoder reads with, if it has one (``Shape``).
 
     Raises:
         InputError: the recipe names an encoder, a pooling or an option that there is not.
+        AptoolError: what the encoder needs is not installed.
     """
-    encoder_type, encoder_options = _chosen(ENCODERS, recipe.encoder, recipe.preset, "encoder")
+    kind, options = _chosen(ENCODERS, recipe.encoder, recipe.preset, "encoder")
     pooling_type, pooling_options = _chosen(POOLINGS, recipe.pooling, recipe.preset, "pooling")
-    encoder = encoder_type(words, dim, encoder_options)
-    return Ranker(encoder, pooling_type(encoder.size, pooling_options), recipe.training.dropout)
+    encoder = kind.built(Shape(words, dim, backbone), options)
+    return Ranker(encoder, pooling_type.over(encoder, pooling_options), recipe.training.dropout)
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -74,12 +76,40 @@ def check_recipe(recipe: Recipe) -> None:
 
     Raises:
         InputError: it will not.
+        AptoolError: what the encoder needs is not installed.
     """
-    _chosen(ENCODERS, recipe.encoder, recipe.preset, "encoder")
-    _chosen(POOLINGS, recipe.pooling, recipe.preset, "pooling")
+    kind, options = _chosen(ENCODERS, recipe.encoder, recipe.preset, "encoder")
+    pooling_type, _ = _chosen(POOLINGS, recipe.pooling, recipe.preset, "pooling")
+    if kind.gives != pooling_type.takes:
+        fitting = ", ".join(name for name, one in POOLINGS.items() if one.takes == kind.gives)
+        value, wanted = recipe.pooling["type"], f"one of {fitting} with encoder.type={recipe.encoder['type']}"
+        raise InputError(recipe.preset, place="pooling.type", value=value, expected=wanted)
+    if recipe.training.dropout and kind.gives == "ids":
+        wanted = "0: there are no states to drop features of"
+        raise InputError(
+            recipe.preset, place="training.dropout", value=recipe.training.dropout, expected=wanted
+        )
     if not (recipe.training.draws or recipe.training.in_batch):
         wanted = "1 or more, or training.in_batch=true"
         raise InputError(recipe.preset, place="training.draws", value=0, expected=wanted)
+    kind.check(recipe, options)
+
+
+def encoder_type(recipe: Recipe) -> type[Encoder]:
+    """The class of a recipe's encoder.
+
+    Raises:
+        InputError: there is no such encoder.
+    """
+    kind: type[Encoder] = _chosen(ENCODERS, recipe.encoder, recipe.preset, "encoder")[0]
+    return kind
+
+
+def start(recipe: Recipe, corpus: Corpus) -> Start:
+    """Where a system's tokenizer and first weights come from; see ``Encoder.start``."""
+    kind, options = _chosen(ENCODERS, recipe.encoder, recipe.preset, "encoder")
+    begun: Start = kind.start(recipe, options, corpus)
+    return begun
 
 
 def _chosen(registry: dict[str, Any], section: dict[str, Any], where: str, name: str) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ from aptool.formats.collection import Collection
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import rank_candidates, read_qrels, read_run
 from aptool.models.checkpoint import load_model
-from aptool.reporting.heatmap import heat_maps, window_of
+from aptool.reporting.heatmap import gives_weights, heat_maps, window_of
 from aptool.reporting.packing import packed_spans, packed_weights
 
 
@@ -166,8 +166,10 @@ def _describe(
     described: dict[str, Any] = {"name": system.name, "seed": system.seed}
     if system.model is None:
         return described
-    say(f"heat maps of {system.name}")
     model = load_model(system.model)
+    if not gives_weights(model.ranker.pooling):
+        return described
+    say(f"heat maps of {system.name}")
     wanted = [(question, answer) for question in questions for answer in _looked_at(question, number)]
     pairs = [(question.text, question.texts[question.record["a"][answer][0]]) for question, answer in wanted]
     for (question, answer), found in zip(wanted, heat_maps(model, pairs), strict=True):

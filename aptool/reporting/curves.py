@@ -114,6 +114,12 @@ def length_thresholds(tokens: np.ndarray) -> list[int]:
     return [*round_ones, longest]
 
 
+def was_trained(model: str | Path) -> bool:
+    """Whether a model has seen an epoch; one that is used as it came has a history without a line."""
+    path = Path(model) / HISTORY
+    return not path.is_file() or path.stat().st_size > 0
+
+
 def read_history(model: str | Path) -> pl.DataFrame:
     """What each epoch of a model's training reported.
 

@@ -3,6 +3,9 @@
 Attentive pooling weighs each state by σ, and these are its weights. Max pooling weighs nothing, but every
 feature is won by one state: a state's weight is the share of the features that it wins. Either way the
 weights of a text sum to one. A state stands for the word it is centred at, and has seen a window around it.
+
+Where tokens are pieces of words, a word has the weights of its pieces together. The marks that a pretrained
+network puts around a text are no words: what they weigh is told apart, and the words share the rest.
 """
 
 from collections.abc import Sequence
@@ -14,11 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from aptool.errors import AptoolError
 from aptool.models.checkpoint import Model
-from aptool.models.encoders import CnnEncoder, Encoder
+from aptool.models.encoder import Encoder
+from aptool.models.encoders import CnnEncoder
 from aptool.models.pooling import AttentivePooling, MaxPooling, Pooling
 from aptool.models.ragged import Ragged
-from aptool.text.tokenizer import UNK, WordTokenizer
+from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
 
 ATTENTION, MAXIMA = "attention", "maxima"
 
@@ -45,6 +50,8 @@ class Side:
         weights: (L,) float64, of the first L words; they sum to one. Words behind them were cut.
         unknown: which of those L words the model has no vector for.
         window: what each state has seen.
+        marks: the share of the text's weight on tokens that belong to no word; ``weights`` are shares of
+            what is left.
     """
 
     text: str
@@ -52,6 +59,7 @@ class Side:
     weights: np.ndarray
     unknown: frozenset[int]
     window: Window
+    marks: float = 0.0
 
     @property
     def words(self) -> list[str]:
@@ -115,10 +123,16 @@ def heat_maps(model: Model, pairs: Sequence[tuple[str, str]], *, alignment: bool
         model: any trained system.
         pairs: texts.
         alignment: keep G as well.
+
+    Raises:
+        AptoolError: the system's pooling gives no weights.
     """
     questions = _Texts(model.tokenizer, [q for q, _ in pairs], model.recipe.text.max_question_tokens)
     answers = _Texts(model.tokenizer, [a for _, a in pairs], model.recipe.text.max_answer_tokens)
     pooling, window = model.ranker.pooling, window_of(model.ranker.encoder)
+    if not gives_weights(pooling):
+        name = model.recipe.pooling["type"]
+        raise AptoolError(f"pooling {name!r} weighs no words: expected attentive or max pooling")
     kind = ATTENTION if isinstance(pooling, AttentivePooling) else MAXIMA
     found: dict[int, HeatMap] = {}
     # Pairs of like length together, so that little is padded.
@@ -135,7 +149,9 @@ def heat_maps(model: Model, pairs: Sequence[tuple[str, str]], *, alignment: bool
                 answers.side(row, weights_a[place], window),
                 float(scores[place]),
                 kind,
-                _aligned(pooling, Q, A, place) if alignment else None,
+                _aligned(pooling, Q, A, place, questions.places(row), answers.places(row))
+                if alignment
+                else None,
             )
     return [found[row] for row in range(len(pairs))]
 
@@ -145,6 +161,11 @@ def window_of(encoder: Encoder) -> Window:
     if isinstance(encoder, CnnEncoder):
         return Window((encoder.window - 1) // 2, encoder.window // 2)
     return Window(None, None)
+
+
+def gives_weights(pooling: Pooling) -> bool:
+    """Whether there is anything to show of a pooling."""
+    return weigh.dispatch(type(pooling)) is not weigh.dispatch(object)
 
 
 @singledispatch
@@ -181,37 +202,58 @@ def _shares_won(states: Ragged) -> Tensor:
     return (won / won.sum(1, keepdim=True)).mean(2)  # (n, T)
 
 
-def _aligned(pooling: Pooling, questions: Ragged, answers: Ragged, pair: int) -> np.ndarray | None:
+def _aligned(
+    pooling: Pooling, questions: Ragged, answers: Ragged, pair: int, rows: np.ndarray, columns: np.ndarray
+) -> np.ndarray | None:
+    """G of the words of a pair: of two words, the greatest of their pieces, as the maxima that G is for."""
     if not isinstance(pooling, AttentivePooling):
         return None
     only = torch.tensor([pair])
-    Q, A = questions.select(only).values, answers.select(only).values  # (M, c), (L, c)
-    G: np.ndarray = (Q @ pooling.U @ A.T).tanh().double().numpy()
-    return G
+    G = pooling.alignment(questions.select(only).values, answers.select(only).values).double().numpy()
+    words = np.full((max(1, rows.max() + 1), max(1, columns.max() + 1)), -1.0)
+    own_rows, own_columns = np.flatnonzero(rows >= 0), np.flatnonzero(columns >= 0)
+    place = np.ix_(rows[own_rows], columns[own_columns])
+    np.maximum.at(words, place, G[np.ix_(own_rows, own_columns)])
+    return words
 
 
 class _Texts:
     """The texts of one side of the pairs, in ids and in words."""
 
-    def __init__(self, tokenizer: WordTokenizer, texts: list[str], limit: int) -> None:
+    def __init__(self, tokenizer: TextTokenizer, texts: list[str], limit: int) -> None:
         self._tokenizer = tokenizer
         self._texts = texts
         self.tokens = tokenizer.encode(texts, limit)
 
+    def places(self, row: int) -> np.ndarray:
+        """(L,) int64: the word of each token that was read, -1 for none."""
+        places = self._tokenizer.places(self._texts[row])
+        whole = Tokens(places, np.array([0, len(places)]))
+        return truncate(whole, int(self.tokens.lengths[row]), self._tokenizer.tail).ids
+
     def side(self, row: int, weights: Tensor, window: Window) -> Side:
-        text = self._texts[row]
+        text, places = self._texts[row], self.places(row)
         begin, end = self.tokens.offsets[row], self.tokens.offsets[row + 1]
         ids = self.tokens.ids[begin:end]
+        of_tokens = weights[: len(ids)].double().numpy()
+        spans = word_spans(self._tokenizer, text)
+        inside = places >= 0
+        if not inside.any():
+            return Side(text, spans, np.ones(1), frozenset([0]), window)
+        shares = np.bincount(places[inside], weights=of_tokens[inside])
+        marks = float(of_tokens[~inside].sum())
+        unknown = places[inside & (ids == self._tokenizer.unknown)]
         return Side(
             text,
-            word_spans(self._tokenizer, text),
-            weights[: len(ids)].double().numpy(),
-            frozenset(np.flatnonzero(ids == UNK).tolist()),
+            spans,
+            shares / shares.sum() if not inside.all() else shares,
+            frozenset(unknown.tolist()),
             window,
+            marks,
         )
 
 
-def word_spans(tokenizer: WordTokenizer, text: str) -> tuple[tuple[int, int], ...]:
+def word_spans(tokenizer: TextTokenizer, text: str) -> tuple[tuple[int, int], ...]:
     """Where each word begins and ends in a text; a text without a word is one."""
     spans, end = [], 0
     for word in tokenizer.split(text):

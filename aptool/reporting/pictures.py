@@ -15,6 +15,7 @@ from aptool.reporting.curves import (
     read_history,
     score_distribution,
     training_curves,
+    was_trained,
 )
 
 # A mean over fewer questions than this says little; in a small collection, over less than this share of it.
@@ -76,7 +77,7 @@ def _histories(found: SideBySide) -> pl.DataFrame | None:
         training_curves({system.name: read_history(entry.model)})
         for system in found.systems
         for entry in system.entries
-        if entry.model is not None
+        if entry.model is not None and was_trained(entry.model)
     ]
     return pl.concat(parts, how="diagonal_relaxed") if parts else None
 

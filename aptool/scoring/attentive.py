@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from aptool.models.pooling import EPSILON, AttentivePooling
 from aptool.models.ragged import Ragged
-from aptool.scoring.attentive_batched import score_batched
+from aptool.scoring.attentive_batched import mixed, score_batched
 from aptool.scoring.join import Join
 
 # Matrix products are fastest when one side is a multiple of this: an answer's last state is repeated up to
@@ -34,6 +34,8 @@ class Asked(NamedTuple):
     states: Tensor  # (N, c)
     projected: Tensor  # (N, c)
     offsets: Tensor  # (n + 1,)
+    sharpness: float
+    residual: float
 
     @property
     def ragged(self) -> Ragged:
@@ -56,18 +58,27 @@ class AttentiveJoin(Join):
 
     def keep(self, states: Ragged) -> Sequence[Tensor]:
         """See ``Join.keep``: the states of each answer, (multiple of ALIGNED, c)."""
-        return states.values.split(states.lengths.tolist())
+        return self.pooling.seen(states).values.split(states.lengths.tolist())
 
     def ask(self, states: Ragged) -> Asked:
         """See ``Join.ask``."""
-        values = states.values.float()
-        return Asked(values, values @ self.pooling.U, states.offsets)
+        values = self.pooling.seen(states).values.float()
+        options = self.pooling.sharpness, self.pooling.residual
+        return Asked(values, values @ self.pooling.U, states.offsets, *options)
 
     def scores(self, asked: Asked, kept: Sequence[Tensor], lengths: Tensor, pairs: Tensor) -> Tensor:
         """See ``Join.scores``. Groups are made around the side of whose partners fewer tokens are moved."""
         if asked.states.is_cuda:
             states = Ragged(asked.states, asked.offsets)
-            return score_batched(states, asked.projected, kept, lengths, pairs)
+            return score_batched(
+                states,
+                asked.projected,
+                kept,
+                lengths,
+                pairs,
+                sharpness=asked.sharpness,
+                residual=asked.residual,
+            )
         question_tokens = asked.ragged.lengths[pairs[0]].sum()
         around_questions = lengths[pairs[1]].sum() + GROUP_TOKENS * len(pairs[0].unique())
         around_answers = 2 * question_tokens + GROUP_TOKENS * len(kept)
@@ -111,9 +122,13 @@ def _around_answers(
         torch.amax(alignment, 1, out=g_own)
         of_answer = torch.segment_reduce(alignment, "max", lengths=own_tokens, axis=0)  # (K, L)
         # g is within [-1, 1], so exp needs no shift; a cosine does not see the divisor of a softmax.
-        weights = of_answer.tanh_().exp_()[:, :length]
+        weights = _weights(of_answer.tanh_(), asked.sharpness)[:, :length]
+        if asked.residual:
+            weights.mul_((1 - asked.residual) / weights.sum(1, keepdim=True)).add_(asked.residual / length)
         torch.mm(weights, states[:length], out=r_own)
-    weights = g_q.tanh_().exp_()
+    weights = _weights(g_q.tanh_(), asked.sharpness)
+    if asked.residual:
+        weights = mixed(weights, tokens, tokens, asked.residual)
     r_q = F.embedding_bag(rows, asked.states, ends - tokens, mode="sum", per_sample_weights=weights)  # (P, c)
     return _cosines(r_q, r_a)
 
@@ -131,15 +146,27 @@ def _by_question(asked: Asked, kept: Sequence[Tensor], lengths: Tensor, pairs: T
         stored = Ragged.of_lengths(torch.tensor([len(part) for part in parts]))
         alignment = states @ asked.projected[begin:end].T  # (S, M): G, no tanh
         of_question = torch.segment_reduce(alignment, "max", lengths=stored.lengths, axis=0)  # (K, M)
-        r_q = of_question.tanh().softmax(1) @ asked.states[begin:end]  # (K, c)
-        weights = alignment.amax(1).tanh().exp()  # (S,)
+        g_q = of_question.tanh()
+        weights = (g_q * asked.sharpness if asked.sharpness != 1 else g_q).softmax(1)  # (K, M)
+        if asked.residual:
+            weights.mul_(1 - asked.residual).add_(asked.residual / (end - begin))
+        r_q = weights @ asked.states[begin:end]  # (K, c)
+        weights = _weights(alignment.amax(1).tanh(), asked.sharpness)  # (S,)
         place = stored.positions()[0]
-        weights = weights * (place < lengths[answers].repeat_interleave(stored.lengths))
+        inside = place < lengths[answers].repeat_interleave(stored.lengths)
+        weights = weights * inside
+        if asked.residual:
+            weights = mixed(weights, stored.lengths, lengths[answers], asked.residual) * inside
         r_a = F.embedding_bag(
             torch.arange(len(states)), states, stored.offsets[:-1], mode="sum", per_sample_weights=weights
         )  # (K, c)
         scores[members] = _cosines(r_q, r_a)
     return scores
+
+
+def _weights(g: Tensor, sharpness: float) -> Tensor:
+    """exp(g · sharpness), in place."""
+    return (g if sharpness == 1 else g.mul_(sharpness)).exp_()
 
 
 def _cosines(first: Tensor, second: Tensor) -> Tensor:

@@ -24,6 +24,8 @@ def score_batched(
     lengths: Tensor,
     pairs: Tensor,
     alignments: int = ALIGNMENTS,
+    sharpness: float = 1.0,
+    residual: float = 0.0,
 ) -> Tensor:
     """Scores of pairs.
 
@@ -34,6 +36,8 @@ def score_batched(
         lengths: (n,) int64 tokens of each answer.
         pairs: (2, P) int64, the question and the answer of each pair; an answer's pairs are adjacent.
         alignments: numbers of G that may be held at one time.
+        sharpness: what g is multiplied by before its softmax.
+        residual: share of a text's weight that its states have alike.
 
     Returns:
         (P,) fp32.
@@ -57,15 +61,22 @@ def score_batched(
             some = slice(first, last)
             parts = kept[some]
             stored = Ragged.join([part.float() for part in parts])
-            scores.append(
-                _score(questions, projected, stored, lengths[some], counts[some], pairs[0, begin:end])
-            )
+            asked = pairs[0, begin:end]
+            texts = lengths[some], counts[some]
+            scores.append(_score(questions, projected, stored, *texts, asked, sharpness, residual))
         first = last
     return torch.cat(scores)
 
 
 def _score(
-    questions: Ragged, projected: Tensor, stored: Ragged, lengths: Tensor, counts: Tensor, asked: Tensor
+    questions: Ragged,
+    projected: Tensor,
+    stored: Ragged,
+    lengths: Tensor,
+    counts: Tensor,
+    asked: Tensor,
+    sharpness: float,
+    residual: float,
 ) -> Tensor:
     """(P,) scores of B answers, each with the next ``counts`` of the (P,) questions ``asked``."""
     device = lengths.device
@@ -87,10 +98,15 @@ def _score(
     G = Q @ A.transpose(1, 2)  # (B, S, L), before tanh
     real = torch.arange(widest, device=device)[None] < per_answer[:, None]  # (B, S)
     G = G[real]  # (T, L)
-    g_q = G.amax(1).tanh().exp()  # (T,)
-    g_a = torch.segment_reduce(G, "max", lengths=pair_tokens, axis=0).tanh().exp()  # (P, L)
+    g_q = (G.amax(1).tanh() * sharpness).exp()  # (T,)
+    g_a = torch.segment_reduce(G, "max", lengths=pair_tokens, axis=0).tanh()  # (P, L)
+    g_a = (g_a * sharpness).exp()
     g_a = g_a * (place[None] < lengths[answer][:, None])
 
+    if residual:
+        g_q = mixed(g_q, pair_tokens, pair_tokens, residual)
+        even = residual / lengths[answer][:, None]
+        g_a = torch.where(g_a > 0, g_a * ((1 - residual) / g_a.sum(1, keepdim=True)) + even, 0.0)
     r_q = torch.nn.functional.embedding_bag(
         rows, questions.values, ends - pair_tokens, mode="sum", per_sample_weights=g_q
     )  # (P, c)
@@ -101,3 +117,20 @@ def _score(
     r_a = (weights @ A)[answer, within]  # (P, c)
     lengths_both = r_q.norm(dim=1).clamp_min(EPSILON) * r_a.norm(dim=1).clamp_min(EPSILON)
     return (r_q * r_a).sum(1) / lengths_both
+
+
+def mixed(weights: Tensor, counts: Tensor, lengths: Tensor, residual: float) -> Tensor:
+    """Weights of texts that stand end to end, mixed with even ones.
+
+    Args:
+        weights: (N,) with any sum.
+        counts: (n,) int64 how many of them belong to each text.
+        lengths: (n,) int64 states of each text, among which even weights are shared.
+        residual: the share of the even ones.
+
+    Returns:
+        (N,) weights that sum to one over each text where ``counts`` are ``lengths``.
+    """
+    sums = torch.segment_reduce(weights, "sum", lengths=counts, axis=0)
+    shares = weights * ((1 - residual) / sums).repeat_interleave(counts)
+    return shares + (residual / lengths).repeat_interleave(counts)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from aptool.models.pooling import MaxPooling, Pooling, unit
+from aptool.models.pooling import FirstPooling, MaxPooling, MeanPooling, Pooling, unit
 from aptool.models.ragged import Ragged
 
 
@@ -64,7 +64,7 @@ def join_for(pooling: Pooling) -> Join:
     return Join.registry[type(pooling)](pooling)
 
 
-class MaxJoin(Join):
+class OwnJoin(Join):
     """One unit vector a text, and inner products."""
 
     def keep(self, states: Ragged) -> Sequence[Tensor]:
@@ -84,4 +84,12 @@ class MaxJoin(Join):
         return (asked[pairs[0]] * answers[pairs[1]]).sum(1)
 
 
-Join.registry[MaxPooling] = MaxJoin
+class FirstJoin(OwnJoin):
+    """The same of the first state, the only one that is asked for."""
+
+    def layout(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """See ``Join.layout``."""
+        return lengths.cumsum(0) - lengths, torch.ones_like(lengths)
+
+
+Join.registry |= {MaxPooling: OwnJoin, MeanPooling: OwnJoin, FirstPooling: FirstJoin}

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
-from aptool.scoring import attentive  # noqa: F401  (registers its join)
+from aptool.scoring import attentive, cross  # noqa: F401  (each registers its join)
 from aptool.scoring.join import join_for
 from aptool.scoring.store import StateStore
 from aptool.text.tokenizer import Tokens
@@ -60,11 +60,11 @@ class Scorer:
         self._batch = tokens_per_batch or TOKENS_PER_BATCH.get(self._device.type, 8192)
         self._store = StateStore(store_bytes)
         with torch.inference_mode():
-            encoder = ranker.encoder
+            encoder, pooling = ranker.encoder, ranker.pooling
             if precision == "bf16":
-                encoder = copy.deepcopy(encoder).bfloat16()
+                encoder, pooling = copy.deepcopy(encoder).bfloat16(), pooling.in_bf16()
             self._encode = encoder.prepared()
-            self._join = join_for(ranker.pooling)
+            self._join = join_for(pooling)
 
     def forget(self) -> None:
         """Empties the store: from now on names may mean other answers."""

@@ -18,7 +18,7 @@ from aptool.models.checkpoint import Model
 from aptool.scoring.scorer import Precision, Scorer
 from aptool.scoring.shards import System
 from aptool.text.bm25 import BM25
-from aptool.text.tokenizer import Tokens, WordTokenizer, concatenated, truncate
+from aptool.text.tokenizer import TextTokenizer, Tokens, concatenated, truncate
 
 # The most memory that encoded answers are kept in: InsuranceQA's 25,000 at 400 features take 3.9 GB.
 STORE_BYTES = 4 << 30
@@ -114,7 +114,7 @@ def fingerprint(
 class SharedTokens:
     """Token ids of answers that pools share, each tokenised when it is first asked for."""
 
-    def __init__(self, source: Answers, tokenizer: WordTokenizer, limit: int) -> None:
+    def __init__(self, source: Answers, tokenizer: TextTokenizer, limit: int) -> None:
         self.source = source
         self._tokenizer = tokenizer
         self._limit = limit
@@ -140,7 +140,7 @@ class SharedTokens:
     def _made(self, texts: pa.Array) -> tuple[Tokens, np.ndarray]:
         """Token ids, and which of the texts were cut."""
         whole = self._tokenizer.encode(texts)
-        return truncate(whole, self._limit), whole.lengths > self._limit
+        return truncate(whole, self._limit, self._tokenizer.tail), whole.lengths > self._limit
 
 
 def _room(device: torch.device) -> int:

@@ -1,13 +1,15 @@
-"""Texts as word ids: a word-level vocabulary on the ``tokenizers`` library.
+"""Texts as token ids; here a word-level vocabulary on the ``tokenizers`` library.
 
 PAD and UNK are two different ids. A text without a single word becomes one UNK, so that every text has
 a state sequence and every pair a defined score.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -57,8 +59,55 @@ class Tokens:
         return np.bincount(self.ids, minlength=words)
 
 
-class WordTokenizer:
+class TextTokenizer(ABC):
+    """What every tokenizer offers.
+
+    Attributes:
+        unit: what its tokens are called.
+        unknown: the id that stands for what has none, -1 where everything has one.
+        tail: how many tokens at the end of a text stay when it is cut.
+    """
+
+    unit: ClassVar[str]
+    unknown: int
+    tail: int = 0
+
+    @classmethod
+    @abstractmethod
+    def load(cls, path: str | Path) -> Self:
+        """Reads a ``tokenizer.json``.
+
+        Raises:
+            InputError: there is none, or it is not one.
+        """
+
+    @abstractmethod
+    def save(self, path: str | Path) -> None:
+        """Writes a ``tokenizer.json``."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many ids there are."""
+
+    @abstractmethod
+    def encode(self, texts: Sequence[str] | pa.Array, limit: int | None = None) -> Tokens:
+        """Ids of each text, cut after ``limit`` tokens."""
+
+    @abstractmethod
+    def places(self, text: str) -> np.ndarray:
+        """(tokens,) int64: which word of ``split`` each token of a text belongs to, -1 for none."""
+
+    def split(self, text: str) -> list[str]:
+        """The words of one text as they stand in it, before they are mapped to ids."""
+        parts = Whitespace().pre_tokenize_str(text)
+        return [word for word, _ in parts]
+
+
+class WordTokenizer(TextTokenizer):
     """Splits texts into words and punctuation, and maps them to ids."""
+
+    unit = "words"
+    unknown = UNK
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -140,10 +189,9 @@ class WordTokenizer:
         tokens = Tokens(ids, np.concatenate([[0], np.cumsum(lengths)]))
         return tokens if limit is None else truncate(tokens, limit)
 
-    def split(self, text: str) -> list[str]:
-        """The words of one text as they stand in it, before they are mapped to ids."""
-        parts = Whitespace().pre_tokenize_str(text)
-        return [word for word, _ in parts]
+    def places(self, text: str) -> np.ndarray:
+        """See ``TextTokenizer.places``: a token is a word."""
+        return np.arange(max(1, len(self.split(text))))
 
 
 def concatenated(parts: Sequence[Tokens]) -> Tokens:
@@ -154,12 +202,16 @@ def concatenated(parts: Sequence[Tokens]) -> Tokens:
     return Tokens(ids, np.concatenate([*starts, ends[-1:]]), sum(part.truncated for part in parts))
 
 
-def truncate(tokens: Tokens, limit: int) -> Tokens:
-    """Every text cut after ``limit`` tokens, with a count of those that were."""
+def truncate(tokens: Tokens, limit: int, tail: int = 0) -> Tokens:
+    """Every text cut to ``limit`` tokens, the last ``tail`` of them its last, with a count of those cut."""
     lengths = np.minimum(tokens.lengths, limit)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
-    ids = tokens.ids[np.repeat(tokens.offsets[:-1], lengths) + within]
+    place = np.repeat(tokens.offsets[:-1], lengths) + within
+    if tail:
+        left_out = np.repeat(tokens.lengths - lengths, lengths)
+        place += np.where(within >= np.repeat(lengths - tail, lengths), left_out, 0)
+    ids = tokens.ids[place]
     return Tokens(ids, offsets, truncated=int((tokens.lengths > limit).sum()))
 
 

@@ -14,7 +14,7 @@ from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
 from aptool.models.ranker import Ranker
 from aptool.scoring.scorer import Scorer
-from aptool.text.tokenizer import UNK, Tokens, WordTokenizer
+from aptool.text.tokenizer import TextTokenizer, Tokens
 from aptool.training.world import ALONE, World
 
 MEASURES = ("map", "recip_rank", "P_1")
@@ -34,7 +34,7 @@ class DevSet:
     """Tokenised pools with their qrels."""
 
     def __init__(
-        self, collection: Collection, split: str, tokenizer: WordTokenizer, options: TextOptions
+        self, collection: Collection, split: str, tokenizer: TextTokenizer, options: TextOptions
     ) -> None:
         """Reads and tokenises a split.
 
@@ -43,6 +43,7 @@ class DevSet:
         """
         answers = read_answers(collection.answers) if collection.answers else None
         self._qrels = read_qrels(collection.qrels(split))
+        self._unknown = tokenizer.unknown
         self._groups: list[_Group] = []
         for unit in list_units([collection.pools(split)]):
             pools = read_pools(unit, answers)
@@ -62,7 +63,7 @@ class DevSet:
         ids = np.concatenate(
             [tokens.ids for group in self._groups for tokens in (group.questions, group.answers)]
         )
-        return float((ids == UNK).mean())
+        return float((ids == self._unknown).mean())
 
     def measures(self, ranker: Ranker, extra: str, world: World = ALONE) -> dict[str, float]:
         """MAP, MRR, P@1 and the measure ``extra`` of a ranker, by the names that trec_eval has for them.

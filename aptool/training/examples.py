@@ -16,7 +16,7 @@ from aptool.errors import InputError
 from aptool.formats.collection import Collection
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
-from aptool.text.tokenizer import Tokens, WordTokenizer
+from aptool.text.tokenizer import TextTokenizer, Tokens
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def read_texts(collection: Collection, split: str) -> Texts:
     return Texts(questions, list(answers), positives, every)
 
 
-def tokenized(texts: Texts, tokenizer: WordTokenizer, options: TextOptions) -> TrainingSet:
+def tokenized(texts: Texts, tokenizer: TextTokenizer, options: TextOptions) -> TrainingSet:
     """The split as the model will see it."""
     return TrainingSet(
         questions=tokenizer.encode(texts.questions, options.max_question_tokens),

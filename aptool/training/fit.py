@@ -1,8 +1,9 @@
 """From a collection and a recipe to a model folder; after an interruption, from the last epoch."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,9 +15,10 @@ from aptool.evaluation.metrics import measure_names
 from aptool.formats.atomic import check_folder
 from aptool.formats.collection import Collection
 from aptool.models.checkpoint import CONFIG, WEIGHTS, save_model
-from aptool.models.ranker import Ranker, build_ranker, check_recipe
+from aptool.models.encoder import Corpus
+from aptool.models.ranker import Ranker, build_ranker, check_recipe, start
 from aptool.training.dev import DevSet
-from aptool.training.examples import read_texts, tokenized
+from aptool.training.examples import read_texts, split_texts, tokenized
 from aptool.training.loop import Progress, State, train
 from aptool.training.state import (
     STATE,
@@ -29,7 +31,6 @@ from aptool.training.state import (
     training_folder,
     training_key,
 )
-from aptool.training.vocabulary import embed, make_vocabulary
 from aptool.training.world import ALONE, World
 
 T = TypeVar("T")
@@ -110,13 +111,12 @@ def fit(
     texts = _together(world, lambda: read_texts(collection, train_split))
     torch.manual_seed(seed)
     cache = vectors_cache if vectors_cache is not None else folder / VECTORS
-    tokenizer, vectors, recipe = _in_turn(
-        world, lambda: make_vocabulary(collection, texts, recipe, seed, say, cache)
-    )
+    corpus = Corpus(texts.all(), partial(_every_text, collection), seed, say, cache)
+    tokenizer, recipe, shape, fill = _in_turn(world, lambda: start(recipe, corpus))
     examples = tokenized(texts, tokenizer, recipe.text)
     dev = _together(world, lambda: DevSet(collection, dev_split, tokenizer, recipe.text))
-    ranker = build_ranker(recipe, len(tokenizer), recipe.vectors.dim)
-    known = embed(ranker, tokenizer, vectors, recipe.vectors)
+    ranker = build_ranker(recipe, *shape)
+    known = fill(ranker)
     ranker.load_state_dict(world.first(ranker.state_dict()))
     ranker.to(device)
 
@@ -139,7 +139,7 @@ def fit(
     say(
         f"training {recipe.preset} on {len(examples.pairs)} pairs of {len(examples.questions)} questions, "
         f"{len(examples.answers)} answers ({examples.answers.truncated} cut at "
-        f"{recipe.text.max_answer_tokens} tokens), {len(tokenizer)} words ({known} with vectors)"
+        f"{recipe.text.max_answer_tokens} tokens), {len(tokenizer)} {tokenizer.unit} ({known} with vectors)"
     )
     result = train(
         ranker,
@@ -225,6 +225,11 @@ def already_trained(output: str | Path, key: str) -> Fit | None:
         training["words_with_vectors"],
         training["dev_words_unknown"],
     )
+
+
+def _every_text(collection: Collection) -> Iterator[str]:
+    for split in collection.splits:
+        yield from split_texts(collection, split)
 
 
 def _prove(figures: dict[str, float], state: State, folder: Path) -> None:

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from aptool.config import TrainingOptions
 from aptool.errors import AptoolError
-from aptool.models.encoders import WordEncoder
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
+from aptool.models.words import WordEncoder
 from aptool.training.examples import TrainingSet
 from aptool.training.losses import loss
 from aptool.training.negatives import NegativeSampler, hardest
@@ -168,10 +168,12 @@ def learning_rate(options: TrainingOptions, epoch: int, progress: float) -> floa
         epoch: counted from 1.
         progress: share of all epochs that is done, from 0 to 1.
     """
+    if progress < options.warmup:
+        return options.learning_rate * progress / options.warmup
     if options.schedule == "inverse":
         return options.learning_rate / epoch
     if options.schedule == "linear":
-        return options.learning_rate * (1 - progress)
+        return options.learning_rate * (1 - progress) / (1 - options.warmup)
     return options.learning_rate
 
 
@@ -279,14 +281,35 @@ def clip_gradients(ranker: nn.Module, largest: float) -> None:
 
 
 def _optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.optim.Optimizer]:
-    """SGD takes sparse gradients as they come; Adam needs its own variant for the embeddings."""
+    """SGD takes sparse gradients as they come; Adam needs its own variant for the embeddings.
+
+    Raises:
+        AptoolError: the recipe leaves nothing to train.
+    """
     trained = [parameter for parameter in ranker.parameters() if parameter.requires_grad]
+    if not trained:
+        if options.epochs:
+            raise AptoolError(
+                "nothing of this system is trained: expected encoder.tune=all or last, a pooling with "
+                "weights, or training.epochs=0 to use it as it is"
+            )
+        return []
     if options.optimizer == "sgd":
         return [torch.optim.SGD(trained, lr=options.learning_rate)]
     embeddings = [part.embedding.weight for part in ranker.modules() if isinstance(part, WordEncoder)]
     sparse = [parameter for parameter in trained if any(parameter is weight for weight in embeddings)]
     dense = [parameter for parameter in trained if not any(parameter is weight for weight in embeddings)]
-    optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(dense, lr=options.learning_rate)]
+    optimizers: list[torch.optim.Optimizer] = []
+    if options.optimizer == "adamw":
+        kinds = [[one for one in dense if one.dim() > 1], [one for one in dense if one.dim() < 2]]
+        groups = [
+            {"params": some, "weight_decay": decay}
+            for some, decay in zip(kinds, (options.weight_decay, 0.0), strict=True)
+            if some
+        ]
+        optimizers.append(torch.optim.AdamW(groups, lr=options.learning_rate))
+    elif dense:
+        optimizers.append(torch.optim.Adam(dense, lr=options.learning_rate))
     if sparse:
         optimizers.append(torch.optim.SparseAdam(sparse, lr=options.learning_rate))
     return optimizers

@@ -23,6 +23,7 @@ from aptool.errors import InputError
 from aptool.formats.atomic import atomic_file
 from aptool.formats.collection import Collection
 from aptool.models.checkpoint import CONFIG
+from aptool.models.ranker import encoder_type
 from aptool.training.loop import State
 
 STATE = "state.safetensors"
@@ -37,7 +38,7 @@ def training_key(
         "aptool": __version__,
         "torch": version("torch"),
         "recipe": recipe.to_dict(),
-        "vectors": _identity(recipe.vectors.source),
+        "vectors": identity(encoder_type(recipe).source(recipe)),
         "collection": collection.fingerprint,
         "splits": splits,
         "seed": seed,
@@ -164,8 +165,8 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
 
 
-def _identity(source: str) -> list[Any] | None:
-    """What tells vectors from others that replaced them; None where the source is no file or folder."""
+def identity(source: str) -> list[Any] | None:
+    """What tells first weights from others in their place; None where the source is no file or folder."""
     path = Path(source)
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     return [

@@ -1,67 +1,96 @@
-"""The words a model knows and the vectors that they start from."""
+"""Encoders over words: the words that they know, and the vectors that these start from."""
 
 import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import torch
+from torch import nn
 
 from aptool import __version__
 from aptool.config import Recipe, VectorOptions
-from aptool.formats.collection import Collection
-from aptool.models.encoders import WordEncoder
-from aptool.models.ranker import Ranker
+from aptool.models.encoder import Corpus, Encoder, Shape, Start
 from aptool.text.skipgram import learn_vectors
 from aptool.text.tokenizer import PAD, UNK, Tokens, WordTokenizer
 from aptool.text.vectors import WordVectors, coverage, read_vectors, write_vectors
-from aptool.training.examples import Texts, split_texts
 
 
-def make_vocabulary(
-    collection: Collection,
-    texts: Texts,
-    recipe: Recipe,
-    seed: int,
-    say: Callable[[str], None],
-    cache: Path | None = None,
-) -> tuple[WordTokenizer, WordVectors | None, Recipe]:
+class WordEncoder(Encoder):
+    """An encoder over word embeddings W0, shared by questions and answers; PAD is the zero vector."""
+
+    Tokenizer = WordTokenizer
+
+    def __init__(self, words: int, dim: int) -> None:
+        super().__init__()
+        self.shape = Shape(words, dim)
+        self.embedding = nn.Embedding(words, dim, padding_idx=PAD, sparse=True)
+
+    @classmethod
+    def built(cls, shape: Shape, options: Any) -> Self:
+        """See ``Encoder.built``."""
+        return cls(shape.words, shape.dim, options)  # type: ignore[call-arg]  # those of the encoders proper
+
+    @classmethod
+    def source(cls, recipe: Recipe) -> str:
+        """See ``Encoder.source``: the vectors."""
+        return recipe.vectors.source
+
+    @classmethod
+    def start(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Start:
+        """See ``Encoder.start``: a vocabulary of the training texts, and vectors as the recipe says."""
+        tokenizer, vectors, recipe = make_vocabulary(recipe, corpus)
+
+        def fill(ranker: nn.Module) -> int:
+            known = 0
+            for part in ranker.modules():
+                if isinstance(part, WordEncoder):
+                    known = embed(part, tokenizer, vectors, recipe.vectors)
+            return known
+
+        return Start(tokenizer, recipe, Shape(len(tokenizer), recipe.vectors.dim), fill)
+
+
+def make_vocabulary(recipe: Recipe, corpus: Corpus) -> tuple[WordTokenizer, WordVectors | None, Recipe]:
     """The tokenizer, the vectors if any, and the recipe with the size that the vectors turned out to have.
 
     Vectors from elsewhere give ids to the words of the other splits too: a word that was never trained on
     still has a meaning then.
     """
-    options = recipe.text
-    learn = WordTokenizer.learn(texts.all(), lowercase=options.lowercase, min_count=options.min_count)
+    options, texts = recipe.text, corpus.texts
+    learn = WordTokenizer.learn(texts, lowercase=options.lowercase, min_count=options.min_count)
     source = recipe.vectors.source
     if source == "random":
         return learn, None, recipe
     if source == "learned":
-        learned = learned_vectors(learn, learn.encode(texts.all()), recipe.vectors, seed, say, cache)
+        learned = learned_vectors(
+            learn, learn.encode(texts), recipe.vectors, corpus.seed, corpus.say, corpus.cache
+        )
         return learn, learned, recipe
-    others = (text for split in collection.splits for text in split_texts(collection, split))
-    wanted = WordTokenizer.learn(others, lowercase=options.lowercase).words[2:]
-    vectors = read_vectors(source, dict.fromkeys([*learn.words[2:], *wanted]), say)
+    wanted = WordTokenizer.learn(corpus.every(), lowercase=options.lowercase).words[2:]
+    vectors = read_vectors(source, dict.fromkeys([*learn.words[2:], *wanted]), corpus.say)
     tokenizer = WordTokenizer.learn(
-        texts.all(), lowercase=options.lowercase, min_count=options.min_count, also=vectors.words
+        texts, lowercase=options.lowercase, min_count=options.min_count, also=vectors.words
     )
-    counts = tokenizer.encode(texts.all()).counts(len(tokenizer))
+    counts = tokenizer.encode(texts).counts(len(tokenizer))
     covered = coverage(
         vectors, {word: n for word, n in zip(tokenizer.words, counts.tolist(), strict=True) if n}
     )
-    say(f"vectors for {covered.types:.1%} of the training texts' words, {covered.tokens:.1%} as they run")
+    corpus.say(
+        f"vectors for {covered.types:.1%} of the training texts' words, {covered.tokens:.1%} as they run"
+    )
     dim = int(vectors.matrix.shape[1])
     return tokenizer, vectors, replace(recipe, vectors=replace(recipe.vectors, dim=dim))
 
 
 def embed(
-    ranker: Ranker, tokenizer: WordTokenizer, vectors: WordVectors | None, options: VectorOptions
+    encoder: WordEncoder, tokenizer: WordTokenizer, vectors: WordVectors | None, options: VectorOptions
 ) -> int:
     """Sets the embeddings before training; returns how many words got a vector."""
-    assert isinstance(ranker.encoder, WordEncoder)
-    weight = ranker.encoder.embedding.weight
+    weight = encoder.embedding.weight
     weight.requires_grad_(options.fine_tune)
     known = 0
     with torch.no_grad():

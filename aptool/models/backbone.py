@@ -1,0 +1,288 @@
+"""Pretrained networks: anything that ``transformers`` loads by itself and that gives a state to each token.
+
+The package is an extra, and is imported when a network is asked for.
+"""
+
+import json
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from aptool.config import bounded
+from aptool.errors import AptoolError, InputError
+from aptool.models.ragged import Ragged
+from aptool.text.pieces import PieceTokenizer
+
+# A text is padded to the next multiple of this beyond its own length, whatever it is encoded with. Its states
+# are then the same to the bit in any company: what is padded, and by how much, is its own affair. There is
+# always some padding, as a network may take another way through a batch that has none.
+WIDTH = 8
+
+# Tokens, padding among them, that go through the network at one time.
+TOKENS_AT_ONCE = {"cpu": 4096, "cuda": 1 << 16}
+
+EXTRA = 'pip install "aptool[transformers]"'
+
+
+@dataclass(frozen=True)
+class BackboneOptions:
+    """Options of an encoder on a pretrained network.
+
+    Attributes:
+        name: a folder with a network in the Hugging Face layout, or a name on its hub.
+        layers: layers kept, from the first on; 0 keeps all.
+        tune: what training changes: ``all`` of the network, its ``last`` layers, or ``none``.
+        last: how many layers ``last`` means.
+        checkpointing: in training, work states out again in place of keeping them: less memory, more time.
+        precision: of the network in training: ``bf16`` computes in it, and keeps weights in fp32.
+    """
+
+    name: str = ""
+    layers: int = bounded(0)
+    tune: Literal["all", "last", "none"] = "all"
+    last: int = bounded(2, least=1)
+    checkpointing: bool = False
+    precision: Literal["fp32", "bf16"] = "fp32"
+
+
+class Pretrained(NamedTuple):
+    """A network as it was found."""
+
+    tokenizer: PieceTokenizer
+    config: dict[str, Any]  # all that its structure follows from
+    weights: dict[str, Tensor]
+    size: int  # c, features of a state
+    longest: int  # tokens of the longest text that it takes
+
+
+class Backbone(nn.Module):
+    """A network that gives a state to each token of a text."""
+
+    def __init__(self, config: dict[str, Any], options: BackboneOptions) -> None:
+        """A network with fresh weights.
+
+        Args:
+            config: as ``Pretrained`` has it.
+            options: of the encoder.
+
+        Raises:
+            AptoolError: ``transformers`` is not installed, or does not know such a network.
+            InputError: there are not as many layers as the options name.
+        """
+        super().__init__()
+        transformers = library()
+        try:
+            described = transformers.AutoConfig.for_model(**config)
+            self.network = _bare(transformers.AutoModel.from_config(described))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            kind = config.get("model_type")
+            raise AptoolError(f"{kind}: transformers cannot make such a network: {_line(error)}") from error
+        self.size: int = described.hidden_size
+        self._pad = int(described.pad_token_id or 0)
+        self._typed = getattr(described, "type_vocab_size", 0) > 1
+        self._positions = getattr(described, "max_position_embeddings", None)
+        self._precision = options.precision
+        self._trained = options.tune != "none"
+        self._hold(described.num_hidden_layers, options)
+        if options.checkpointing and self._trained:
+            _keep_less(self.network, options.name)
+
+    def forward(self, tokens: Ragged, rows: Tensor, types: Tensor | None = None) -> Tensor:
+        """States of tokens.
+
+        Args:
+            tokens: ids, values (N,) int64.
+            rows: (R,) which of the N tokens.
+            types: (N,) int64 of tokens, for a network that tells types apart.
+
+        Returns:
+            (R, c) fp32, or what the weights are in where nothing is trained.
+        """
+        device = tokens.values.device
+        bf16 = self.training and self._precision == "bf16"
+        with (
+            torch.set_grad_enabled(torch.is_grad_enabled() and self._trained),
+            torch.autocast(device.type, torch.bfloat16, enabled=bf16),
+        ):
+            parts, order = [], []
+            for some, width in self._batches(tokens.lengths):
+                states = self._states(
+                    tokens.select(some), width, None if types is None else types[tokens.rows(some)]
+                )
+                parts.append(states.float() if bf16 else states)
+                order.append(tokens.rows(some))
+        where = torch.empty(len(tokens.values), dtype=torch.int64, device=device)
+        where[torch.cat(order)] = torch.arange(len(where), device=device)
+        return torch.cat(parts).index_select(0, where[rows])
+
+    def train(self, mode: bool = True) -> "Backbone":
+        """A network that is not trained reads without dropout in training too."""
+        super().train(mode)
+        if not self._trained:
+            self.network.eval()
+        return self
+
+    def _states(self, tokens: Ragged, width: int, types: Tensor | None) -> Tensor:
+        """(N, c) states of the tokens of texts that are padded to one width."""
+        place, _ = tokens.positions()
+        text = torch.arange(len(tokens.lengths), device=place.device).repeat_interleave(tokens.lengths)
+        ids = tokens.values.new_full((len(tokens.lengths), width), self._pad)  # (n, T)
+        ids[text, place] = tokens.values
+        mask = torch.zeros_like(ids)
+        mask[text, place] = 1
+        more = {}
+        if types is not None and self._typed:
+            more["token_type_ids"] = torch.zeros_like(ids)
+            more["token_type_ids"][text, place] = types
+        found = self.network(input_ids=ids, attention_mask=mask, return_dict=True, **more)
+        states: Tensor = found.last_hidden_state[text, place]
+        return states
+
+    def _batches(self, lengths: Tensor) -> list[tuple[Tensor, int]]:
+        """Texts that are padded to the same width, and the width; no more at one time than are good."""
+        at_once = TOKENS_AT_ONCE.get(lengths.device.type, 4096)
+        widths = (lengths // WIDTH + 1) * WIDTH
+        if self._positions is not None:
+            widths = torch.minimum(widths, widths.new_tensor(self._positions).maximum(lengths))
+        # Only at the longest that a network takes is a text not padded at all; it stays among such.
+        kinds, members = (widths * 2 + (widths == lengths)).unique(return_inverse=True)
+        batches = []
+        for number, kind in enumerate(kinds.tolist()):
+            texts, width = (members == number).nonzero().squeeze(1), kind // 2
+            batches += [(some, width) for some in texts.split(max(1, at_once // width))]
+        return batches
+
+    def _hold(self, count: int, options: BackboneOptions) -> None:
+        """Leaves what is not to be trained as it is."""
+        if options.tune == "all":
+            return
+        self.network.requires_grad_(False)
+        if options.tune == "none":
+            return
+        lists = [part for part in self.network.modules() if isinstance(part, nn.ModuleList)]
+        layers = next((part for part in lists if len(part) == count), None)
+        if layers is None:
+            wanted = "all or none: the network has no layers apart from each other"
+            raise InputError(options.name, place="encoder.tune", value=options.tune, expected=wanted)
+        if options.last > count:
+            raise InputError(
+                options.name, place="encoder.last", value=options.last, expected=f"at most {count}"
+            )
+        for layer in layers[-options.last :]:
+            layer.requires_grad_(True)
+
+
+def library() -> Any:
+    """The ``transformers`` package, told to keep silent.
+
+    Raises:
+        AptoolError: it is not installed.
+    """
+    try:
+        transformers: Any = import_module("transformers")  # an extra, so not there to be type-checked
+    except ImportError as error:
+        raise AptoolError(f"a pretrained encoder needs transformers: {EXTRA}") from error
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return transformers
+
+
+def check_backbone(where: str, options: BackboneOptions) -> None:
+    """Finds out before any work whether a network can be had.
+
+    Raises:
+        AptoolError: ``transformers`` is not installed.
+        InputError: no network is named.
+    """
+    if not options.name:
+        wanted = "the folder of a pretrained network, or its name on the Hugging Face hub"
+        raise InputError(where, place="encoder.name", value=options.name, expected=wanted)
+    if find_spec("transformers") is None:
+        raise AptoolError(f"encoder.name {options.name!r} needs transformers: {EXTRA}")
+
+
+def read_pretrained(options: BackboneOptions) -> Pretrained:
+    """Loads a network and its tokenizer from a folder or the hub; no code that comes with one is run.
+
+    Raises:
+        AptoolError: ``transformers`` is not installed.
+        InputError: there is no such network, or it is not one that gives states to the tokens of a text.
+    """
+    transformers = library()
+    name = options.name
+    try:
+        config = transformers.AutoConfig.from_pretrained(name)
+        had = config.num_hidden_layers
+        if options.layers:
+            config.num_hidden_layers = min(options.layers, had)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, use_fast=True)
+        whole, found = transformers.AutoModel.from_pretrained(name, config=config, output_loading_info=True)
+    except Exception as error:  # whatever a network, a hub and several file formats can raise
+        wanted = "the folder of a pretrained network, or its name on the Hugging Face hub"
+        raise InputError(name, value=_line(error), expected=wanted) from error
+    network = _bare(whole).float()
+    lacking = [one for one in sorted(found["missing_keys"]) if one.endswith(tuple(network.state_dict()))]
+    if lacking:
+        # The library would begin them at random.
+        raise InputError(name, value=f"no {lacking[0]}", expected="all weights of the network")
+    if options.layers > had:
+        raise InputError(name, place="encoder.layers", value=options.layers, expected=f"at most {had}")
+    if getattr(tokenizer, "backend_tokenizer", None) is None:
+        raise InputError(name, value=type(tokenizer).__name__, expected="a network with a tokenizer.json")
+    pieces = PieceTokenizer(tokenizer.backend_tokenizer)
+    rows = network.get_input_embeddings().weight.shape[0]
+    if len(pieces) > rows:
+        raise InputError(name, value=f"{len(pieces)} tokens", expected=f"no more than its {rows} embeddings")
+    described = json.loads(network.config.to_json_string(use_diff=False))
+    kept = {key: value for key, value in described.items() if key not in _NOT_STRUCTURE}
+    weights = {key: value.detach().clone() for key, value in network.state_dict().items()}
+    longest = _longest(network, tokenizer.model_max_length)
+    return Pretrained(pieces, kept, weights, network.config.hidden_size, longest)
+
+
+# Where a network came from, and in what its weights were kept.
+_NOT_STRUCTURE = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"}
+
+
+def _bare(network: Any) -> Any:
+    """The part of a network that reads: no decoder, nothing on top of the states."""
+    if network.config.is_encoder_decoder:
+        network = network.get_encoder()
+    if isinstance(getattr(network, "pooler", None), nn.Module):
+        network.pooler = None
+    network.config.use_cache = False
+    return network
+
+
+def _keep_less(network: Any, name: str) -> None:
+    """Has states worked out again in the backward pass; the method has one name or the other."""
+    enable = (
+        getattr(network, "activation_checkpointing_enable", None) or network.gradient_checkpointing_enable
+    )
+    try:
+        enable({"use_reentrant": False})
+    except ValueError as error:
+        raise InputError(
+            name, place="encoder.checkpointing", value=True, expected=f"false: {error}"
+        ) from error
+
+
+def _longest(network: nn.Module, told: int) -> int:
+    """Tokens of the longest text that a network has positions for."""
+    positions = getattr(network.config, "max_position_embeddings", None) or 1 << 30
+    for part in network.modules():
+        if (
+            isinstance(part, nn.Embedding)
+            and part.num_embeddings == positions
+            and part.padding_idx is not None
+        ):
+            return min(told, positions - part.padding_idx - 1)  # positions count from behind that of padding
+    return min(told, positions)
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,120 @@
+"""Encoders on a pretrained network: texts read one by one, or their pieces for a pooling that reads pairs."""
+
+from typing import Any, Self
+
+from torch import Tensor, nn
+
+from aptool.config import Recipe, TextOptions, VectorOptions
+from aptool.errors import InputError
+from aptool.models.backbone import Backbone, BackboneOptions, check_backbone, read_pretrained
+from aptool.models.encoder import Corpus, Encode, Encoder, Shape, Start
+from aptool.models.ragged import Ragged
+from aptool.text.pieces import PieceTokenizer
+
+
+class PretrainedEncoder(Encoder):
+    """What encoders share that take their tokenizer and their weights from a pretrained network."""
+
+    Options = BackboneOptions
+    Tokenizer = PieceTokenizer
+    together = False  # whether the network reads a question and an answer as one text
+
+    def __init__(self, shape: Shape, options: BackboneOptions) -> None:
+        super().__init__()
+        self.shape = shape
+        self.size = shape.dim
+        self.options = options
+
+    @classmethod
+    def built(cls, shape: Shape, options: Any) -> Self:
+        """See ``Encoder.built``."""
+        return cls(shape, options)
+
+    @classmethod
+    def check(cls, recipe: Recipe, options: Any) -> None:
+        """See ``Encoder.check``: a network is named and can be loaded, and nothing is asked of words."""
+        check_backbone(recipe.preset, options)
+        usual = TextOptions()
+        asked = {
+            "vectors.source": (recipe.vectors.source, VectorOptions().source),
+            "text.lowercase": (recipe.text.lowercase, usual.lowercase),
+            "text.min_count": (recipe.text.min_count, usual.min_count),
+        }
+        for place, (value, default) in asked.items():
+            if value != default:
+                wanted = "no change: a pretrained encoder has its own tokenizer and vectors"
+                raise InputError(recipe.preset, place=place, value=value, expected=wanted)
+
+    @classmethod
+    def source(cls, recipe: Recipe) -> str:
+        """See ``Encoder.source``: the network."""
+        return str(recipe.encoder.get("name", ""))
+
+    @classmethod
+    def start(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Start:
+        """See ``Encoder.start``: the tokenizer and the weights of the network that is named."""
+        found = read_pretrained(options)
+        tokenizer, text = found.tokenizer, recipe.text
+        least, most = tokenizer.head + tokenizer.tail + 1, found.longest
+        limits = {
+            "text.max_question_tokens": (text.max_question_tokens, most),
+            "text.max_answer_tokens": (
+                text.max_answer_tokens,
+                most - text.max_question_tokens if cls.together else most,
+            ),
+        }
+        for place, (value, largest) in limits.items():
+            if not least <= value <= largest:
+                wanted = f"{least} to {largest}: {options.name} takes {most} tokens"
+                raise InputError(recipe.preset, place=place, value=value, expected=wanted)
+        backbone = {
+            "network": found.config,
+            "pair": tokenizer.pair_marks()._asdict(),
+            "head": tokenizer.head,
+            "tail": tokenizer.tail,
+        }
+
+        def fill(ranker: nn.Module) -> int:
+            for part in ranker.modules():
+                if isinstance(part, Backbone):
+                    part.network.load_state_dict(found.weights)
+            return len(tokenizer)
+
+        return Start(tokenizer, recipe, Shape(len(tokenizer), found.size, backbone), fill)
+
+    def network(self) -> Backbone:
+        """The network with fresh weights."""
+        assert self.shape.backbone is not None
+        return Backbone(self.shape.backbone["network"], self.options)
+
+
+class TransformerEncoder(PretrainedEncoder):
+    """The states of a pretrained network, one for each piece and for each mark around the text."""
+
+    def __init__(self, shape: Shape, options: BackboneOptions) -> None:
+        super().__init__(shape, options)
+        self.backbone = self.network()
+
+    def forward(self, tokens: Ragged) -> Ragged:
+        """See ``Encoder.forward``."""
+        return tokens.with_values(self.backbone(tokens, Ragged.of_lengths(tokens.lengths).values))
+
+    def prepared(self) -> Encode:
+        """See ``Encoder.prepared``."""
+
+        def encode(tokens: Ragged, rows: Tensor) -> Tensor:
+            states: Tensor = self.backbone(tokens, rows)
+            return states
+
+        return encode
+
+
+class PieceEncoder(PretrainedEncoder):
+    """The pieces of a text, not yet read: for a pooling that reads question and answer together."""
+
+    gives = "ids"
+    together = True
+
+    def forward(self, tokens: Ragged) -> Ragged:
+        """See ``Encoder.forward``: the ids, values (N,) int64."""
+        return tokens

@@ -1,0 +1,115 @@
+"""Texts as word pieces: the tokenizer of a pretrained network, whatever kind it is, on ``tokenizers``.
+
+A text comes with the marks that the network expects around it, such as [CLS] and [SEP]; they are tokens like
+the others. Where it is cut, the marks behind it stay.
+"""
+
+import json
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from tokenizers import Tokenizer
+
+from aptool.errors import InputError
+from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
+
+
+class PairMarks(NamedTuple):
+    """How a network wants two texts put together: ids around them, and the type of every token.
+
+    Attributes:
+        before: ids before the first text; likewise ``between`` and ``after``.
+        types: of the marks before, of the first text, of the marks between, and so on: five.
+    """
+
+    before: list[int]
+    between: list[int]
+    after: list[int]
+    types: list[int]
+
+
+class PieceTokenizer(TextTokenizer):
+    """Splits texts into the pieces that a pretrained network knows."""
+
+    unit = "word pieces"
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        self._tokenizer = tokenizer
+        self.unknown = _unknown_id(tokenizer)
+        marks = tokenizer.encode("a").special_tokens_mask
+        self.head = marks.index(0) if 0 in marks else 0  # marks before a text
+        self.tail = marks[::-1].index(0) if 0 in marks else 0
+
+    @classmethod
+    def load(cls, path: str | Path) -> "PieceTokenizer":
+        """See ``TextTokenizer.load``."""
+        if not Path(path).is_file():
+            raise InputError(path, value="no such file", expected="the tokenizer of a model")
+        try:
+            return cls(Tokenizer.from_file(str(path)))
+        except Exception as error:  # the library raises nothing more special
+            reason = str(error).splitlines()[0]
+            raise InputError(path, value=reason, expected="a tokenizer.json") from error
+
+    def save(self, path: str | Path) -> None:
+        """See ``TextTokenizer.save``."""
+        self._tokenizer.save(str(path), pretty=False)
+
+    def __len__(self) -> int:
+        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, texts: Sequence[str] | pa.Array, limit: int | None = None) -> Tokens:
+        """See ``TextTokenizer.encode``; the library works on all cores. A text without any token is one."""
+        batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
+        encodings = self._tokenizer.encode_batch_fast(batch)
+        rows = [encoding.ids or [max(self.unknown, 0)] for encoding in encodings]
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
+        tokens = Tokens(ids, np.concatenate([[0], np.cumsum(lengths)]))
+        return tokens if limit is None else truncate(tokens, limit, self.tail)
+
+    def places(self, text: str) -> np.ndarray:
+        """See ``TextTokenizer.places``: a piece belongs to the word that its last character stands in."""
+        encoding = self._tokenizer.encode(text)
+        word_of = np.full(len(text) + 1, -1, dtype=np.int64)  # of each character
+        end = 0
+        for number, word in enumerate(self.split(text)):
+            begin = text.index(word, end)
+            end = begin + len(word)
+            word_of[begin:end] = number
+        lasts = np.array([end - 1 for _, end in encoding.offsets], dtype=np.int64)
+        marks = np.array(encoding.special_tokens_mask, dtype=bool)
+        places = np.where(marks, -1, word_of[lasts])
+        return places if len(places) else np.array([-1])
+
+    def pair_marks(self) -> PairMarks:
+        """How two texts are put together."""
+        encoding = self._tokenizer.encode("a", "a")
+        parts: list[list[tuple[int, int]]] = [[], [], [], [], []]
+        place = 0
+        for sequence, token, kind in zip(encoding.sequence_ids, encoding.ids, encoding.type_ids, strict=True):
+            if sequence is not None:
+                place = 1 + 2 * sequence
+            elif place in (1, 3):
+                place += 1
+            parts[place].append((token, kind))
+        before, _, between, _, after = ([token for token, _ in part] for part in parts)
+        # Whatever a network tells apart by types, it is these parts.
+        return PairMarks(before, between, after, [part[0][1] if part else 0 for part in parts])
+
+
+def _unknown_id(tokenizer: Tokenizer) -> int:
+    model: dict[str, Any] = json.loads(tokenizer.to_str())[
+        "model"
+    ]  # the library shows neither for every kind
+    if model.get("unk_id") is not None:
+        return int(model["unk_id"])
+    name = model.get("unk_token")
+    found = tokenizer.token_to_id(name) if name is not None else None
+    return -1 if found is None else int(found)

@@ -1,0 +1,147 @@
+"""Attentive pooling over a transformer against the cross-encoder of the same network, on the same pools.
+
+    python -m bench.transformer [--network FOLDER] [--scale 0.02] [--repeats 5] [--device cuda]
+
+Two shapes: InsuranceQA's test1, whose pools share answers, and WikiQA's dev split, whose pools do not. Some
+pairs are drawn at random for the cross-encoder, for which a pair costs the same whatever the pools share.
+Figures are medians over runs of all systems in turn; times hold encoding and joining, texts being token ids.
+Without --network it is one of MiniLM's size with random weights: what the weights are makes no difference.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from aptool.config import load_recipe
+from aptool.models.encoder import Corpus, Shape
+from aptool.models.ranker import Ranker, build_ranker, start
+from aptool.scoring.scorer import Scorer
+from bench import shapes
+
+SYSTEMS = ("ap-minilm", "mean-minilm", "cross-minilm")
+MINILM = {
+    "model_type": "bert",
+    "hidden_size": 384,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 12,
+    "intermediate_size": 1536,
+    "vocab_size": 30522,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "pad_token_id": 0,
+}
+PAIR = {"before": [101], "between": [102], "after": [102], "types": [0, 0, 0, 1, 1]}
+
+
+def rankers(network: Path | None, device: torch.device) -> dict[str, Ranker]:
+    """The systems on one network, in evaluation mode."""
+    made = {}
+    for name in SYSTEMS:
+        torch.manual_seed(0)
+        recipe = load_recipe(name, [f"encoder.name={network or 'random'}"])
+        if network is None:
+            backbone = {"network": MINILM, "pair": PAIR, "head": 0, "tail": 0}
+            made[name] = build_ranker(recipe, *Shape(30522, 384, backbone))
+        else:
+            begun = start(recipe, Corpus([], lambda: iter(()), 0, print))
+            made[name] = build_ranker(recipe, *begun.shape)
+            begun.fill(made[name])
+        made[name].eval().to(device)
+    return made
+
+
+def measure(
+    ranker: Ranker, shape: shapes.Shape, pairs: np.ndarray, device: torch.device
+) -> tuple[float, float]:
+    """Seconds that scoring these pairs takes, and the share of it in which texts are encoded."""
+    scorer = Scorer(ranker, device=device)
+    spent: dict[str, float] = defaultdict(float)
+
+    def timed(stage: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def measured(*arguments: Any) -> Any:
+            begun = _now(device)
+            result = work(*arguments)
+            spent[stage] += _now(device) - begun
+            return result
+
+        return measured
+
+    scorer._encode = timed("encode", scorer._encode)
+    scorer._join.scores = timed("join", scorer._join.scores)  # type: ignore[method-assign]
+    begun = _now(device)
+    scorer.score(shape.questions, shape.answers, shape.pair_question[pairs], shape.pair_answer[pairs])
+    return _now(device) - begun, spent["encode"] / (spent["encode"] + spent["join"])
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def run(
+    network: Path | None, scale: float, sample: int, repeats: int, device: torch.device
+) -> list[dict[str, Any]]:
+    """Prints a line a system and shape; returns the figures."""
+    systems = rankers(network, device)
+    rows = []
+    print(f"{device}, {torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}\n")
+    print("shape        system            pairs   pairs/s   / cross    encoding")
+    for title, shape in (("insuranceqa", shapes.insuranceqa(scale)), ("wikiqa", shapes.wikiqa())):
+        every = np.arange(len(shape.pair_question))
+        some = np.sort(np.random.default_rng(0).choice(every, min(sample, len(every)), replace=False))
+        rates: dict[str, list[float]] = {name: [] for name in SYSTEMS}
+        shares: dict[str, list[float]] = {name: [] for name in SYSTEMS}
+        for _ in range(repeats):
+            for name, ranker in systems.items():
+                pairs = some if name == "cross-minilm" else every
+                seconds, share = measure(ranker, shape, pairs, device)
+                rates[name].append(len(pairs) / seconds)
+                shares[name].append(share)
+        for name in SYSTEMS:
+            ratios = [one / other for one, other in zip(rates[name], rates["cross-minilm"], strict=True)]
+            row = {
+                "shape": title,
+                "system": name,
+                "pairs": len(some) if name == "cross-minilm" else len(every),
+                "pairs_per_second": statistics.median(rates[name]),
+                "to_cross": statistics.median(ratios),
+                # All of a cross-encoder's work is encoding, and is done in its join.
+                "encoding": 1.0 if name == "cross-minilm" else statistics.median(shares[name]),
+            }
+            rows.append(row)
+            print(
+                f"{title:<12} {name:<14} {row['pairs']:>8,} {row['pairs_per_second']:>9,.0f} "
+                f"{row['to_cross']:>9.1f} {row['encoding']:>11.1%}",
+                flush=True,
+            )
+    return rows
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--network", type=Path, help="a folder with a network in the Hugging Face layout")
+    parser.add_argument("--scale", type=float, default=0.02, help="share of 900,000 pairs (default 0.02)")
+    parser.add_argument("--sample", type=int, default=512, help="pairs for the cross-encoder")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
+    parser.add_argument("--output", type=Path, help="write the figures as JSON")
+    options = parser.parse_args()
+    rows = run(options.network, options.scale, options.sample, options.repeats, options.device)
+    if options.output is not None:
+        options.output.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

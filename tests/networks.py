@@ -1,0 +1,69 @@
+"""Tiny pretrained networks with random weights, made here: nothing is downloaded."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import THINGS
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+from aptool.config import load_recipe
+
+REASON = 'these tests need the extra: pip install "aptool[transformers]"'
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a name that is no folder is asked of nobody
+
+MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# "river" and "bridge" stand in no text whole: they are two pieces each.
+WORDS = (
+    *("where", "is", "the", "near", "with", "riv", "##er", "bri", "##dge", "?"),
+    *(thing for thing in THINGS if thing not in ("river", "bridge")),
+)
+IDS = {word: number for number, word in enumerate((*MARKS, *WORDS))}
+
+SYSTEMS = ("ap-minilm", "mean-minilm", "cross-minilm")
+# Small and quick, and sure to beat random order, whatever the presets say.
+QUICK = (
+    *("text.max_question_tokens=12", "text.max_answer_tokens=20"),
+    *("training.epochs=3", "training.minibatch=8", "training.learning_rate=0.01", "training.warmup=0.1"),
+    *("training.negatives=pool", "training.draws=5", "training.keep=1", "training.pairs=all"),
+)
+
+
+def piece_tokenizer() -> Tokenizer:
+    """WordPiece with the marks of BERT."""
+    tokenizer = Tokenizer(models.WordPiece(IDS, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", IDS["[CLS]"]), ("[SEP]", IDS["[SEP]"])],
+    )
+    return tokenizer
+
+
+def write_network(folder: Path, layers: int = 2, size: int = 16, positions: int = 64) -> Path:
+    """A BERT in the layout of the Hugging Face hub."""
+    transformers = pytest.importorskip("transformers", reason=REASON)
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=len(IDS),
+        hidden_size=size,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        intermediate_size=2 * size,
+        max_position_embeddings=positions,
+        initializer_range=0.2,
+    )
+    transformers.logging.disable_progress_bar()
+    transformers.BertModel(config).save_pretrained(folder)
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=piece_tokenizer(), model_max_length=positions, **names
+    ).save_pretrained(folder)
+    return folder
+
+
+def network_recipe(system: str, network: Path, *more: str):
+    return load_recipe(system, (*QUICK, f"encoder.name={network}", *more))

@@ -1,0 +1,438 @@
+"""Encoders on pretrained networks: the states that ``transformers`` itself gives, in any company the same."""
+
+import copy
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+from networks import QUICK, REASON, SYSTEMS, network_recipe, write_network
+from safetensors.torch import load_file, save_file
+from tiny import tokens
+
+from aptool.config import load_recipe
+from aptool.errors import AptoolError, InputError
+from aptool.formats.pools import list_units, read_pools
+from aptool.models import backbone
+from aptool.models.checkpoint import load_model
+from aptool.models.encoder import Corpus
+from aptool.models.ragged import Ragged
+from aptool.models.ranker import build_ranker, check_recipe, start
+from aptool.scoring.scorer import Scorer
+from aptool.scoring.systems import ModelSystem
+from aptool.training.fit import fit
+
+transformers = pytest.importorskip("transformers", reason=REASON)
+
+# The reciprocal ranks 1 to 1/6 of six candidates in random order: a mean of 49/20 / 6.
+RANDOM_MRR = 49 / 120
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    return write_network(tmp_path_factory.mktemp("network") / "bert")
+
+
+def begun(system, network, *more):
+    """A system as training would start with it, in evaluation mode, and its tokenizer."""
+    recipe = network_recipe(system, network, *more)
+    torch.manual_seed(1)
+    first = start(recipe, Corpus([], lambda: iter(()), 0, lambda line: None))
+    ranker = build_ranker(first.recipe, *first.shape)
+    first.fill(ranker)
+    return ranker.eval(), first.tokenizer
+
+
+def corpus(texts, seed=0, longest=40):
+    generator = np.random.default_rng(seed)
+    return [generator.integers(5, 30, size=generator.integers(3, longest)).tolist() for _ in range(texts)]
+
+
+def states(ranker, texts):
+    with torch.inference_mode():
+        found = ranker.encoder(Ragged.of(tokens(*texts)))
+    return found.values.split(found.lengths.tolist())
+
+
+def test_states_are_those_of_the_network(network):
+    ranker, _ = begun("ap-minilm", network)
+    itself = transformers.AutoModel.from_pretrained(network).eval()
+    texts = corpus(20)
+
+    for text, found in zip(texts, states(ranker, texts), strict=True):
+        with torch.inference_mode():
+            expected = itself(input_ids=torch.tensor([text])).last_hidden_state[0]
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def test_a_text_has_the_same_bits_in_any_company(network):
+    ranker, _ = begun("ap-minilm", network)
+    # 63 of the 64 positions, and all of them: there is no room to pad.
+    texts = [*corpus(60), [6], [7] * 63, [8] * 64, [9] * 64]
+    together = states(ranker, texts)
+
+    for text, found in zip(texts, together, strict=True):
+        assert torch.equal(states(ranker, [text])[0], found)
+    some = np.random.default_rng(2).permutation(len(texts))[:25]
+    for number, found in zip(some, states(ranker, [texts[i] for i in some]), strict=True):
+        assert torch.equal(together[number], found)
+
+
+def test_what_goes_through_the_network_at_one_time_makes_no_difference(network, monkeypatch):
+    ranker, _ = begun("ap-minilm", network)
+    texts = corpus(60)
+    together = states(ranker, texts)
+
+    monkeypatch.setattr(backbone, "TOKENS_AT_ONCE", {"cpu": 40})
+    assert all(torch.equal(a, b) for a, b in zip(states(ranker, texts), together, strict=True))
+
+
+def test_the_states_asked_for_in_the_order_asked_for(network):
+    ranker, _ = begun("ap-minilm", network)
+    ids = Ragged.of(tokens(*corpus(10)))
+    rows = torch.tensor([5, 0, 0, int(ids.offsets[-1]) - 1])
+
+    with torch.inference_mode():
+        found = ranker.encoder.prepared()(ids, rows)
+        assert torch.equal(found, ranker.encoder(ids).values[rows])
+
+
+def test_layers_are_kept_from_the_first_on(network):
+    ranker, _ = begun("ap-minilm", network, "encoder.layers=1")
+    itself = transformers.AutoModel.from_pretrained(network).eval()
+    text = corpus(1)[0]
+
+    with torch.inference_mode():
+        # What the first layer gives out; before it come the embeddings.
+        expected = itself(input_ids=torch.tensor([text]), output_hidden_states=True).hidden_states[1][0]
+
+    torch.testing.assert_close(states(ranker, [text])[0], expected, atol=1e-5, rtol=0)
+    assert not any("layer.1." in name for name in ranker.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("options", "moves"),
+    [
+        (["encoder.tune=all"], {"embeddings", "layer.0", "layer.1"}),
+        (["encoder.tune=last", "encoder.last=1"], {"layer.1"}),
+        (["encoder.tune=none"], set()),
+    ],
+)
+def test_what_is_tuned(network, collection, tmp_path, options, moves):
+    before, _ = begun("ap-minilm", network)
+    fit(collection, network_recipe("ap-minilm", network, "training.epochs=1", *options), tmp_path / "model")
+    after = load_model(tmp_path / "model").ranker.state_dict()
+
+    moved = {name for name, weight in before.state_dict().items() if not torch.equal(after[name], weight)}
+    parts = {part for part in ("embeddings", "layer.0", "layer.1") if any(part in name for name in moved)}
+    assert parts == moves
+    assert "pooling.U" in moved
+
+
+def test_a_network_that_is_not_tuned_reads_without_dropout(network):
+    # BERT's own dropout is a tenth.
+    for tune, same in (("none", True), ("all", False)):
+        ranker, _ = begun("ap-minilm", network, f"encoder.tune={tune}")
+        ids = Ragged.of(tokens(*corpus(5)))
+        first, second = (ranker.train().encoder(ids).values for _ in range(2))
+        assert torch.equal(first, second) is same
+        assert first.requires_grad is not same
+
+
+def test_working_states_out_again_gives_the_same_gradients(network):
+    gradients = []
+    for again in ("false", "true"):
+        ranker, _ = begun("ap-minilm", network, f"encoder.checkpointing={again}")
+        ids = Ragged.of(tokens(*corpus(5)))
+        torch.manual_seed(3)
+        ranker.train()(ids, ids.select(torch.tensor([1, 2, 3, 4, 0]))).sum().backward()
+        gradients.append({name: weight.grad for name, weight in ranker.named_parameters()})
+
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient)
+
+
+def test_training_in_bf16_keeps_weights_and_scores_in_fp32(network):
+    ids = Ragged.of(tokens(*corpus(8)))
+    found = []
+    for precision in ("fp32", "bf16"):
+        ranker, _ = begun("mean-minilm", network, f"encoder.precision={precision}")
+        for part in ranker.modules():
+            if isinstance(part, torch.nn.Dropout):
+                part.p = 0
+        for layer in ranker.encoder.backbone.network.encoder.layer:
+            layer.attention.self.dropout_prob = 0
+        assert ranker.pooling is not None
+        found.append((ranker.train().encoder(ids).values, ranker.eval().encoder(ids).values))
+        assert all(weight.dtype == torch.float32 for weight in ranker.parameters())
+
+    (_, exact), (near, same) = found
+    assert torch.equal(exact, same)  # not in training, it computes in fp32
+    assert near.dtype == torch.float32
+    # Eight bits of each number, over two layers, in states of about 1.
+    assert 0 < (near - exact).abs().max() < 0.2
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_system_learns(system, network, collection, tmp_path):
+    # What so small a network can show within a second is that it learns the questions that it trains on.
+    recipe = network_recipe(system, network, "training.epochs=12", "training.draws=1")
+    result = fit(collection, recipe, tmp_path / "model", seed=1, dev_split="train")
+
+    # A cross-encoder has to learn from nothing what a match is.
+    assert result.dev["recip_rank"] > RANDOM_MRR + (0.1 if system == "cross-minilm" else 0.2)
+    assert result.history[-1]["loss"] < 0.9 * result.history[0]["loss"]
+    assert result.dev_words_unknown == 0
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_model_needs_neither_the_hub_nor_the_folder(system, network, collection, tmp_path):
+    moved = tmp_path / "network"
+    shutil.copytree(network, moved)
+    result = fit(collection, network_recipe(system, moved), tmp_path / "model", seed=1)
+    shutil.rmtree(moved)
+
+    model = load_model(tmp_path / "model")
+    pools = read_pools(list_units([collection.pools("test")])[0])
+    scoring = ModelSystem(model)
+    texts = scoring.prepare(pools)
+    scores = scoring.score(texts)
+
+    with torch.inference_mode():
+        one = model.ranker(
+            Ragged.of(texts.questions.take(texts.pair_question)),
+            Ragged.of(texts.answers.take(texts.pair_answer)),
+        )
+    np.testing.assert_allclose(scores, one.numpy(), atol=1e-5)
+    assert len(np.unique(scores.round(6))) > len(scores) / 2
+    assert result.history
+
+
+def test_untrained_the_mean_is_the_encoders_own_similarity(network, collection, tmp_path):
+    fit(collection, network_recipe("mean-minilm", network, "training.epochs=0"), tmp_path / "model")
+    model = load_model(tmp_path / "model")
+    itself = transformers.AutoModel.from_pretrained(network).eval()
+    read = transformers.AutoTokenizer.from_pretrained(network)
+
+    def vector(text):
+        with torch.inference_mode():
+            return itself(**read(text, return_tensors="pt")).last_hidden_state[0].mean(0)
+
+    question, answer = "where is the river", "the violin near the bridge?"
+    both = [model.tokenizer.encode([text]) for text in (question, answer)]
+    score = Scorer(model.ranker).score(*both, np.array([0]), np.array([0]))
+
+    expected = torch.cosine_similarity(vector(question), vector(answer), dim=0)
+    assert score[0] == pytest.approx(expected.item(), abs=1e-5)
+
+
+def test_attention_starts_near_the_mean(network):
+    # With U = 0 all weights of a text are equal, whatever they are sharpened by.
+    even, pieces = begun("ap-minilm", network, "pooling.scale=0")
+    mean, _ = begun("mean-minilm", network)
+    texts = [Ragged.of(pieces.encode([text] * 2)) for text in ("where is the river", "the bridge is silver")]
+
+    with torch.inference_mode():
+        torch.testing.assert_close(even(*texts), mean(*texts))
+
+
+def test_a_pair_is_read_as_the_network_was_made_to_read_it(network):
+    ranker, pieces = begun("cross-minilm", network)
+    itself = transformers.AutoModel.from_pretrained(network).eval()
+    read = transformers.AutoTokenizer.from_pretrained(network)
+    questions = ["where is the river", "", "where"]
+    answers = ["the violin near the bridge?", "silver", "zebra"]
+
+    with torch.inference_mode():
+        found = ranker(Ragged.of(pieces.encode(questions)), Ragged.of(pieces.encode(answers)))
+        every = ranker.compare_all(Ragged.of(pieces.encode(questions)), Ragged.of(pieces.encode(answers)))
+        head = ranker.pooling.head
+        for number, pair in enumerate(zip(questions, answers, strict=True)):
+            marked = read(*pair, return_tensors="pt", return_token_type_ids=True)
+            expected = head(itself(**marked).last_hidden_state[0, 0])
+            torch.testing.assert_close(found[number, None], expected, atol=1e-5, rtol=0)
+
+    torch.testing.assert_close(every.diagonal(), found, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("system", [*SYSTEMS, "first"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_scorer_gives_what_the_definition_gives(network, system, precision):
+    if system == "first":
+        ranker, _ = begun("mean-minilm", network, "pooling.type=first")
+    else:
+        ranker, _ = begun(system, network)
+    questions, answers = tokens(*corpus(6, 1, 12)), tokens(*corpus(30, 2, 20))
+    pairs = np.repeat(np.arange(6), 30), np.tile(np.arange(30), 6)
+    with torch.inference_mode():
+        expected = ranker(
+            *(Ragged.of(side.take(row)) for side, row in zip((questions, answers), pairs, strict=True))
+        )
+
+    scores = Scorer(ranker, precision=precision).score(questions, answers, *pairs)
+
+    np.testing.assert_allclose(scores, expected.numpy(), atol=1e-5 if precision == "fp32" else 0.05)
+    assert precision == "fp32" or np.abs(scores - expected.numpy()).max() > 1e-5
+    # From the store they are the same to the bit.
+    kept = Scorer(ranker, precision=precision, store_bytes=1 << 20)
+    for _ in range(2):
+        assert kept.score(questions, answers, *pairs, np.arange(30)).tobytes() == scores.tobytes()
+
+
+def test_training_goes_on_after_an_interruption_to_the_same_model(network, collection, tmp_path):
+    class Stopped(Exception):  # noqa: N818
+        pass
+
+    def stop(entry):
+        if entry["epoch"] == 2:
+            raise Stopped
+
+    recipe = network_recipe("ap-minilm", network)
+    fit(collection, recipe, tmp_path / "whole", seed=1)
+    with pytest.raises(Stopped):
+        fit(collection, recipe, tmp_path / "again", seed=1, epoch_done=stop)
+    epochs = []
+    fit(collection, recipe, tmp_path / "again", seed=1, epoch_done=epochs.append)
+
+    assert [entry["epoch"] for entry in epochs] == [3]
+    for file in ("model.safetensors", "config.json", "tokenizer.json"):
+        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
+
+
+def test_another_network_in_its_place_is_trained_anew(network, collection, tmp_path):
+    place = tmp_path / "network"
+    shutil.copytree(network, place)
+    recipe = network_recipe("mean-minilm", place, "training.epochs=1")
+    fit(collection, recipe, tmp_path / "model")
+    before = (tmp_path / "model" / "model.safetensors").read_bytes()
+    shutil.rmtree(place)
+    write_network(place, size=32)
+
+    fit(collection, recipe, tmp_path / "model")
+
+    assert len((tmp_path / "model" / "model.safetensors").read_bytes()) > len(before)
+
+
+def test_without_the_extra_one_line_says_what_to_install(aptool, collection_folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+
+    finished = aptool("train", collection_folder, "--preset", "ap-minilm", "--output", tmp_path / "model")
+
+    assert finished.code == 1
+    assert len(finished.err) == 1
+    assert 'pip install "aptool[transformers]"' in finished.err[0]
+
+
+@pytest.mark.parametrize(
+    ("preset", "more", "message"),
+    [
+        ("ap-minilm", ["encoder.name="], "encoder.name: '': expected the folder of a pretrained network"),
+        ("ap-minilm", ["vectors.source=random"], "vectors.source: 'random': expected no change"),
+        ("ap-minilm", ["text.lowercase=false"], "text.lowercase: False: expected no change"),
+        (
+            "cross-minilm",
+            ["pooling.type=max"],
+            "pooling.type: 'max': expected one of cross with encoder.type=pieces",
+        ),
+        ("mean-minilm", ["pooling.type=cross"], "expected one of max, attentive, mean, first with"),
+        ("cross-minilm", ["training.dropout=0.1"], "training.dropout: 0.1: expected 0"),
+        ("ap-minilm", ["encoder.tune=most"], "encoder.tune: 'most': expected one of all, last, none"),
+    ],
+)
+def test_recipes_that_cannot_be_are_refused_before_any_work(preset, more, message):
+    with pytest.raises(InputError) as error:
+        check_recipe(load_recipe(preset, [*QUICK, *more]))
+
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("preset", "more", "message"),
+    [
+        ("ap-minilm", ["text.max_answer_tokens=65"], "text.max_answer_tokens: 65: expected 3 to 64"),
+        ("ap-minilm", ["text.max_question_tokens=2"], "text.max_question_tokens: 2: expected 3 to 64"),
+        ("cross-minilm", ["text.max_answer_tokens=53"], "text.max_answer_tokens: 53: expected 3 to 52"),
+        ("ap-minilm", ["encoder.layers=3"], "encoder.layers: 3: expected at most 2"),
+        ("ap-minilm", ["encoder.tune=last", "encoder.last=3"], "encoder.last: 3: expected at most 2"),
+    ],
+)
+def test_what_the_network_does_not_have_is_named(network, preset, more, message):
+    with pytest.raises(InputError) as error:
+        begun(preset, network, *more)
+
+    assert message in str(error.value)
+
+
+def test_what_is_no_network_is_named(tmp_path, collection):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="expected the folder of a pretrained network") as error:
+        begun("ap-minilm", tmp_path / "empty")
+    assert "\n" not in str(error.value)
+
+    recipe = network_recipe("mean-minilm", write_network(tmp_path / "bert"), "encoder.tune=none")
+    with pytest.raises(AptoolError, match=r"nothing of this system is trained: .*training\.epochs=0"):
+        fit(collection, recipe, tmp_path / "model")
+
+
+def test_weights_that_are_not_there_are_not_made_up(network, tmp_path):
+    shutil.copytree(network, tmp_path / "network")
+    path = tmp_path / "network" / "model.safetensors"
+    weights = load_file(path)
+    gone = next(name for name in weights if "layer.1.output.dense.weight" in name)
+    save_file({name: one for name, one in weights.items() if name != gone}, path, {"format": "pt"})
+
+    with pytest.raises(InputError, match=r"no .*layer\.1\.output\.dense\.weight': expected all weights"):
+        begun("mean-minilm", tmp_path / "network")
+
+
+def test_a_copy_of_a_ranker_is_a_ranker(network):
+    ranker, _ = begun("cross-minilm", network)
+    ids = Ragged.of(tokens(*corpus(3, longest=20)))
+
+    with torch.inference_mode():
+        assert torch.equal(copy.deepcopy(ranker)(ids, ids), ranker(ids, ids))
+
+
+def test_weights_of_pieces_are_those_of_their_words(aptool, network, collection, tmp_path):
+    fit(collection, network_recipe("ap-minilm", network), tmp_path / "model", seed=1)
+    model = load_model(tmp_path / "model")
+    question, answer = "where is the river", "the bridge near the zebra"
+    with torch.inference_mode():
+        both = [model.ranker.encode(Ragged.of(model.tokenizer.encode([text]))) for text in (question, answer)]
+        sigma, _ = model.ranker.pooling.attention(*both)
+    # [CLS] where is the riv ##er [SEP]
+    of_tokens = sigma[0].double().numpy()
+    inside = 1 - of_tokens[0] - of_tokens[6]
+
+    import json
+
+    finished = aptool(
+        "explain",
+        "--model",
+        tmp_path / "model",
+        "--question",
+        question,
+        "--answer",
+        answer,
+        "--json",
+        "--matrix",
+    )
+    found = json.loads("\n".join(finished.out))
+
+    words = found["question"]["words"]
+    assert [word["word"] for word in words] == ["where", "is", "the", "river"]
+    expected = [*of_tokens[1:4], of_tokens[4] + of_tokens[5]]
+    assert [word["weight"] for word in words] == pytest.approx([one / inside for one in expected], abs=1e-6)
+    assert found["question"]["marks"] == pytest.approx(1 - inside, abs=1e-6)
+    assert [word["unknown"] for word in found["answer"]["words"]] == [False, False, False, False, True]
+    assert np.array(found["alignment"]).shape == (4, 5)
+
+
+def test_a_pooling_without_weights_explains_nothing(aptool, network, collection, tmp_path):
+    fit(collection, network_recipe("cross-minilm", network, "training.epochs=0"), tmp_path / "model")
+
+    finished = aptool("explain", "--model", tmp_path / "model", "--question", "where", "--answer", "there")
+
+    assert finished.code == 1
+    assert "weighs no words" in finished.err[0]
