@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -164,13 +163,10 @@ def test_as_typed_with_nothing_else(run, address, collection_folder, tmp_path):
 
 
 def test_a_model_that_is_whole_is_not_trained_again(cluster, collection_folder, together):
-    begun = time.monotonic()
-
     _, said, entries = trained(cluster, collection_folder, together, workers=2)
 
     assert (len(said), entries) == (1, [])
     assert said[0].startswith(f"{together}: already trained")
-    assert time.monotonic() - begun < 5  # no worker was started, which takes longer
 
 
 def test_an_error_on_the_workers_is_one_line_and_no_restart(cluster, collection_folder, tmp_path):
