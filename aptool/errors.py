@@ -21,6 +21,11 @@ class UsageError(AptoolError):
     exit_code = 2
 
 
+def error_with(exit_code: int, message: str) -> AptoolError:
+    """A mistake found in another process, by the exit code and the line it would have ended in there."""
+    return (UsageError if exit_code == UsageError.exit_code else AptoolError)(message)
+
+
 class InputError(AptoolError):
     """A file holds something other than what was expected there.
 

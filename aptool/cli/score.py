@@ -76,7 +76,7 @@ def score(
     from aptool.models.checkpoint import load_model
     from aptool.scoring.local import score_pools
     from aptool.scoring.precision import pick_precision
-    from aptool.scoring.systems import ModelSystem, pick_device
+    from aptool.scoring.systems import ModelSystem, default_tag, pick_device
 
     if cluster is not None:
         from aptool.scoring.cluster import connect
@@ -105,9 +105,9 @@ def score(
     place = pick_device(device)
     model = load_model(folder, place)
     texts = read_answers(shared) if shared is not None else None
-    chosen = pick_precision(precision, model, place, read_pools(units[0], texts))
+    chosen = pick_precision(precision, model, place, lambda: read_pools(units[0], texts))
     system = ModelSystem(model, place, precision=chosen, tokens_per_batch=tokens_per_batch)
-    tag = tag if tag is not None else "-".join(system.name.split())
+    tag = tag if tag is not None else default_tag(model.recipe)
     with progress_bar("score") as tick:
         merged = score_pools(units, system, output, tag=tag, answers=texts, report=Pace(tick, len(units)))
     if merged.truncated:

@@ -68,6 +68,7 @@ def write_table(
     folder: Path, lines: Sequence[Line], results: Sequence[Result], matrix: Matrix, command: str
 ) -> None:
     """Writes ``table.md``, and ``table.json`` with where the collections are and the command that ran it."""
+    compared = beside(results)
     with atomic_file(folder / "table.md") as temporary:
         temporary.write_text(markdown(lines, matrix.measures), encoding="utf-8")
     document: dict[str, Any] = {
@@ -75,11 +76,11 @@ def write_table(
         "collections": {row.source.name: {"path": str(row.source.path)} for row in matrix.rows},
         "lines": [line._asdict() for line in lines],
         "results": [{**result._asdict(), "run": str(result.run.relative_to(folder))} for result in results],
-        "beside_paper": [{**row._asdict(), "verdict": row.verdict} for row in beside(results)],
+        "beside_paper": [{**row._asdict(), "verdict": row.verdict} for row in compared],
     }
-    if document["beside_paper"]:
+    if compared:
         with atomic_file(folder / "paper.md") as temporary:
-            tables = [beside_cells(beside(results)), seed_cells(results)]
+            tables = [beside_cells(compared), seed_cells(results)]
             temporary.write_text("\n".join(map(markdown_rows, tables)), encoding="utf-8")
     with atomic_file(folder / "table.json") as temporary:
         temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

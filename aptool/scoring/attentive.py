@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from aptool.models.pooling import EPSILON, AttentivePooling
+from aptool.models.pooling import AttentivePooling
 from aptool.models.ragged import Ragged
 from aptool.scoring.attentive_batched import mixed, score_batched
-from aptool.scoring.join import Join
+from aptool.scoring.join import Join, cosines
 
 # Matrix products are fastest when one side is a multiple of this: an answer's last state is repeated up to
 # it. Repeating a state changes no maximum.
@@ -130,7 +130,7 @@ def _around_answers(
     if asked.residual:
         weights = mixed(weights, tokens, tokens, asked.residual)
     r_q = F.embedding_bag(rows, asked.states, ends - tokens, mode="sum", per_sample_weights=weights)  # (P, c)
-    return _cosines(r_q, r_a)
+    return cosines(r_q, r_a)
 
 
 def _by_question(asked: Asked, kept: Sequence[Tensor], lengths: Tensor, pairs: Tensor) -> Tensor:
@@ -160,19 +160,13 @@ def _by_question(asked: Asked, kept: Sequence[Tensor], lengths: Tensor, pairs: T
         r_a = F.embedding_bag(
             torch.arange(len(states)), states, stored.offsets[:-1], mode="sum", per_sample_weights=weights
         )  # (K, c)
-        scores[members] = _cosines(r_q, r_a)
+        scores[members] = cosines(r_q, r_a)
     return scores
 
 
 def _weights(g: Tensor, sharpness: float) -> Tensor:
     """exp(g · sharpness), in place."""
     return (g if sharpness == 1 else g.mul_(sharpness)).exp_()
-
-
-def _cosines(first: Tensor, second: Tensor) -> Tensor:
-    """(n,) cosines of the rows of two (n, c); ``cosine_similarity`` writes (n, c) twice to get there."""
-    lengths = first.norm(dim=1).clamp_min(EPSILON) * second.norm(dim=1).clamp_min(EPSILON)
-    return first.mul_(second).sum(1) / lengths
 
 
 Join.registry[AttentivePooling] = AttentiveJoin

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from aptool.models.pooling import EPSILON
 from aptool.models.ragged import Ragged
+from aptool.scoring.join import cosines
 
 # Numbers of G that are held at one time.
 ALIGNMENTS = 1 << 28
@@ -115,8 +115,7 @@ def _score(
     weights = g_a.new_zeros(len(counts), most, longest)
     weights[answer, within] = g_a
     r_a = (weights @ A)[answer, within]  # (P, c)
-    lengths_both = r_q.norm(dim=1).clamp_min(EPSILON) * r_a.norm(dim=1).clamp_min(EPSILON)
-    return (r_q * r_a).sum(1) / lengths_both
+    return cosines(r_q, r_a)
 
 
 def mixed(weights: Tensor, counts: Tensor, lengths: Tensor, residual: float) -> Tensor:

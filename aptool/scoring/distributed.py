@@ -30,7 +30,7 @@ from aptool.scoring.parts import Part, is_done, merge, parts_folder, read_index
 from aptool.scoring.precision import pick_precision
 from aptool.scoring.scorer import Precision
 from aptool.scoring.shards import System, plan
-from aptool.scoring.systems import STORE_BYTES, ModelSystem, fingerprint
+from aptool.scoring.systems import STORE_BYTES, ModelSystem, default_tag, fingerprint
 from aptool.scoring.workers import Job, Outcome, Reading, Worker, own, read, sweep
 
 # Units that may be at fault, each by itself, before the rest is given up.
@@ -172,7 +172,7 @@ def score_model(
         opener,
         output,
         cluster=cluster,
-        tag=tag if tag is not None else "-".join(model.recipe.preset.split()),
+        tag=tag if tag is not None else default_tag(model.recipe),
         answers=shared,
         workers=workers,
         each=each,
@@ -367,7 +367,7 @@ def _tried_precision(folder: str, unit: Unit, answers: str | None) -> Precision:
 
     device = torch.device("cuda")
     texts = read_answers(answers) if answers is not None else None
-    return pick_precision("auto", load_model(folder, device), device, read_pools(unit, texts))
+    return pick_precision("auto", load_model(folder, device), device, lambda: read_pools(unit, texts))
 
 
 def _await(parts: list[Part]) -> None:

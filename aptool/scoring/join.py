@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from aptool.models.pooling import FirstPooling, MaxPooling, MeanPooling, Pooling, unit
+from aptool.models.pooling import EPSILON, FirstPooling, MaxPooling, MeanPooling, Pooling, unit
 from aptool.models.ragged import Ragged
 
 
@@ -62,6 +62,15 @@ class Join(ABC):
 def join_for(pooling: Pooling) -> Join:
     """The join of a pooling."""
     return Join.registry[type(pooling)](pooling)
+
+
+def cosines(first: Tensor, second: Tensor) -> Tensor:
+    """(n,) cosines of the rows of two (n, c), the first of which is overwritten.
+
+    ``cosine_similarity`` writes (n, c) twice more to get there.
+    """
+    lengths = first.norm(dim=1).clamp_min(EPSILON) * second.norm(dim=1).clamp_min(EPSILON)
+    return first.mul_(second).sum(1) / lengths
 
 
 class OwnJoin(Join):

@@ -1,5 +1,6 @@
 """Whether encoding in bf16 is harmless: tried on a sample, with the model and the pools at hand."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ SAMPLE = 50  # pools
 
 
 def pick_precision(
-    asked: Literal["auto", "fp32", "bf16"], model: Model, device: torch.device, pools: Pools
+    asked: Literal["auto", "fp32", "bf16"], model: Model, device: torch.device, sample: Callable[[], Pools]
 ) -> Precision:
     """The precision to encode in.
 
@@ -24,13 +25,13 @@ def pick_precision(
             time there, and a figure should not depend on which instructions a processor has.
         model: the model, on the device.
         device: where it is.
-        pools: some of what is to be scored.
+        sample: reads some of what is to be scored; called only if there is something to try.
     """
     if asked != "auto":
         return asked
     if device.type != "cuda" or not torch.cuda.is_bf16_supported(including_emulation=False):
         return "fp32"
-    return "bf16" if harmless(model, device, pools) else "fp32"
+    return "bf16" if harmless(model, device, sample()) else "fp32"
 
 
 def harmless(model: Model, device: torch.device, pools: Pools) -> bool:

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from aptool.errors import AptoolError
 from aptool.formats import storage
 from aptool.formats.pools import Answers, Pools, Unit, read_pools
-from aptool.scoring.parts import Part, parts_folder, write_part
+from aptool.scoring.parts import Part, parts_folder
 
 
 class System(ABC):
@@ -107,11 +107,6 @@ def score_task(task: Task, system: System) -> pl.DataFrame:
             "score": scores.astype(np.float32, copy=False),
         }
     )
-
-
-def finish_task(task: Task, system: System) -> None:
-    """Scores a unit that has been read, and writes its part."""
-    write_part(task.part, score_task(task, system), system.truncated(task.prepared))
 
 
 def _identity(path: str) -> tuple[str, pq.FileMetaData]:

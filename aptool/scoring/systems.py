@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from aptool.config import Recipe
 from aptool.errors import UsageError
 from aptool.formats.pools import Answers, Pools
 from aptool.models.checkpoint import Model
@@ -102,6 +103,11 @@ class ModelSystem(System):
     def truncated(self, prepared: Texts) -> int:
         """See ``System.truncated``."""
         return prepared.answers.truncated
+
+
+def default_tag(recipe: Recipe) -> str:
+    """The name of a model's runs where none is given: one word."""
+    return "-".join(recipe.preset.split())
 
 
 def fingerprint(

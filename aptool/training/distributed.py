@@ -27,7 +27,7 @@ from ray.train.torch import TorchConfig, TorchTrainer, get_device
 
 from aptool import __version__
 from aptool.config import Recipe
-from aptool.errors import AptoolError, UsageError
+from aptool.errors import AptoolError, UsageError, error_with
 from aptool.formats.collection import Collection
 from aptool.scoring.cluster import Cluster, Share, first_line, fitting
 from aptool.training.fit import Fit, already_trained, check_training, fit
@@ -123,9 +123,8 @@ def fit_on_cluster(
     each = each if each is not None else Share()
     device = "cuda" if each.gpus else "cpu"
     _, key = check_training(collection, recipe, output, seed, device=device)
-    done = already_trained(output, key)
+    done = already_trained(output, key, say)
     if done is not None:
-        say(f"{output}: already trained, by this recipe on this collection; remove the folder to train anew")
         return done
     folder = training_folder(output)
     least = each
@@ -157,8 +156,7 @@ def fit_on_cluster(
             with contextlib.suppress(OSError):  # not empty: training goes on from there
                 folder.rmdir()
     if told.problem is not None:
-        code, text = told.problem
-        raise (UsageError if code == UsageError.exit_code else AptoolError)(text)
+        raise error_with(*told.problem)
     result = already_trained(output, trained_key(output) or "")
     if result is None:
         raise AptoolError(

@@ -102,9 +102,10 @@ def fit(
     splits = (train_split, dev_split)
     recipe, key = _together(world, lambda: check_training(collection, recipe, output, seed, splits, device))
     folder = training_folder(output)
-    done = world.first(_together(world, lambda: already_trained(output, key) if world.rank == 0 else None))
+    done = world.first(
+        _together(world, lambda: already_trained(output, key, say) if world.rank == 0 else None)
+    )
     if done is not None:
-        say(f"{output}: already trained, by this recipe on this collection; remove the folder to train anew")
         return done
     if world.rank == 0:
         remove_leftovers(output)
@@ -208,8 +209,10 @@ def check_training(
     return recipe, training_key(collection, recipe, seed, splits, torch.device(device).type)
 
 
-def already_trained(output: str | Path, key: str) -> Fit | None:
-    """What came of an earlier training with this key, if its model folder is whole."""
+def already_trained(
+    output: str | Path, key: str, say: Callable[[str], None] = lambda line: None
+) -> Fit | None:
+    """What came of an earlier training with this key, if its model folder is whole, which is said."""
     path = Path(output)
     if trained_key(path) != key or not (path / WEIGHTS).is_file():
         return None
@@ -217,6 +220,7 @@ def already_trained(output: str | Path, key: str) -> Fit | None:
     training = config["training"]
     lines = (path / "training" / "history.jsonl").read_text(encoding="utf-8").splitlines()
     remove_state(path)
+    say(f"{output}: already trained, by this recipe on this collection; remove the folder to train anew")
     return Fit(
         training["best_epoch"],
         training["dev"],

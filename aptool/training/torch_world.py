@@ -6,7 +6,7 @@ from typing import Any
 import torch.distributed
 from torch import Tensor
 
-from aptool.errors import AptoolError, UsageError
+from aptool.errors import error_with
 from aptool.training.world import World
 
 
@@ -36,4 +36,4 @@ class TorchWorld(World):
         torch.distributed.all_gather_object(found, own)
         for one in found:
             if one is not None:
-                raise (UsageError if one[0] == UsageError.exit_code else AptoolError)(one[1])
+                raise error_with(*one)

@@ -16,8 +16,8 @@ from aptool.errors import AptoolError
 from aptool.formats.pools import list_units
 from aptool.scoring import local
 from aptool.scoring.cluster import Share
-from aptool.scoring.parts import parts_folder
-from aptool.scoring.shards import finish_task, plan, read_task
+from aptool.scoring.parts import parts_folder, write_part
+from aptool.scoring.shards import plan, read_task, score_task
 from aptool.scoring.workers import OWNER
 
 UNITS = 8
@@ -81,7 +81,8 @@ class Scene:
         quiet = SlowSystem(self.notes, 0)
         parts = plan(self.units, quiet, self.output, "slow")
         for part in parts:
-            finish_task(read_task(part, quiet, None), quiet)
+            task = read_task(part, quiet, None)
+            write_part(part, score_task(task, quiet), quiet.truncated(task.prepared))
         (self.notes / "scored").unlink()
         return [part.path for part in parts]
 
