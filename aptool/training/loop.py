@@ -199,11 +199,18 @@ def score_batch(
     questions = ranker.encode(Ragged.of(examples.questions.take(batch[place, 0]), device))
     rows = batch[:, 1:].T.reshape(-1)  # positives, then negatives
     own = (np.arange(batch.shape[1] - 1)[:, None] * len(batch) + place).reshape(-1)  # of the share, in rows
-    answers = ranker.encode(Ragged.of(examples.answers.take(rows[own]), device))
+    # Small pools are drawn from over and over: what is the same is worked out once.
+    distinct, which = np.unique(rows[own], return_inverse=True)
+    answers = ranker.encode(Ragged.of(examples.answers.take(distinct), device))
     index = torch.arange(len(place), device=device)
     if not in_batch:
         columns = batch.shape[1] - 1
-        return ranker.compare(questions.select(index.repeat(columns)), answers).view(columns, -1).T
+        every = np.tile(np.arange(len(place)), columns) * len(distinct) + which
+        pairs, again = (torch.from_numpy(some).to(device) for some in np.unique(every, return_inverse=True))
+        of_pair, answer_of_pair = pairs // len(distinct), pairs % len(distinct)
+        scores = ranker.compare(questions.select(of_pair), answers.select(answer_of_pair))
+        return scores[again].view(columns, -1).T
+    answers = answers.select(torch.from_numpy(which).to(device))
     if not share.whole:
         lengths = torch.from_numpy(examples.answers.lengths[rows]).to(device)
         answers = gathered(world, answers, lengths, torch.from_numpy(own).to(device))
