@@ -119,13 +119,14 @@ def test_states_in_the_layout_asked_for(system):
     torch.testing.assert_close(states, encoder(tokens).values[rows], atol=1e-6, rtol=0)
 
 
-def test_table_that_would_be_too_large_is_not_made(monkeypatch):
+@pytest.mark.parametrize(("largest", "expected"), [(1, None), (1, 10**9), (10**9, 3)])
+def test_table_that_would_be_too_large_or_used_too_little_is_not_made(monkeypatch, largest, expected):
     encoder = ranker("ap-cnn", dim=6, size=9).encoder
     tokens = Ragged.join([torch.tensor(LONG)])
-    monkeypatch.setattr(encoders, "LARGEST_TABLE", 1)
+    monkeypatch.setattr(encoders, "LARGEST_TABLE", largest)
     monkeypatch.setattr(encoders.F, "embedding_bag", lambda *arguments, **more: 1 / 0)
 
-    states = encoder.prepared()(tokens, torch.arange(3))
+    states = encoder.prepared(expected)(tokens, torch.arange(3))
 
     assert torch.equal(states, encoder(tokens).values[:3])
 

@@ -10,6 +10,7 @@ from small_training import ADAM, POSITIVES, SGD, always, made
 from tiny import SYSTEMS, answer_words, question_words, tokens, training_set
 
 from aptool.models.ragged import Ragged
+from aptool.models.ranker import Ranker
 from aptool.training.loop import score_batch, train
 
 
@@ -76,6 +77,25 @@ def test_scores_of_a_minibatch(name):
         np.testing.assert_allclose(scores.numpy(), wanted, atol=1e-6)
     drawn = [[*right, line[place]] for right, line, place in zip(first, expected, (3, 4, 5), strict=True)]
     np.testing.assert_allclose(own.numpy(), drawn, atol=1e-6)
+
+
+@pytest.mark.parametrize("in_batch", [False, True])
+def test_an_answer_drawn_again_and_again_is_encoded_and_compared_once(monkeypatch, in_batch):
+    examples = training_set(POSITIVES, 12)
+    batch = np.array([[0, 0, 4, 4, 4], [1, 2, 4, 9, 9]])  # the answers 0, 2, 4 and 9
+    encoded, compared = [], []
+    encode, compare = Ranker.encode, Ranker.compare
+    monkeypatch.setattr(Ranker, "encode", lambda self, x: encoded.append(len(x.lengths)) or encode(self, x))
+    monkeypatch.setattr(
+        Ranker, "compare", lambda self, q, a: compared.append(len(q.lengths)) or compare(self, q, a)
+    )
+
+    scores = score_batch(made("ap-cnn"), examples, batch, in_batch)
+
+    assert encoded == [2, 4]
+    if not in_batch:
+        assert compared == [5]  # 0 with 0 and 4; 1 with 2, 4 and 9
+        assert torch.equal(scores[0, 1:2].expand(3), scores[0, 1:])
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

@@ -112,8 +112,10 @@ class Encoder(nn.Module, ABC):
             States, values (N, c), of the same sequences. A state depends on its own text alone.
         """
 
-    def prepared(self) -> Encode:
+    def prepared(self, tokens: int | None = None) -> Encode:
         """``forward`` for inference with the weights as they stand now, after whatever work pays off once.
+
+        ``tokens`` says how many will be encoded, where that is known: for few, little pays off.
 
         It gives the states of the tokens asked for, in the order asked for, so that whoever needs them
         in another layout has them written there at once. A text's states must come out the same to the bit

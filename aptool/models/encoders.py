@@ -57,15 +57,17 @@ class CnnEncoder(WordEncoder):
         embedded = self.embedding(self.windows(tokens))  # (N, k, d)
         return tokens.with_values(self.convolution(embedded.flatten(1)))  # (N, c)
 
-    def prepared(self) -> Encode:
+    def prepared(self, tokens: int | None = None) -> Encode:
         """A convolution of looked-up vectors is a sum of looked-up convolutions.
 
         W1 z = W1[0] r(w-1) + W1[1] r(w) + ...: each product of a word's vector with one slice of the filters
         is computed once per word of the vocabulary, and a state is then k rows of that table added up. The
-        bias goes with the slice of the token itself, which is never outside its text.
+        bias goes with the slice of the token itself, which is never outside its text. Making the table costs
+        as much as convolving as many tokens as there are words.
         """
         words, dim = self.embedding.weight.shape
-        if words * self.window * self.size * self.embedding.weight.element_size() > LARGEST_TABLE:
+        size = words * self.window * self.size * self.embedding.weight.element_size()
+        if size > LARGEST_TABLE or (tokens is not None and tokens < words):
             return super().prepared()
         slices = self.convolution.weight.view(self.size, self.window, dim)  # (c, k, d)
         parts = [self.embedding.weight @ slices[:, j].T for j in range(self.window)]  # (V, c) each
@@ -129,7 +131,7 @@ class BiLstmEncoder(WordEncoder):
         """
         return tokens.with_values(self._states(tokens, torch.arange(len(tokens.values)).to(tokens.values)))
 
-    def prepared(self) -> Encode:
+    def prepared(self, tokens: int | None = None) -> Encode:
         """See ``Encoder.prepared``."""
         return self._states
 

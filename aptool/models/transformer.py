@@ -99,7 +99,7 @@ class TransformerEncoder(PretrainedEncoder):
         """See ``Encoder.forward``."""
         return tokens.with_values(self.backbone(tokens, Ragged.of_lengths(tokens.lengths).values))
 
-    def prepared(self) -> Encode:
+    def prepared(self, tokens: int | None = None) -> Encode:
         """See ``Encoder.prepared``."""
 
         def encode(tokens: Ragged, rows: Tensor) -> Tensor:

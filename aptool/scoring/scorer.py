@@ -46,6 +46,7 @@ class Scorer:
         precision: Precision = "fp32",
         tokens_per_batch: int | None = None,
         store_bytes: int = 0,
+        tokens: int | None = None,
     ) -> None:
         """Prepares to score.
 
@@ -55,6 +56,7 @@ class Scorer:
             precision: what texts are encoded in; alignments, softmaxes and cosines are always in fp32.
             tokens_per_batch: tokens encoded at one time; None is a good number for the device.
             store_bytes: how much may be kept of encoded answers between calls of ``score``.
+            tokens: how many will be encoded before the weights change, if known.
         """
         self._device = torch.device(device)
         self._batch = tokens_per_batch or TOKENS_PER_BATCH.get(self._device.type, 8192)
@@ -63,7 +65,7 @@ class Scorer:
             encoder, pooling = ranker.encoder, ranker.pooling
             if precision == "bf16":
                 encoder, pooling = copy.deepcopy(encoder).bfloat16(), pooling.in_bf16()
-            self._encode = encoder.prepared()
+            self._encode = encoder.prepared(tokens)
             self._join = join_for(pooling)
 
     def forget(self) -> None:

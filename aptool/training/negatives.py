@@ -82,9 +82,10 @@ def hardest(
     asked, row = np.unique(questions, return_inverse=True)
     present, column = np.unique(drawn, return_inverse=True)
     pair_question = np.repeat(row, drawn.shape[1])
-    scores = Scorer(ranker, device=next(ranker.parameters()).device).score(
-        examples.questions.take(asked), examples.answers.take(present), pair_question, column.reshape(-1)
-    )
+    texts = examples.questions.take(asked), examples.answers.take(present)
+    tokens = sum(int(some.offsets[-1]) for some in texts)
+    scorer = Scorer(ranker, device=next(ranker.parameters()).device, tokens=tokens)
+    scores = scorer.score(*texts, pair_question, column.reshape(-1))
     best = np.argsort(-scores.reshape(drawn.shape), axis=1, kind="stable")[:, :keep]
     return np.take_along_axis(drawn, best, axis=1)
 
