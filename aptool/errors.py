@@ -58,3 +58,9 @@ def shortened(value: object) -> str:
     """``repr(value)`` on one line, cut to what fits in a message."""
     text = repr(value)
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tiny import recipe
 
+from aptool.cluster.nodes import Cluster, Node, Share
 from aptool.errors import AptoolError
-from aptool.scoring.cluster import Cluster, Node, Share
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ import platform
 
 import pytest
 
+from aptool.cluster.connection import check_versions, checked_address
+from aptool.cluster.nodes import Cluster, Node, Share, count, worker_share
 from aptool.errors import AptoolError, UsageError
-from aptool.scoring.cluster import Cluster, Node, Share, check_versions, checked_address, count, worker_share
 
 
 @pytest.mark.parametrize(

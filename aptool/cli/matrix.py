@@ -81,7 +81,8 @@ def _on_cluster(
     stack: contextlib.ExitStack, cluster: str, workers: int | None, gpus_per_worker: float | None
 ) -> dict[str, Any]:
     """How a ``Runner`` trains and scores on a cluster, which is let go with the stack."""
-    from aptool.scoring.cluster import connect, worker_share
+    from aptool.cluster.connection import connect
+    from aptool.cluster.nodes import worker_share
 
     found = stack.enter_context(connect(cluster, debug=debugging()))
     each = worker_share(found, "auto", gpus_per_worker)

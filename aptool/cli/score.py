@@ -79,7 +79,7 @@ def score(
     from aptool.scoring.systems import ModelSystem, default_tag, pick_device
 
     if cluster is not None:
-        from aptool.scoring.cluster import connect
+        from aptool.cluster.connection import connect
 
         with connect(cluster, debug=debugging()) as found, progress_bar("score") as tick:
             from aptool.scoring.distributed import score_model

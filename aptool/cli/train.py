@@ -84,7 +84,8 @@ def train(
 
     with contextlib.ExitStack() as stack:
         if place is None:
-            from aptool.scoring.cluster import connect, worker_share
+            from aptool.cluster.connection import connect
+            from aptool.cluster.nodes import worker_share
 
             found = stack.enter_context(connect(cluster or "", debug=debugging()))
             each = worker_share(found, device or "auto", gpus_per_worker)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import polars as pl
 
 from aptool.datasets.lines import read_lines
-from aptool.errors import InputError
+from aptool.errors import InputError, first_line
 from aptool.formats import storage
 from aptool.formats.collection import MANIFEST, Collection
 from aptool.formats.pools import Answers, list_units, read_answers, read_pools
@@ -59,7 +59,7 @@ def _check_parquet(path: str) -> str:
         try:
             names = pq.ParquetFile(file).schema_arrow.names
         except (pa.ArrowException, OSError) as error:
-            reason = str(error).splitlines()[0]
+            reason = first_line(error)
             raise InputError(path, value=reason, expected="a readable Parquet file") from error
     if "candidates" not in names and {"answer_id", "text"} <= set(names):
         return f"answers, {len(read_answers(path).answer_ids):,}"

@@ -22,7 +22,7 @@ from aptool.datasets.importing import (
     write_collection,
 )
 from aptool.datasets.lines import read_lines, read_rows
-from aptool.errors import InputError
+from aptool.errors import InputError, first_line
 from aptool.formats.collection import Collection, LabelledPool
 
 _DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
@@ -241,7 +241,7 @@ def _parsed(path: str, number: int, line: str) -> dict[str, Any]:
     try:
         value = json.loads(line, object_pairs_hook=_distinct, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         if isinstance(error, json.JSONDecodeError):  # its own line number counts within this line
             reason = f"{error.msg} at character {error.pos + 1}"
         raise InputError(path, place=f"line {number}", value=reason, expected="one JSON object") from error

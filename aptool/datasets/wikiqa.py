@@ -10,7 +10,7 @@ from pathlib import Path
 from aptool.datasets.importing import Columns, Pair, Source, parse_label, pools_of, write_collection
 from aptool.datasets.lines import open_bytes, open_plain, read_rows, readable
 from aptool.datasets.tabular import find_columns, row_fields
-from aptool.errors import InputError
+from aptool.errors import InputError, first_line
 from aptool.formats import storage
 from aptool.formats.collection import Collection, LabelledPool
 
@@ -82,7 +82,7 @@ def _parquet_pairs(path: str) -> Iterator[Pair]:
                 yield _parquet_pair(path, row, *(values[name] for name in columns))
                 row += 1
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise InputError(path, value=reason, expected="a readable Parquet file") from error
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from aptool.errors import InputError
+from aptool.errors import InputError, first_line
 from aptool.formats import storage
 from aptool.formats.schemas import arrow_schema, load_schema
 
@@ -264,7 +264,7 @@ def _read(path: str | Path, place: str | None, read: Callable[[], T]) -> T:
     try:
         return read()
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise InputError(path, place=place, value=reason, expected="a readable Parquet file") from error
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from aptool.config import bounded
-from aptool.errors import AptoolError, InputError
+from aptool.errors import AptoolError, InputError, first_line
 from aptool.models.ragged import Ragged
 from aptool.text.pieces import PieceTokenizer
 
@@ -80,7 +80,9 @@ class Backbone(nn.Module):
             self.network = _bare(transformers.AutoModel.from_config(described))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             kind = config.get("model_type")
-            raise AptoolError(f"{kind}: transformers cannot make such a network: {_line(error)}") from error
+            raise AptoolError(
+                f"{kind}: transformers cannot make such a network: {first_line(error)}"
+            ) from error
         self.size: int = described.hidden_size
         self._pad = int(described.pad_token_id or 0)
         self._typed = getattr(described, "type_vocab_size", 0) > 1
@@ -223,7 +225,7 @@ def read_pretrained(options: BackboneOptions) -> Pretrained:
         whole, found = transformers.AutoModel.from_pretrained(name, config=config, output_loading_info=True)
     except Exception as error:  # whatever a network, a hub and several file formats can raise
         wanted = "the folder of a pretrained network, or its name on the Hugging Face hub"
-        raise InputError(name, value=_line(error), expected=wanted) from error
+        raise InputError(name, value=first_line(error), expected=wanted) from error
     network = _bare(whole).float()
     lacking = [one for one in sorted(found["missing_keys"]) if one.endswith(tuple(network.state_dict()))]
     if lacking:
@@ -282,7 +284,3 @@ def _longest(network: nn.Module, told: int) -> int:
         ):
             return min(told, positions - part.padding_idx - 1)  # positions count from behind that of padding
     return min(told, positions)
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -5,10 +5,9 @@ all the same (see ``workers``). Only a few numbers a unit come back here: texts 
 file.
 """
 
-import logging
-import pickle
+import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -20,18 +19,20 @@ import pyarrow as pa
 import ray
 import ray.data
 
+from aptool.cluster.connection import connect
+from aptool.cluster.nodes import Cluster, Share, count, worker_share
 from aptool.errors import AptoolError
 from aptool.formats.atomic import check_writable
 from aptool.formats.pools import Answers, Unit, pool_sizes, read_answers, read_pools
 from aptool.formats.storage import is_remote
 from aptool.models.checkpoint import load_model
-from aptool.scoring.cluster import Cluster, Share, connect, count, first_line, worker_share
 from aptool.scoring.parts import Part, is_done, merge, parts_folder, read_index
 from aptool.scoring.precision import pick_precision
+from aptool.scoring.ray_data import cause, map_units
 from aptool.scoring.scorer import Precision
 from aptool.scoring.shards import System, plan
 from aptool.scoring.systems import STORE_BYTES, ModelSystem, default_tag, fingerprint
-from aptool.scoring.workers import Job, Outcome, Reading, Worker, own, read, sweep
+from aptool.scoring.workers import Job, Outcome, own, sweep
 
 # Units that may be at fault, each by itself, before the rest is given up.
 FAULTS = 10
@@ -160,7 +161,7 @@ def score_model(
         try:
             chosen: Precision = ray.get(trial.remote(folder, units[0], shared))
         except ray.exceptions.RayError as error:
-            raise AptoolError(f"--cluster {cluster.address}: {_cause(error)}") from error
+            raise AptoolError(f"--cluster {cluster.address}: {cause(error)}") from error
     else:
         chosen = "fp32" if precision == "auto" else precision
     # On a GPU the store is in its memory, of which each worker sees for itself what is free.
@@ -267,18 +268,18 @@ def score_pools(
     resumed = done = len(parts) - len(todo)
     outcomes: list[Outcome] = []
     faults: list[str] = []
-    _quiet(debug)
-    for outcome in _outcomes(todo, job, workers, room, each, cluster) if todo else ():
-        if outcome.fatal:
-            raise AptoolError(f"--cluster {cluster.address}: {outcome.error}")
-        if outcome.error:
-            faults.append(outcome.error)
-            if len(faults) == FAULTS:
-                break
-            continue
-        done += 1
-        outcomes.append(outcome)
-        report(done, outcome.pairs, True)
+    with contextlib.closing(map_units(todo, job, workers, room, each, cluster, debug)) as found:
+        for outcome in found:
+            if outcome.fatal:
+                raise AptoolError(f"--cluster {cluster.address}: {outcome.error}")
+            if outcome.error:
+                faults.append(outcome.error)
+                if len(faults) == FAULTS:
+                    break
+                continue
+            done += 1
+            outcomes.append(outcome)
+            report(done, outcome.pairs, True)
     if faults:
         more = f" (and {len(faults) - 1} more like it)" if len(faults) > 1 else ""
         raise AptoolError(
@@ -308,57 +309,6 @@ def _unread(path: str | None) -> Answers | None:
     """Answers by their file alone: the driver looks up no text."""
     none = pa.array([], pa.large_string())
     return Answers(path, none, none) if path is not None else None
-
-
-def _outcomes(
-    parts: list[Part], job: Job, workers: int | None, room: int, each: Share, cluster: Cluster
-) -> Iterator[Outcome]:
-    """What became of each unit, as they are done."""
-    rows = [{"number": number, "part": pickle.dumps(part)} for number, part in enumerate(parts)]
-    dataset: ray.data.Dataset = ray.data.from_items(rows, override_num_blocks=len(rows))
-    if each.gpus:
-        dataset = dataset.map(partial(_read, job), num_cpus=1)
-    if workers is not None:
-        pool = ray.data.ActorPoolStrategy(size=min(workers, len(rows)), max_tasks_in_flight_per_actor=2)
-    else:
-        begin = max(1, min(room, len(rows)))
-        pool = ray.data.ActorPoolStrategy(
-            min_size=1, max_size=len(rows), initial_size=begin, max_tasks_in_flight_per_actor=2
-        )
-    dataset = dataset.map_batches(
-        Scorer,
-        batch_size=1,
-        fn_constructor_args=(job,),
-        compute=pool,
-        num_cpus=each.cpus,
-        num_gpus=each.gpus or None,
-    )
-    try:
-        for row in dataset.iter_rows():
-            yield Outcome(**row)
-    except (ray.exceptions.RayError, SystemError) as error:
-        raise AptoolError(f"--cluster {cluster.address}: {_cause(error)}") from error
-
-
-def _read(job: Job, row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, **read(job, row["number"], pickle.loads(row["part"]))._asdict()}
-
-
-class Scorer:
-    """A ``Worker`` as Ray Data wants one: batches of one row in, batches of one row out."""
-
-    def __init__(self, job: Job) -> None:
-        self._worker = Worker(job)
-
-    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        """Scores the one unit of a batch."""
-        row = {name: column[0] for name, column in batch.items()}
-        number, part = int(row["number"]), pickle.loads(row["part"])
-        reading = None
-        if "task" in row:
-            reading = Reading(number, row["task"], str(row["error"]), bool(row["fatal"]))
-        outcome = self._worker.score(number, part, reading)
-        return {name: [value] for name, value in outcome._asdict().items()}
 
 
 def _tried_precision(folder: str, unit: Unit, answers: str | None) -> Precision:
@@ -400,22 +350,3 @@ def check_counts(parts: Sequence[Part]) -> None:
                         f"{part.path}: question {question!r}: {found.get(question, 0)} scores: "
                         f"expected {size}, as in {path}; remove it and run again"
                     )
-
-
-def _quiet(debug: bool) -> None:
-    """Ray Data's bars and messages, which by default go to the terminal, only where they are asked for."""
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = debug
-    context.print_on_execution_start = debug
-    for handler in logging.getLogger("ray.data").handlers:
-        if not debug and "File" not in type(handler).__name__:
-            handler.setLevel(logging.CRITICAL)
-
-
-def _cause(error: BaseException) -> str:
-    """The line of Ray's long messages that says what happened: that of the innermost exception."""
-    while isinstance(getattr(error, "cause", None), BaseException):
-        error = error.cause  # type: ignore[attr-defined]
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
-    return raised[-1] if raised else first_line(error)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import torch
 
 from aptool.config import Recipe
-from aptool.errors import UsageError
+from aptool.errors import UsageError, first_line
 from aptool.formats.pools import Answers, Pools
 from aptool.models.checkpoint import Model
 from aptool.scoring.scorer import Precision, Scorer
@@ -168,7 +168,7 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise UsageError(f"--device {name!r}: {reason}: expected auto, cpu or a GPU such as cuda") from error
     return device
 

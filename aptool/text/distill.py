@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from aptool.errors import AptoolError, InputError
+from aptool.errors import AptoolError, InputError, first_line
 from aptool.text.word_vectors import WordVectors
 
 SIF = 1e-2  # a of a / (a + p); among 1e-4 to 1e-1 the best at ranking WikiQA by mean vectors
@@ -90,7 +90,7 @@ def load_encoder(name: str | Path) -> SentenceEncoder:
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(name), use_fast=True)
         model = transformers.AutoModel.from_pretrained(str(name))
     except Exception as error:  # whatever a network, a hub and several file formats can raise
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         expected = "the folder of a transformer, or its name on the Hugging Face hub"
         raise InputError(name, value=reason, expected=expected) from error
     return SentenceEncoder(tokenizer, model.eval())

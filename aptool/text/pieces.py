@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from aptool.errors import InputError
+from aptool.errors import InputError, first_line
 from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
 
 
@@ -54,7 +54,7 @@ class PieceTokenizer(TextTokenizer):
         try:
             return cls(Tokenizer.from_file(str(path)))
         except Exception as error:  # the library raises nothing more special
-            reason = str(error).splitlines()[0]
+            reason = first_line(error)
             raise InputError(path, value=reason, expected="a tokenizer.json") from error
 
     def save(self, path: str | Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from tokenizers import Tokenizer
 
-from aptool.errors import AptoolError, InputError
+from aptool.errors import AptoolError, InputError, first_line
 from aptool.text.word_vectors import WordVectors
 
 # Names under which input embeddings stand: model2vec, sentence-transformers and aptool, transformers.
@@ -64,7 +64,7 @@ def read_folder(folder: Path, words: Iterable[str] | None, say: Callable[[str], 
     try:
         tokenizer = Tokenizer.from_file(str(tokenizer_file))
     except Exception as error:  # the library raises nothing more special
-        raise InputError(tokenizer_file, value=_line(error), expected="a tokenizer.json") from error
+        raise InputError(tokenizer_file, value=first_line(error), expected="a tokenizer.json") from error
     try:
         with safe_open(weights_file, framework="pt") as tensors:
             name = _embedding_name(weights_file, list(tensors.keys()))
@@ -79,7 +79,7 @@ def read_folder(folder: Path, words: Iterable[str] | None, say: Callable[[str], 
             static = StaticTable(tokenizer, table, shape, extras.get("mapping"), extras.get("weights"))
             return _look_up(static, words, str(folder), weights_file, say)
     except (SafetensorError, OSError) as error:
-        raise InputError(weights_file, value=_line(error), expected="a safetensors file") from error
+        raise InputError(weights_file, value=first_line(error), expected="a safetensors file") from error
 
 
 def read_hub(name: str, words: Iterable[str] | None, say: Callable[[str], None]) -> WordVectors:
@@ -98,7 +98,7 @@ def read_hub(name: str, words: Iterable[str] | None, say: Callable[[str], None])
         model = StaticModel.from_pretrained(name, force_download=False)
     except Exception as error:  # whatever a network, a hub and a file format can raise
         expected = "a file or folder here, or a static model on the Hugging Face hub"
-        raise InputError(name, value=_line(error), expected=expected) from error
+        raise InputError(name, value=first_line(error), expected=expected) from error
     matrix = np.asarray(model.embedding)
     shape = (int(matrix.shape[0]), int(matrix.shape[1]))
     static = StaticTable(model.tokenizer, matrix, shape, model.token_mapping, model.weights)
@@ -179,7 +179,9 @@ def _encode(tokenizer: Tokenizer, words: list[str], place: str | Path) -> list[l
     try:
         return [encoding.ids for encoding in tokenizer.encode_batch(words, add_special_tokens=False)]
     except Exception as error:  # the library raises nothing more special
-        raise InputError(place, value=_line(error), expected="a tokenizer that tokenizes any word") from error
+        raise InputError(
+            place, value=first_line(error), expected="a tokenizer that tokenizes any word"
+        ) from error
 
 
 def _unknown_id(tokenizer: Tokenizer) -> int | None:
@@ -217,7 +219,3 @@ def _embedding_name(file: Path, names: Sequence[str]) -> str:
 
 def _extras(names: Sequence[str]) -> list[str]:
     return [name for name in ("mapping", "weights") if name in names]
-
-
-def _line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -19,7 +19,7 @@ from tokenizers.normalizers import Lowercase
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.trainers import WordLevelTrainer
 
-from aptool.errors import InputError
+from aptool.errors import InputError, first_line
 
 PAD, UNK = 0, 1
 PAD_WORD, UNK_WORD = "[PAD]", "[UNK]"
@@ -157,7 +157,7 @@ class WordTokenizer(TextTokenizer):
         try:
             tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises nothing more special
-            reason = str(error).splitlines()[0]
+            reason = first_line(error)
             raise InputError(path, value=reason, expected="a tokenizer.json") from error
         if (tokenizer.token_to_id(PAD_WORD), tokenizer.token_to_id(UNK_WORD)) != (PAD, UNK):
             raise InputError(path, expected=f"{PAD_WORD} with id {PAD} and {UNK_WORD} with id {UNK}")

@@ -26,10 +26,10 @@ import ray.train
 from ray.train.torch import TorchConfig, TorchTrainer, get_device
 
 from aptool import __version__
+from aptool.cluster.nodes import Cluster, Share, fitting
 from aptool.config import Recipe
-from aptool.errors import AptoolError, UsageError, error_with
+from aptool.errors import AptoolError, UsageError, error_with, first_line
 from aptool.formats.collection import Collection
-from aptool.scoring.cluster import Cluster, Share, first_line, fitting
 from aptool.training.fit import Fit, already_trained, check_training, fit
 from aptool.training.loop import Progress
 from aptool.training.state import trained_key, training_folder

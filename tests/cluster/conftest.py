@@ -71,7 +71,7 @@ def address(nodes):
 @pytest.fixture(scope="session")
 def cluster(address):
     """This process, connected to the cluster; workers stay between tests, which saves their start."""
-    from aptool.scoring.cluster import connect
+    from aptool.cluster.connection import connect
 
     with connect(address) as connected:
         yield connected

@@ -8,10 +8,10 @@ import sys
 
 from slow import SlowSystem, opener
 
+from aptool.cluster.connection import connect
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units
 from aptool.scoring import parts
-from aptool.scoring.cluster import connect
 
 
 def die(*arguments, **more):
@@ -35,7 +35,7 @@ def main(address, pools, output, notes, phase="", seconds=0.0, workers=None):
 
         report = die_after(3, lambda *progress: None) if phase == "scoring" else lambda *progress: None
         if phase == "beginning":
-            distributed._quiet = die
+            distributed.map_units = die
         if phase == "before merging":
             distributed.merge = die
         if phase == "merging":

@@ -71,6 +71,25 @@ def test_fixed_number_of_workers_and_shared_answers(run, collection_folder, mode
     assert (tmp_path / "out.run").read_bytes() == (tmp_path / "alone.run").read_bytes()
 
 
+WARNED = """
+import sys, time
+import ray
+from ray._private.utils import publish_error_to_driver
+from aptool.cluster.connection import connect
+with connect(sys.argv[1], debug=len(sys.argv) > 2) as cluster:
+    time.sleep(1)  # until the driver listens
+    publish_error_to_driver("worker_pool_large", "a node warns", ray._private.worker.global_worker.gcs_client)
+    time.sleep(1)
+    print("result")
+"""
+
+
+def test_what_nodes_warn_of_is_not_in_the_output(run, address):
+    assert run("-c", WARNED, address).out == ["result"]
+    # With --debug it is, so the warning does come.
+    assert any("a node warns" in line for line in run("-c", WARNED, address, "debug").out)
+
+
 def test_nobody_at_the_address(score):
     assert_one_line(score("--cluster", "127.0.0.1:1"), 1, "--cluster 127.0.0.1:1: connection refused")
     assert_one_line(score("--cluster", "ray://127.0.0.1:1"), 1, "ray://127.0.0.1:1: connection refused")

@@ -12,10 +12,10 @@ import pytest
 from slow import SlowSystem, opener, scored
 from tiny import labelled_pools, row, write_pools
 
+from aptool.cluster.nodes import Share
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units
 from aptool.scoring import local
-from aptool.scoring.cluster import Share
 from aptool.scoring.parts import parts_folder, write_part
 from aptool.scoring.shards import plan, read_task, score_task
 from aptool.scoring.workers import OWNER

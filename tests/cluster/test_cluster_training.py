@@ -41,7 +41,7 @@ def trained(cluster, collection, output, *overrides, epoch_done=lambda entry: No
 @pytest.fixture(scope="module")
 def together(address, tmp_path_factory, collection_folder):
     """The model of two workers, undisturbed. Read only."""
-    from aptool.scoring.cluster import connect
+    from aptool.cluster.connection import connect
 
     folder = tmp_path_factory.mktemp("together") / "model"
     with connect(address) as cluster:

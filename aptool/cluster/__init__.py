@@ -1,0 +1,1 @@
+"""Ray clusters: the way there, and what there is."""
