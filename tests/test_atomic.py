@@ -2,6 +2,7 @@
 
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -141,6 +142,24 @@ def test_places_that_cannot_be_written_to_are_said_before_any_work(tmp_path):
         check_folder(tmp_path / "file", "mark")
     with pytest.raises(InputError, match=r"file/model: .*: expected a place that can be written to"):
         check_folder(tmp_path / "file" / "model", "mark")
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x.run", Path("gs://bucket/x.run")])
+def test_a_url_is_not_taken_for_a_folder(tmp_path, monkeypatch, url):
+    monkeypatch.chdir(tmp_path)
+
+    for check in (check_writable, lambda path: check_folder(path, "mark")):
+        with pytest.raises(InputError, match=r"bucket/x\.run: expected a path: on this machine"):
+            check(url)
+
+    assert names(tmp_path) == []
+
+
+def test_nothing_is_left_of_a_place_that_is_only_looked_at(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    (tmp_path / "folder").mkdir()
+    for path in ("x.run", "folder/x.run"):
+        check_writable(tmp_path / path)
 
     assert names(tmp_path) == ["file", "folder"]
 

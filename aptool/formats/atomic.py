@@ -1,6 +1,7 @@
 """Files and folders that appear under their final name only when they are whole."""
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -8,6 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aptool.errors import InputError
+
+# A URL, also one that was taken for a path, which makes one slash of two. A single letter is a drive.
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 @contextmanager
@@ -103,6 +107,10 @@ def check_folder(path: str | Path, mark: str) -> None:
 
 
 def _check_parent(path: str | Path) -> None:
+    if URL.match(str(path)):
+        # It would become a folder by the name of the protocol.
+        wanted = "a path: on this machine, or on storage that is mounted there; URLs are only read"
+        raise InputError(path, expected=wanted)
     try:
         parent = Path(path).resolve().parent
         parent.mkdir(parents=True, exist_ok=True)

@@ -94,7 +94,7 @@ def run(surroundings, tmp_path):
             [sys.executable, *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,  # many times what it takes, also on a busy machine
             cwd=cwd,
             env=surroundings | environment,
         )

@@ -196,7 +196,7 @@ PHASES = {
 def test_killed_driver(address, cluster, scene, driver, phase):
     """(c): the same command, run again, goes on from the parts that are there."""
     first = driver(**scene.arguments(address, phase=phase, seconds=0.3))
-    output, _ = first.communicate(timeout=90)
+    output, _ = first.communicate(timeout=600)
     assert first.returncode == -signal.SIGKILL, output
     # What stands under the final name is whole.
     assert sha256(scene.output) == scene.expected if phase == "removing" else not scene.output.exists()
