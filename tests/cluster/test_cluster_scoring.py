@@ -260,7 +260,7 @@ def test_second_driver_takes_over(address, cluster, scene, driver):
 
     assert result.units == UNITS
     scene.assert_whole()
-    output, _ = first.communicate(timeout=60)
+    output, _ = first.communicate(timeout=600)
     assert first.returncode == 1
     assert "another run of the same output has taken over" in output
     assert owner
