@@ -1,10 +1,11 @@
 """``aptool score --cluster`` against ``aptool score`` at equal cores, what a unit costs, what a run costs.
 
-    python -m bench.cluster [--pools 6288] [--repeats 3] [--output cluster.json]
+    python -m bench.cluster [--pools 18864] [--repeats 3] [--output cluster.json]
 
 The input is of the shape of InsuranceQA's test1: pools of 500 of 24,981 answers that the pools share. Both
 commands are timed as a user types them, in turn, from their start to their end, on a cluster that is running
-(a head without cores, and nodes of one core each). The figures are what ``python -m bench.simulation`` needs.
+(a head without cores, and nodes of one core each). What the stages of a unit cost is measured over a sixth of
+the pools, with all cores at work, as they are on a cluster. ``python -m bench.simulation`` needs the figures.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pools", type=int, default=6288, help="of 500 candidates each (default 6288)")
+    parser.add_argument("--pools", type=int, default=18864, help="of 500 candidates each (default 18864)")
     parser.add_argument("--scale", type=float, default=1.0, help="share of 24,981 answers (default 1)")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
@@ -49,8 +51,8 @@ def main() -> None:
 
 def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) -> dict[str, Any]:
     """All figures; prints them as they come."""
-    large, small, many = (folder / name for name in ("large", "small", "many"))
-    for place, count in ((large, pools), (small, 2)):
+    large, part, small, many = (folder / name for name in ("large", "part", "small", "many"))
+    for place, count in ((large, pools), (part, pools // 6), (small, 2)):
         place.mkdir()
         write_input(place, scale, count)
     many.mkdir()
@@ -101,8 +103,25 @@ def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) ->
         "unit_seconds": unit,
         "input_bytes": (large / "test.pools.parquet").stat().st_size,
         "run_bytes": (large / "out.run").stat().st_size,
-        "one_thread": measured(large, 1),
+        "stages": stages(part, cores),
     }
+
+
+def stages(folder: Path, cores: int) -> dict[str, Any]:
+    """Core seconds of the stages in one process of one thread, beside as many others as there are cores."""
+    places = [folder / str(number) for number in range(cores)]
+    for place in places:
+        place.mkdir()
+        for name in ("answers.parquet", "test.pools.parquet", "model"):
+            (place / name).symlink_to(folder / name)
+    with ThreadPoolExecutor(cores) as pool:
+        rows = list(pool.map(measured, places, [1] * cores))
+    spent = {
+        stage: statistics.mean(row["core_seconds"][stage] for row in rows)
+        for stage in rows[0]["core_seconds"]
+    }
+    shape = pq.read_metadata(folder / "test.pools.parquet")
+    return {"pairs": rows[0]["pairs"], "units": shape.num_row_groups, "core_seconds": spent}
 
 
 def command(folder: Path, cores: int, more: list[str]) -> float:

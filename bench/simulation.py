@@ -12,6 +12,7 @@ import heapq
 import json
 import math
 import random
+import statistics
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -75,16 +76,16 @@ class Played(NamedTuple):
 
 def measured(figures: dict[str, Any]) -> Costs:
     """Costs from what ``bench.cluster`` has measured; the store's bandwidth alone is assumed."""
-    alone = figures["one_thread"]
-    spent, pairs = alone["core_seconds"], figures["pairs"]
-    per_pair = sum(spent.get(stage, 0.0) for stage in ("read", "tokenise", "join", "write")) / pairs
+    stages, pairs = figures["stages"], figures["pairs"]
+    spent = stages["core_seconds"]
+    per_pair = sum(spent.get(stage, 0.0) for stage in ("read", "tokenise", "join", "write")) / stages["pairs"]
     return Costs(
         pair=per_pair,
         answer=spent.get("encode", 0.0) / figures["answers"],
         unit=max(figures["unit_seconds"], 0.0),
         start=figures["start_seconds"],
         driver=max(figures["unit_overhead_seconds"], 1e-4),
-        merge=spent["merge"] / figures["run_bytes"],
+        merge=spent["merge"] / stages["pairs"] / figures["run_bytes"] * pairs,
         pair_read=figures["input_bytes"] / pairs,
         pair_written=figures["run_bytes"] / pairs,
     )
@@ -149,19 +150,18 @@ def new_answers(answers: float, seen: float, pairs: float) -> float:
 def tables(figures: dict[str, Any], pairs: float) -> str:
     """All tables of the page, as Markdown."""
     costs = measured(figures)
-    alone, there = figures["one_thread"], sorted(figures["seconds"]["cluster"])
+    stages, there = figures["stages"], sorted(figures["seconds"]["cluster"])
     units, cores = figures["units"], figures["cores"]
     same = Work(figures["pairs"], round(figures["pairs"] / units), figures["answers"], cores)
-    spent = {name: value / units for name, value in alone["core_seconds"].items()}
-    middle = there[len(there) // 2]
-    stages = ", ".join(f"{name} {value:.3f}" for name, value in spent.items())
+    spent = {name: value / stages["units"] for name, value in stages["core_seconds"].items()}
+    each = ", ".join(f"{name} {value:.3f}" for name, value in spent.items())
     lines = [
         f"Measured with {figures['pairs']:,} pairs over {figures['answers']:,} answers, in {units} row "
-        f"groups on {cores} cores. Core seconds a unit: {stages}. The driver's share of a unit: "
+        f"groups on {cores} cores. Core seconds a unit, all cores at work: {each}. The driver's share of a unit: "
         f"{costs.driver:.4f} s. The start of a command: {costs.start:.1f} s. Read: "
         f"{costs.pair_read:.1f} bytes a pair; written: {costs.pair_written:.1f}.",
         "",
-        f"The model gives {play(costs, same).seconds:.1f} s for that very run; measured were {middle:.1f} s.",
+        f"The model gives {play(costs, same).seconds:.1f} s for that very run; measured were {statistics.median(there):.1f} s.",
         "",
         f"{pairs:,.0f} pairs over these answers, in row groups of {UNIT:,} pairs:",
         "",
