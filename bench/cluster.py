@@ -116,12 +116,10 @@ def stages(folder: Path, cores: int) -> dict[str, Any]:
             (place / name).symlink_to(folder / name)
     with ThreadPoolExecutor(cores) as pool:
         rows = list(pool.map(measured, places, [1] * cores))
-    spent = {
-        stage: statistics.mean(row["core_seconds"][stage] for row in rows)
-        for stage in rows[0]["core_seconds"]
-    }
+    spent = [row["core_seconds"] for row in rows]
+    means = {stage: statistics.mean(one[stage] for one in spent) for stage in spent[0]}
     shape = pq.read_metadata(folder / "test.pools.parquet")
-    return {"pairs": rows[0]["pairs"], "units": shape.num_row_groups, "core_seconds": spent}
+    return {"pairs": rows[0]["pairs"], "units": shape.num_row_groups, "core_seconds": means}
 
 
 def command(folder: Path, cores: int, more: list[str]) -> float:

@@ -157,11 +157,12 @@ def tables(figures: dict[str, Any], pairs: float) -> str:
     each = ", ".join(f"{name} {value:.3f}" for name, value in spent.items())
     lines = [
         f"Measured with {figures['pairs']:,} pairs over {figures['answers']:,} answers, in {units} row "
-        f"groups on {cores} cores. Core seconds a unit, all cores at work: {each}. The driver's share of a unit: "
-        f"{costs.driver:.4f} s. The start of a command: {costs.start:.1f} s. Read: "
+        f"groups on {cores} cores. Core seconds a unit, all cores at work: {each}. The driver's share of "
+        f"a unit: {costs.driver:.4f} s. The start of a command: {costs.start:.1f} s. Read: "
         f"{costs.pair_read:.1f} bytes a pair; written: {costs.pair_written:.1f}.",
         "",
-        f"The model gives {play(costs, same).seconds:.1f} s for that very run; measured were {statistics.median(there):.1f} s.",
+        f"The model gives {play(costs, same).seconds:.1f} s for that very run; measured were "
+        f"{statistics.median(there):.1f} s.",
         "",
         f"{pairs:,.0f} pairs over these answers, in row groups of {UNIT:,} pairs:",
         "",
