@@ -9,6 +9,8 @@ from tiny import THINGS
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from aptool.config import load_recipe
+from aptool.models.encoder import Corpus
+from aptool.models.ranker import build_ranker, start
 
 REASON = 'these tests need the extra: pip install "aptool[transformers]"'
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a name that is no folder is asked of nobody
@@ -67,3 +69,13 @@ def write_network(folder: Path, layers: int = 2, size: int = 16, positions: int 
 
 def network_recipe(system: str, network: Path, *more: str):
     return load_recipe(system, (*QUICK, f"encoder.name={network}", *more))
+
+
+def begun(system, network, *more):
+    """A system as training would start with it, in evaluation mode, and its tokenizer."""
+    recipe = network_recipe(system, network, *more)
+    torch.manual_seed(1)
+    first = start(recipe, Corpus([], lambda: iter(()), 0, lambda line: None))
+    ranker = build_ranker(first.recipe, *first.shape)
+    first.fill(ranker)
+    return ranker.eval(), first.tokenizer

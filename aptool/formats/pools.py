@@ -4,22 +4,31 @@ A row group is what one unit of work reads. It is read into columns and stays in
 loops over rows or candidates in Python.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from aptool.errors import InputError, first_line
+from aptool.errors import InputError
 from aptool.formats import storage
+from aptool.formats.columns import (
+    check_columns,
+    check_distinct,
+    check_nulls,
+    check_pattern,
+    first_repeated,
+    parquet,
+    place_of,
+    readable,
+    strings,
+)
 from aptool.formats.schemas import arrow_schema, load_schema
-
-T = TypeVar("T")
 
 # A row group ends at whichever comes first: a few megabytes of text, or about a second's work of pairs.
 ROW_GROUP_BYTES = 4 << 20
@@ -86,8 +95,8 @@ def list_units(paths: Iterable[str | Path]) -> list[Unit]:
     path: str | Path = ""
     for path in paths:
         with storage.open_binary(path) as file:
-            reader = _parquet(path, file)
-            _check_columns(path, reader.schema_arrow, "pools")
+            reader = parquet(path, file)
+            check_columns(path, reader.schema_arrow, "pools")
             groups = range(reader.num_row_groups)
             units += [Unit(str(path), group) for group in groups if reader.metadata.row_group(group).num_rows]
     if not units:
@@ -102,17 +111,15 @@ def read_answers(path: str | Path) -> Answers:
         InputError: the file is not what its schema says, or an answer id stands in it twice.
     """
     with storage.open_binary(path) as file:
-        reader = _parquet(path, file)
-        _check_columns(path, reader.schema_arrow, "answers")
-        table = _read(path, "file", lambda: reader.read(columns=["answer_id", "text"]))
-    ids = _strings(table["answer_id"])
-    texts = _strings(table["text"])
-    _check_nulls(path, ids, "answer_id")
-    _check_nulls(path, texts, "text")
-    _check_pattern(
-        path, ids, "answer_id", load_schema("answers")["properties"]["answer_id"]["pattern"], "row"
-    )
-    repeated = _first_repeated(ids)
+        reader = parquet(path, file)
+        check_columns(path, reader.schema_arrow, "answers")
+        table = readable(path, "file", lambda: reader.read(columns=["answer_id", "text"]))
+    ids = strings(table["answer_id"])
+    texts = strings(table["text"])
+    check_nulls(path, ids, "answer_id")
+    check_nulls(path, texts, "text")
+    check_pattern(path, ids, "answer_id", load_schema("answers")["properties"]["answer_id"]["pattern"], "row")
+    repeated = first_repeated(ids)
     if repeated is not None:
         raise InputError(
             path,
@@ -139,19 +146,19 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> Pools:
     path = unit.path
     where = f"row group {unit.row_group}"
     with storage.open_binary(path) as file:
-        reader = _parquet(path, file)
-        _check_columns(path, reader.schema_arrow, "pools")
+        reader = parquet(path, file)
+        check_columns(path, reader.schema_arrow, "pools")
         columns = ["question_id", "question", "candidates"]
-        table = _read(path, where, lambda: reader.read_row_group(unit.row_group, columns=columns))
+        table = readable(path, where, lambda: reader.read_row_group(unit.row_group, columns=columns))
     schema = load_schema("pools")["properties"]
-    question_ids = _strings(table["question_id"])
-    questions = _strings(table["question"])
+    question_ids = strings(table["question_id"])
+    questions = strings(table["question"])
     candidates = table["candidates"].combine_chunks()
     row = f"{where}: row"
-    _check_nulls(path, question_ids, "question_id", row)
-    _check_nulls(path, questions, "question", row)
-    _check_pattern(path, question_ids, "question_id", schema["question_id"]["pattern"], row)
-    _check_nulls(path, candidates, "candidates", row)
+    check_nulls(path, question_ids, "question_id", row)
+    check_nulls(path, questions, "question", row)
+    check_pattern(path, question_ids, "question_id", schema["question_id"]["pattern"], row)
+    check_nulls(path, candidates, "candidates", row)
 
     sizes = pc.list_value_length(candidates).to_numpy(zero_copy_only=False)
     if len(sizes) and sizes.min() < schema["candidates"]["minItems"]:
@@ -165,13 +172,13 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> Pools:
         )
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     flat = candidates.flatten()
-    answer_ids = _strings(flat.field("answer_id"))
-    texts = _strings(flat.field("text"))
+    answer_ids = strings(flat.field("answer_id"))
+    texts = strings(flat.field("text"))
     pools = np.repeat(np.arange(len(sizes)), sizes)
-    _check_nulls(path, answer_ids, "candidates.answer_id", row, pools)
+    check_nulls(path, answer_ids, "candidates.answer_id", row, pools)
     pattern = schema["candidates"]["items"]["properties"]["answer_id"]["pattern"]
-    _check_pattern(path, answer_ids, "candidates.answer_id", pattern, row, pools)
-    _check_distinct(path, answer_ids, pools, question_ids, row)
+    check_pattern(path, answer_ids, "candidates.answer_id", pattern, row, pools)
+    check_distinct(path, answer_ids, pools, question_ids, row)
     distinct, rows, pair_answer = _resolve_texts(path, answer_ids, texts, answers, row, pools)
     return Pools(question_ids, questions, offsets, answer_ids, distinct, pair_answer, answers, rows)
 
@@ -183,9 +190,9 @@ def pool_sizes(path: str, row_groups: Iterable[int]) -> Iterator[dict[str, int]]
         InputError: a row group cannot be read.
     """
     with storage.open_binary(path) as file:
-        reader = _parquet(path, file)
+        reader = parquet(path, file)
         for group in row_groups:
-            yield _read(path, f"row group {group}", partial(_pool_sizes, reader, group))
+            yield readable(path, f"row group {group}", partial(_pool_sizes, reader, group))
 
 
 def _pool_sizes(reader: pq.ParquetFile, group: int) -> dict[str, int]:
@@ -256,109 +263,6 @@ def _batched(pairs: Iterable[tuple[str, str]], size: int) -> Iterator[tuple[list
     yield ids, texts
 
 
-def _parquet(path: str | Path, file: object) -> pq.ParquetFile:
-    return _read(path, None, lambda: pq.ParquetFile(file))
-
-
-def _read(path: str | Path, place: str | None, read: Callable[[], T]) -> T:
-    try:
-        return read()
-    except (pa.ArrowException, OSError) as error:
-        reason = first_line(error)
-        raise InputError(path, place=place, value=reason, expected="a readable Parquet file") from error
-
-
-def _check_columns(path: str | Path, found: pa.Schema, name: str) -> None:
-    for field in arrow_schema(name):
-        index = found.get_field_index(field.name)
-        if index < 0:
-            have = ", ".join(found.names) or "no column"
-            raise InputError(path, value=have, expected=f"a column {field.name!r} of type {field.type}")
-        kind = found.field(index).type
-        if not _same_type(kind, field.type):
-            raise InputError(path, column=field.name, value=str(kind), expected=f"type {field.type}")
-
-
-def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether ``found`` can be read as ``wanted``; large and dictionary-encoded forms of a type can."""
-    if pa.types.is_dictionary(found):
-        found = found.value_type
-    if pa.types.is_string(wanted):
-        return pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found)
-    if pa.types.is_list(wanted):
-        is_list = pa.types.is_list(found) or pa.types.is_large_list(found)
-        return is_list and _same_type(found.value_type, wanted.value_type)
-    if pa.types.is_struct(wanted):
-        if not pa.types.is_struct(found):
-            return False
-        indices = [(field, found.get_field_index(field.name)) for field in wanted]
-        return all(index >= 0 and _same_type(found.field(index).type, field.type) for field, index in indices)
-    return bool(found == wanted)
-
-
-def _strings(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One plain array of strings with 64-bit offsets, whichever string type the file used."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):  # combine_chunks of no chunk, or of more than one array can hold
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    return array.cast(pa.large_string())
-
-
-def _check_nulls(
-    path: str | Path, array: pa.Array, column: str, row: str = "row", rows: np.ndarray | None = None
-) -> None:
-    if array.null_count:
-        index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
-        raise InputError(path, place=_place(row, index, rows), column=column, value=None, expected="a value")
-
-
-def _check_pattern(
-    path: str | Path, array: pa.Array, column: str, pattern: str, row: str, rows: np.ndarray | None = None
-) -> None:
-    good = pc.match_substring_regex(array, pattern).to_numpy(zero_copy_only=False)
-    if not good.all():
-        index = int(np.argmin(good))
-        wanted = "an id without white space" + (" that does not begin with '#'" if "#" in pattern else "")
-        raise InputError(
-            path, place=_place(row, index, rows), column=column, value=array[index].as_py(), expected=wanted
-        )
-
-
-def _check_distinct(
-    path: str | Path, answer_ids: pa.Array, pools: np.ndarray, question_ids: pa.Array, row: str
-) -> None:
-    repeated_question = _first_repeated(question_ids)
-    if repeated_question is not None:
-        value = question_ids[repeated_question].as_py()
-        place = f"{row} {repeated_question}"
-        raise InputError(path, place=place, column="question_id", value=value, expected="each question once")
-    codes = answer_ids.dictionary_encode().indices.to_numpy().astype(np.int64)
-    keys = pools * (int(codes.max(initial=0)) + 1) + codes
-    order = np.argsort(keys, kind="stable")
-    same = np.flatnonzero(keys[order][1:] == keys[order][:-1])
-    if len(same):
-        index = int(order[same + 1].min())
-        value = answer_ids[index].as_py()
-        place = _place(row, index, pools)
-        raise InputError(
-            path,
-            place=place,
-            column="candidates.answer_id",
-            value=value,
-            expected="each answer once in a pool",
-        )
-
-
-def _first_repeated(array: pa.Array) -> int | None:
-    codes = array.dictionary_encode().indices.to_numpy()
-    _, first = np.unique(codes, return_index=True)
-    if len(first) == len(codes):
-        return None
-    later = np.ones(len(codes), dtype=bool)
-    later[first] = False
-    return int(np.argmax(later))
-
-
 def _resolve_texts(
     path: str | Path,
     answer_ids: pa.Array,
@@ -377,7 +281,7 @@ def _resolve_texts(
         return own.dictionary, nowhere, pair_answer
     if answers is None:
         index = int(np.argmax(shared))
-        place = _place(row, index, pools)
+        place = place_of(row, index, pools)
         value = answer_ids[index].as_py()
         raise InputError(
             path,
@@ -391,7 +295,7 @@ def _resolve_texts(
     if rows.null_count:
         index = int(np.flatnonzero(shared)[np.argmax(rows.is_null().to_numpy(zero_copy_only=False))])
         value = answer_ids[index].as_py()
-        place = _place(row, index, pools)
+        place = place_of(row, index, pools)
         raise InputError(
             path,
             place=place,
@@ -403,7 +307,3 @@ def _resolve_texts(
     pair_answer[shared] = codes + len(own.dictionary)
     distinct = pa.concat_arrays([own.dictionary, answers.texts.take(pa.array(distinct_rows))])
     return distinct, np.concatenate([nowhere, distinct_rows]), pair_answer
-
-
-def _place(row: str, index: int, rows: np.ndarray | None) -> str:
-    return f"{row} {index if rows is None else int(rows[index])}"
