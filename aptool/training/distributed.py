@@ -26,7 +26,7 @@ import ray.train
 from ray.train.torch import TorchConfig, TorchTrainer, get_device
 
 from aptool import __version__
-from aptool.cluster.nodes import Cluster, Share, fitting
+from aptool.cluster.nodes import Cluster, Share, count, fitting
 from aptool.config import Recipe
 from aptool.errors import AptoolError, UsageError, error_with, first_line
 from aptool.formats.collection import Collection
@@ -45,8 +45,10 @@ START = 30
 # Seconds that workers wait for each other: the first one may be learning word vectors meanwhile.
 PATIENCE = 6 * 3600
 
-# Seconds that the workers of a driver that was killed may take to give back what they had.
+# Seconds that the workers of a driver that was killed may take to give back what they had, and those of a
+# training that has just ended, as one after another does in a matrix.
 RELEASE = 20
+HANDOVER = 5
 
 # Seconds between two looks at what the workers have to tell.
 GLANCE = 0.3
@@ -129,11 +131,12 @@ def fit_on_cluster(
     folder = training_folder(output)
     least = each
     while True:
-        number, each = shared_out(cluster, workers, least, patience=RELEASE if folder.exists() else 0)
+        number, each = shared_out(cluster, workers, least, RELEASE if folder.exists() else HANDOVER)
         if number > recipe.training.minibatch:
             wanted = f"no more than the {recipe.training.minibatch} questions of a minibatch"
             raise UsageError(f"--workers {number}: expected {wanted} (training.minibatch)")
-        say(f"cluster {cluster.address}: {number} workers with {each} each; Ray's logs are in {cluster.logs}")
+        many = count(number, "worker")
+        say(f"cluster {cluster.address}: {many} with {each} each; Ray's logs are in {cluster.logs}")
         folder.mkdir(exist_ok=True)
         lease = secrets.token_hex(8)
         (folder / LEASE).write_text(lease, encoding="ascii")
