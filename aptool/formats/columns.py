@@ -88,9 +88,7 @@ def check_nulls(
     """
     if array.null_count:
         index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
-        raise InputError(
-            path, place=place_of(row, index, rows), column=column, value=None, expected="a value"
-        )
+        raise fault(path, array, index, column, row, rows, "a value")
 
 
 def check_pattern(
@@ -105,9 +103,7 @@ def check_pattern(
     if not good.all():
         index = int(np.argmin(good))
         wanted = "an id without white space" + (" that does not begin with '#'" if "#" in pattern else "")
-        raise InputError(
-            path, place=place_of(row, index, rows), column=column, value=array[index].as_py(), expected=wanted
-        )
+        raise fault(path, array, index, column, row, rows, wanted)
 
 
 def check_distinct(
@@ -129,15 +125,8 @@ def check_distinct(
     same = np.flatnonzero(keys[order][1:] == keys[order][:-1])
     if len(same):
         index = int(order[same + 1].min())
-        value = answer_ids[index].as_py()
-        place = place_of(row, index, pools)
-        raise InputError(
-            path,
-            place=place,
-            column="candidates.answer_id",
-            value=value,
-            expected="each answer once in a pool",
-        )
+        wanted = "each answer once in a pool"
+        raise fault(path, answer_ids, index, "candidates.answer_id", row, pools, wanted)
 
 
 def first_repeated(array: pa.Array) -> int | None:
@@ -151,6 +140,15 @@ def first_repeated(array: pa.Array) -> int | None:
     return int(np.argmax(later))
 
 
-def place_of(row: str, index: int, rows: np.ndarray | None) -> str:
-    """The row of the ``index``-th value, in words."""
-    return f"{row} {index if rows is None else int(rows[index])}"
+def fault(
+    path: str | Path,
+    array: pa.Array,
+    index: int,
+    column: str,
+    row: str,
+    rows: np.ndarray | None,
+    expected: str,
+) -> InputError:
+    """What is wrong with the ``index``-th value of a column; ``rows`` says which row each value is of."""
+    place = f"{row} {index if rows is None else int(rows[index])}"
+    return InputError(path, place=place, column=column, value=array[index].as_py(), expected=expected)

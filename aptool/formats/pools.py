@@ -22,9 +22,9 @@ from aptool.formats.columns import (
     check_distinct,
     check_nulls,
     check_pattern,
+    fault,
     first_repeated,
     parquet,
-    place_of,
     readable,
     strings,
 )
@@ -281,28 +281,14 @@ def _resolve_texts(
         return own.dictionary, nowhere, pair_answer
     if answers is None:
         index = int(np.argmax(shared))
-        place = place_of(row, index, pools)
-        value = answer_ids[index].as_py()
-        raise InputError(
-            path,
-            place=place,
-            column="candidates.text",
-            value=None,
-            expected=f"a text, or an answers file with {value!r}",
-        )
+        expected = f"a text, or an answers file with {answer_ids[index].as_py()!r}"
+        raise fault(path, texts, index, "candidates.text", row, pools, expected)
     wanted = answer_ids.filter(pa.array(shared))
     rows = pc.index_in(wanted, value_set=answers.answer_ids)
     if rows.null_count:
         index = int(np.flatnonzero(shared)[np.argmax(rows.is_null().to_numpy(zero_copy_only=False))])
-        value = answer_ids[index].as_py()
-        place = place_of(row, index, pools)
-        raise InputError(
-            path,
-            place=place,
-            column="candidates.answer_id",
-            value=value,
-            expected=f"an answer of {answers.path}",
-        )
+        expected = f"an answer of {answers.path}"
+        raise fault(path, answer_ids, index, "candidates.answer_id", row, pools, expected)
     distinct_rows, codes = np.unique(rows.to_numpy(), return_inverse=True)
     pair_answer[shared] = codes + len(own.dictionary)
     distinct = pa.concat_arrays([own.dictionary, answers.texts.take(pa.array(distinct_rows))])

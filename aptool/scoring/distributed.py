@@ -17,7 +17,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import ray
-import ray.data
 
 from aptool.cluster.connection import connect
 from aptool.cluster.nodes import Cluster, Share, count, worker_share
