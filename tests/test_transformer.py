@@ -11,6 +11,7 @@ from tiny import tokens
 
 from aptool.formats.pools import list_units, read_pools
 from aptool.models import backbone
+from aptool.models.backbone import Backbone, BackboneOptions
 from aptool.models.checkpoint import load_model
 from aptool.models.ragged import Ragged
 from aptool.scoring.scorer import Scorer
@@ -137,22 +138,67 @@ def test_working_states_out_again_gives_the_same_gradients(network):
         torch.testing.assert_close(gradients[1][name], gradient)
 
 
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+KINDS = {
+    "bert": SMALL,
+    "roberta": SMALL | {"pad_token_id": 1, "max_position_embeddings": 66},
+    "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32},
+    "electra": SMALL | {"embedding_size": 8},
+    "gpt2": {"n_embd": 16, "n_layer": 2, "n_head": 2},
+    "t5": {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("takes_embedded", [True, False])
+def test_training_has_the_states_and_gradients_of_texts_one_by_one(kind, takes_embedded):
+    torch.manual_seed(0)
+    one = Backbone({"model_type": kind, "vocab_size": 40, **KINDS[kind]}, BackboneOptions())
+    assert one._takes_embedded  # or it would not be tried at all
+    one._takes_embedded = takes_embedded
+    one.train()
+    one.network.eval()  # without dropout
+    texts = corpus(40)
+    ids = Ragged.of(tokens(*texts))
+
+    def gradients():
+        found = {name: weight.grad for name, weight in one.network.named_parameters()}
+        one.network.zero_grad()
+        return {name: gradient for name, gradient in found.items() if gradient is not None}
+
+    states = one(ids, Ragged.of_lengths(ids.lengths).values)
+    states.pow(3).sum().backward()
+    found = gradients()
+    expected = [one.network(input_ids=torch.tensor([text])).last_hidden_state[0] for text in texts]
+    torch.cat(expected).pow(3).sum().backward()
+
+    torch.testing.assert_close(states, torch.cat(expected), atol=1e-5, rtol=1e-4)
+    expected = gradients()
+    largest = max(float(gradient.abs().max()) for gradient in expected.values())
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, atol=1e-5 * largest, rtol=1e-3)
+
+
+def test_texts_share_a_batch_where_little_padding_comes_of_it():
+    # Sixteen to 64 is 48 of padding; three of eight would have 3 * 56.
+    widths = torch.tensor([8, 64, 8, 16, 8])
+    assert backbone._shared(widths, 64).tolist() == [8, 64, 8, 64, 8]
+    assert backbone._shared(widths, 20).tolist() == widths.tolist()
+    assert backbone._shared(widths, 168).tolist() == [64] * 5
+
+
 def test_training_in_bf16_keeps_weights_and_scores_in_fp32(network):
     ids = Ragged.of(tokens(*corpus(8)))
     found = []
     for precision in ("fp32", "bf16"):
         ranker, _ = begun("mean-minilm", network, f"encoder.precision={precision}")
-        for part in ranker.modules():
-            if isinstance(part, torch.nn.Dropout):
-                part.p = 0
-        for layer in ranker.encoder.backbone.network.encoder.layer:
-            layer.attention.self.dropout_prob = 0
-        assert ranker.pooling is not None
-        found.append((ranker.train().encoder(ids).values, ranker.eval().encoder(ids).values))
+        ranker.train()
+        ranker.encoder.backbone.network.eval()  # without dropout
+        found.append((ranker.encoder(ids).values, ranker.eval().encoder(ids).values))
         assert all(weight.dtype == torch.float32 for weight in ranker.parameters())
 
     (_, exact), (near, same) = found
-    assert torch.equal(exact, same)  # not in training, it computes in fp32
+    torch.testing.assert_close(exact, same, atol=1e-5, rtol=0)  # not in training, it computes in fp32
     assert near.dtype == torch.float32
     # Eight bits of each number, over two layers, in states of about 1.
     assert 0 < (near - exact).abs().max() < 0.2

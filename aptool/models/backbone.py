@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -24,6 +25,9 @@ WIDTH = 8
 
 # Tokens, padding among them, that go through the network at one time.
 TOKENS_AT_ONCE = {"cpu": 4096, "cuda": 1 << 16}
+
+# Padding, in tokens, that costs as much as a batch more. In training nothing hangs on what a text is padded to.
+PADDING_FOR_A_BATCH = {"cpu": 64, "cuda": 1 << 14}
 
 EXTRA = 'pip install "aptool[transformers]"'
 
@@ -89,6 +93,7 @@ class Backbone(nn.Module):
         self._positions = getattr(described, "max_position_embeddings", None)
         self._precision = options.precision
         self._trained = options.tune != "none"
+        self._takes_embedded = "inputs_embeds" in signature(self.network.forward).parameters
         self._hold(described.num_hidden_layers, options)
         if options.checkpointing and self._trained:
             _keep_less(self.network, options.name)
@@ -106,17 +111,21 @@ class Backbone(nn.Module):
         """
         device = tokens.values.device
         bf16 = self.training and self._precision == "bf16"
-        with (
-            torch.set_grad_enabled(torch.is_grad_enabled() and self._trained),
-            torch.autocast(device.type, torch.bfloat16, enabled=bf16),
-        ):
+        learns = torch.is_grad_enabled() and self._trained
+        with torch.set_grad_enabled(learns), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            trains = learns and self.training
+            embedded = self._embedded(tokens.values) if trains else None
             parts, order = [], []
-            for some, width in self._batches(tokens.lengths):
+            for some, width in self._batches(tokens.lengths, alone=not trains):
+                here = tokens.rows(some)
                 states = self._states(
-                    tokens.select(some), width, None if types is None else types[tokens.rows(some)]
+                    tokens.select(some),
+                    width,
+                    types=None if types is None else types[here],
+                    embedded=None if embedded is None else embedded[here],
                 )
                 parts.append(states.float() if bf16 else states)
-                order.append(tokens.rows(some))
+                order.append(here)
         where = torch.empty(len(tokens.values), dtype=torch.int64, device=device)
         where[torch.cat(order)] = torch.arange(len(where), device=device)
         return torch.cat(parts).index_select(0, where[rows])
@@ -128,28 +137,49 @@ class Backbone(nn.Module):
             self.network.eval()
         return self
 
-    def _states(self, tokens: Ragged, width: int, types: Tensor | None) -> Tensor:
+    def _embedded(self, ids: Tensor) -> Tensor | None:
+        """(N, d) embeddings of all tokens, so that their gradient, as large as the table, is made but once.
+
+        None for a network that takes nothing but ids.
+        """
+        if not self._takes_embedded:
+            return None
+        embedded: Tensor = self.network.get_input_embeddings()(ids)
+        return embedded
+
+    def _states(self, tokens: Ragged, width: int, types: Tensor | None, embedded: Tensor | None) -> Tensor:
         """(N, c) states of the tokens of texts that are padded to one width."""
         place, _ = tokens.positions()
         text = torch.arange(len(tokens.lengths), device=place.device).repeat_interleave(tokens.lengths)
         ids = tokens.values.new_full((len(tokens.lengths), width), self._pad)  # (n, T)
-        ids[text, place] = tokens.values
         mask = torch.zeros_like(ids)
         mask[text, place] = 1
         more = {}
+        if embedded is None:
+            ids[text, place] = tokens.values
+            more["input_ids"] = ids
+        else:
+            more["inputs_embeds"] = embedded.new_zeros(*ids.shape, embedded.shape[1]).index_put(
+                (text, place), embedded
+            )
         if types is not None and self._typed:
             more["token_type_ids"] = torch.zeros_like(ids)
             more["token_type_ids"][text, place] = types
-        found = self.network(input_ids=ids, attention_mask=mask, return_dict=True, **more)
+        found = self.network(attention_mask=mask, return_dict=True, **more)
         states: Tensor = found.last_hidden_state[text, place]
         return states
 
-    def _batches(self, lengths: Tensor) -> list[tuple[Tensor, int]]:
-        """Texts that are padded to the same width, and the width; no more at one time than are good."""
+    def _batches(self, lengths: Tensor, alone: bool) -> list[tuple[Tensor, int]]:
+        """Texts that are padded to one width, and the width; no more at one time than are good.
+
+        ``alone`` pads each text by its own length and nothing else.
+        """
         at_once = TOKENS_AT_ONCE.get(lengths.device.type, 4096)
         widths = (lengths // WIDTH + 1) * WIDTH
         if self._positions is not None:
             widths = torch.minimum(widths, widths.new_tensor(self._positions).maximum(lengths))
+        if not alone:
+            widths = _shared(widths, PADDING_FOR_A_BATCH.get(lengths.device.type, 64))
         # Only at the longest that a network takes is a text not padded at all; it stays among such.
         kinds, members = (widths * 2 + (widths == lengths)).unique(return_inverse=True)
         batches = []
@@ -176,6 +206,18 @@ class Backbone(nn.Module):
             )
         for layer in layers[-options.last :]:
             layer.requires_grad_(True)
+
+
+def _shared(widths: Tensor, padding: int) -> Tensor:
+    """(n,) widths at which texts share batches: as wide as the next wider where that costs little padding."""
+    kinds, counts = widths.unique(return_counts=True)
+    wider, shared = 0, {}
+    for width, count in zip(reversed(kinds.tolist()), reversed(counts.tolist()), strict=True):
+        if not wider or count * (wider - width) > padding:
+            wider = width
+        shared[width] = wider
+    table = widths.new_tensor([shared[width] for width in kinds.tolist()])
+    return table[torch.searchsorted(kinds, widths)]
 
 
 def library() -> Any:

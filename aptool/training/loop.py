@@ -314,7 +314,7 @@ def _optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.optim.Op
             for some, decay in zip(kinds, (options.weight_decay, 0.0), strict=True)
             if some
         ]
-        optimizers.append(torch.optim.AdamW(groups, lr=options.learning_rate))
+        optimizers.append(torch.optim.AdamW(groups, lr=options.learning_rate, fused=True))
     elif dense:
         optimizers.append(torch.optim.Adam(dense, lr=options.learning_rate))
     if sparse:
