@@ -26,7 +26,7 @@ WIDTH = 8
 # Tokens, padding among them, that go through the network at one time.
 TOKENS_AT_ONCE = {"cpu": 4096, "cuda": 1 << 16}
 
-# Padding, in tokens, that costs as much as a batch more. In training nothing hangs on what a text is padded to.
+# Tokens of padding that cost as much as a batch more. In training nothing hangs on what a text is padded to.
 PADDING_FOR_A_BATCH = {"cpu": 64, "cuda": 1 << 14}
 
 EXTRA = 'pip install "aptool[transformers]"'
