@@ -34,6 +34,9 @@ TOKENS_PER_BATCH = {"cpu": 8192, "cuda": 1 << 18}
 # be encoded together, and the pairs of one question still meet.
 BATCHES_PER_WINDOW = 4
 
+# On a CPU there are so many windows at least, as far as they do not get smaller than so many tokens.
+WINDOWS, TOKENS_PER_WINDOW = 8, 2048
+
 
 class Scorer:
     """Scores pairs with the weights that a ranker has now; make a new one after they change."""
@@ -101,7 +104,7 @@ class Scorer:
         self._store.begin()
         needed, order, starts = _by_answer(answers.lengths, pair_answer)
         batches = 1 if _shared(needed, pair_answer) else BATCHES_PER_WINDOW
-        windows = _blocks(answers.lengths[needed], batches * self._batch)
+        windows = _blocks(answers.lengths[needed], self._window(answers.lengths[needed], batches))
 
         with _cores(self._device, len(windows)) as each:
             asked = self._asked(questions)
@@ -118,6 +121,13 @@ class Scorer:
 
             each(work, windows)
         return scores
+
+    def _window(self, lengths: np.ndarray, batches: int) -> int:
+        """Tokens to a window: no more than so many batches, and where there is little, work for all cores."""
+        largest = batches * self._batch
+        if self._device.type != "cpu":
+            return largest
+        return min(largest, max(int(lengths.sum()) // WINDOWS, TOKENS_PER_WINDOW))
 
     def _asked(self, questions: Tokens) -> Any:
         parts = []
