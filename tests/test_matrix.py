@@ -1,21 +1,29 @@
 """`aptool matrix`: a table of experiments, of which only what is new or has changed is run."""
 
 import json
+import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tiny import options
 
+from aptool.config import load_recipe
 from aptool.evaluation.fusion import reciprocal_rank_fusion
 from aptool.evaluation.metrics import evaluate
+from aptool.experiments.matrix import read_matrix
 from aptool.experiments.runner import Result
 from aptool.experiments.table import cells, columns, not_above_random, summarise
 from aptool.formats.trec import read_qrels, read_run
+from aptool.models.ranker import check_recipe
 from aptool.scoring.shards import System
 
 NAMES = ["random", "bm25", "qa-cnn", "ap-cnn", "qa-cnn+bm25", "ap-cnn+bm25"]
 TRAINED = ["qa-cnn", "ap-cnn"]
+
+
+JOBS = sorted((Path(__file__).parent.parent / "jobs").glob("*.toml"))
 
 
 def table(collection, *, qa_cnn=(), seeds="[1, 2]", systems=NAMES, more=""):
@@ -333,3 +341,17 @@ def test_a_missing_table_and_an_unwritable_output_end_in_one_line(
     )
     assert (unwritable.code, len(unwritable.err)) == (1, 1)
     assert "eval.toml/table.md: " in unwritable.err[0]
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
+def test_the_tables_of_the_project_name_systems_that_can_be_trained(path):
+    if path.stem == "transformers":
+        pytest.importorskip("transformers")
+    values = dict.fromkeys(re.findall(r"\$\{(\w+)\}", path.read_text()), "given") | {"precision": "bf16"}
+
+    matrix = read_matrix(path, values)
+
+    assert {row.contender.name for row in matrix.rows} == set(matrix.contenders)
+    for contender in matrix.contenders.values():
+        if contender.preset is not None:
+            check_recipe(load_recipe(contender.preset, contender.overrides))
