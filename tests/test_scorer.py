@@ -175,10 +175,8 @@ def all_pairs(questions, answers):
     return np.repeat(np.arange(questions), answers), np.tile(np.arange(answers), questions)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_equal_to_the_definition_for_every_way_of_joining(name, monkeypatch):
-    # Few questions with many answers each, many with few each, and pairs strewn thinly over both.
-    system = ranker(name, words=300, dim=12, size=16)
+def equal_to_the_definition(system, monkeypatch):
+    """Few questions with many answers each, and many with few each; returns the texts and scores of these."""
     for n, k in ((2, 60), (60, 2)):
         questions, answers = corpus(n, k)
         pair_question, pair_answer = all_pairs(n, k)
@@ -187,6 +185,14 @@ def test_equal_to_the_definition_for_every_way_of_joining(name, monkeypatch):
             monkeypatch.setattr(attentive, "GROUP_TOKENS", group_tokens)
             scores = Scorer(system).score(questions, answers, pair_question, pair_answer)
             np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
+    return questions, answers, expected
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_equal_to_the_definition_for_every_way_of_joining(name, monkeypatch):
+    system = ranker(name, words=300, dim=12, size=16)
+    equal_to_the_definition(system, monkeypatch)
+    # And pairs strewn thinly over many of both.
     questions, answers = corpus(100, 100)
     once = np.random.default_rng(1).permutation(100)
     scores = Scorer(system).score(questions, answers, np.arange(100), once)
@@ -197,14 +203,7 @@ def test_equal_to_the_definition_for_every_way_of_joining(name, monkeypatch):
 def test_options_of_attention_are_those_of_the_definition(monkeypatch):
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     system.pooling.sharpness, system.pooling.residual, system.pooling.normalise = 5.0, 0.3, True
-    for n, k in ((2, 60), (60, 2)):
-        questions, answers = corpus(n, k)
-        pair_question, pair_answer = all_pairs(n, k)
-        expected = defined(system, questions, answers, np.stack([pair_question, pair_answer], axis=1))
-        for group_tokens in (0, 10**6):
-            monkeypatch.setattr(attentive, "GROUP_TOKENS", group_tokens)
-            scores = Scorer(system).score(questions, answers, pair_question, pair_answer)
-            np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
+    questions, answers, expected = equal_to_the_definition(system, monkeypatch)
     # Compare all, as training does.
     states = [system.encode(Ragged.of(side)) for side in (questions, answers)]
     every = system.compare_all(*states).detach().numpy()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from aptool.datasets import synthetic
 from aptool.datasets.made_up_words import spelled
+from aptool.datasets.published_shapes import spread_sizes
 from aptool.errors import InputError, UsageError
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
@@ -160,7 +161,7 @@ def test_words_are_all_different():
 
 @given(st.integers(1, 50), st.integers(1, 3), st.integers(0, 400), st.floats(0, 1.5), st.integers(0, 9))
 def test_sizes_add_up_to_the_total(count, least, more, spread, seed):
-    sizes = synthetic.spread_sizes(count * least + more, count, spread, least, np.random.default_rng(seed))
+    sizes = spread_sizes(count * least + more, count, spread, least, np.random.default_rng(seed))
     assert sizes.shape == (count,)
     assert sizes.sum() == count * least + more
     assert sizes.min() >= least

@@ -1,0 +1,139 @@
+"""Published collections in numbers: how many questions and answers, how long, how unevenly spread."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from aptool.datasets.made_up_words import NOT_OF_TOPICS
+
+KEYWORDS = 6  # of a question
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """One split.
+
+    Attributes:
+        questions: how many.
+        answers: right and, unless the pools share answers, wrong answers of all its questions.
+        right: right answers of all its questions.
+    """
+
+    questions: int
+    answers: int
+    right: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A published collection in numbers.
+
+    Attributes:
+        splits: its splits.
+        shared_pool: candidates drawn from all answers into each pool outside ``train``; None: pools have
+            their own answers.
+        question_length: mean, and standard deviation of the logarithm.
+        answer_length: the same.
+        longest: of a question, of an answer.
+        pool_spread: standard deviation of the logarithm of the number of candidates.
+        right_spread: that of the number of right answers.
+        vocabulary: words to draw from.
+        topics: how many.
+    """
+
+    splits: dict[str, Sizes]
+    shared_pool: int | None
+    question_length: tuple[float, float]
+    answer_length: tuple[float, float]
+    longest: tuple[int, int]
+    pool_spread: float
+    right_spread: float
+    vocabulary: int
+    topics: int
+
+
+# Splits and mean lengths as published (dos Santos et al. 2016, table 1; Feng et al. 2015); spreads measured
+# on the published training and development files.
+SHAPES = {
+    "insuranceqa": Shape(
+        splits={
+            "train": Sizes(12_887, 18_540, 18_540),
+            "dev": Sizes(1_000, 1_454, 1_454),
+            "test1": Sizes(1_800, 2_493, 2_493),
+            "test2": Sizes(1_800, 2_494, 2_494),
+        },
+        shared_pool=500,
+        question_length=(7.15, 0.26),
+        answer_length=(95.0, 0.55),
+        longest=(56, 1_200),
+        pool_spread=0.42,
+        right_spread=0.42,
+        vocabulary=22_352,
+        topics=150,
+    ),
+    "trecqa": Shape(
+        splits={
+            "train": Sizes(1_162, 53_313, 6_299),
+            "dev": Sizes(65, 1_117, 205),
+            "test": Sizes(68, 1_442, 248),
+        },
+        shared_pool=None,
+        question_length=(8.5, 0.33),
+        answer_length=(28.9, 0.49),
+        longest=(33, 261),
+        pool_spread=1.1,
+        right_spread=0.9,
+        vocabulary=57_878,
+        topics=300,
+    ),
+    "wikiqa": Shape(
+        splits={
+            "train": Sizes(873, 8_672, 1_040),
+            "dev": Sizes(126, 1_130, 140),
+            "test": Sizes(243, 2_352, 293),
+        },
+        shared_pool=None,
+        question_length=(6.3, 0.3),
+        answer_length=(22.8, 0.56),
+        longest=(19, 166),
+        pool_spread=0.71,
+        right_spread=0.3,
+        vocabulary=30_239,
+        topics=300,
+    ),
+}
+
+
+def scaled(shape: Shape, scale: float) -> Shape:
+    """The shape with ``scale`` times the questions and answers; at least one question a split."""
+    splits = {}
+    for split, sizes in shape.splits.items():
+        questions = max(1, round(sizes.questions * scale))
+        right = max(questions, round(sizes.right * scale))
+        wrong = (
+            max(questions, round((sizes.answers - sizes.right) * scale)) if sizes.answers > sizes.right else 0
+        )
+        splits[split] = Sizes(questions, right + wrong, right)
+    topics = max(4, round(shape.topics * scale**0.5))
+    # A topic needs enough words for keywords and their synonyms.
+    vocabulary = max(NOT_OF_TOPICS + 8 * KEYWORDS * topics, round(shape.vocabulary * scale**0.5))
+    return replace(shape, splits=splits, vocabulary=vocabulary, topics=topics)
+
+
+def spread_sizes(total: int, count: int, spread: float, least: int, rng: np.random.Generator) -> np.ndarray:
+    """``count`` log-normal whole numbers of at least ``least`` that add up to ``total`` exactly, (count,)."""
+    if total < count * least:
+        raise ValueError(f"{count} numbers of at least {least} do not add up to {total}")
+    weights = np.exp(spread * rng.standard_normal(count))
+    low, high = 0.0, float(total)
+    for _ in range(100):  # bisection for the factor at which the rounded sizes reach the total
+        middle = (low + high) / 2
+        if np.maximum(np.rint(weights * middle), least).sum() > total:
+            high = middle
+        else:
+            low = middle
+    sizes = np.maximum(np.rint(weights * low), least).astype(np.int64)
+    short = total - int(sizes.sum())
+    sizes[:] += short // count
+    sizes[rng.permutation(count)[: short % count]] += 1
+    return sizes
