@@ -11,7 +11,8 @@ from aptool.scoring.systems import RandomSystem
 class SlowSystem(RandomSystem):
     """The scores of ``RandomSystem``; what it does meanwhile depends on files in a folder.
 
-    ``trouble`` there holds a question id, and what happens to who meets it: ``exit`` or ``memory``.
+    ``trouble`` there holds a question id, and what happens to who meets it: ``exit`` or ``memory``. While there
+    is a ``hold``, no unit that was begun comes to its end.
     """
 
     def __init__(self, notes, seconds):
@@ -31,6 +32,8 @@ class SlowSystem(RandomSystem):
                     os._exit(1)
                 raise MemoryError
         time.sleep(self._seconds)
+        while (self._notes / "hold").exists():
+            time.sleep(0.02)
         return super().score(prepared)
 
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import polars as pl
@@ -132,23 +133,39 @@ def test_reading_apart_from_scoring(nodes, cluster, scene):
     assert (result.pairs, result.workers) == (96, 2)
 
 
+def score_and_meanwhile(cluster, scene, act, **more):
+    """Scores, calls ``act`` while every worker is in the midst of a unit, and returns what came of both."""
+    hold = scene.notes / "hold"
+    hold.touch()
+
+    def meanwhile():
+        try:
+            return act()
+        finally:
+            hold.unlink()
+
+    with ThreadPoolExecutor(1) as thread:
+        acted = thread.submit(meanwhile)
+        return scene.score(cluster, **more), acted.result()
+
+
 def test_killed_worker(cluster, scene):
     """(a)"""
-    killed = []
 
-    def kill(done, pairs, fresh):
-        if done == 2:
-            killed.append(scored(scene.notes)[-1])
-            os.kill(killed[0][0], signal.SIGKILL)
+    def kill():
+        wait_for(lambda: len(scored(scene.notes)) == 2)
+        process, question = scored(scene.notes)[-1]
+        os.kill(process, signal.SIGKILL)
+        return question
 
-    result = scene.score(cluster, seconds=0.5, report=kill)
+    result, lost = score_and_meanwhile(cluster, scene, kill, workers=2)
 
     scene.assert_whole()
     assert result.retried >= 1
     begun = scored(scene.notes)
     assert len(begun) > UNITS
     # The unit that was lost was begun again by another process.
-    assert len({process for process, question in begun if question == killed[0][1]}) == 2
+    assert len({process for process, question in begun if question == lost}) == 2
 
 
 def test_removed_node(nodes, cluster, scene):
@@ -156,21 +173,21 @@ def test_removed_node(nodes, cluster, scene):
     node = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
     wait_for(lambda: cluster.check_room(None, Share(cpus=1)) == 3)
     raylet = node.all_processes["raylet"][0].process.pid
-    removed = []
 
-    def remove(done, pairs, fresh):
-        ours = [process for process, _ in scored(scene.notes) if _parent(process) == raylet]
-        if done >= 2 and ours and not removed:
-            removed.append(ours[-1])
-            os.kill(ours[-1], signal.SIGKILL)  # else it would finish its unit before it notices
-            nodes.remove_node(node, allow_graceful=False)
+    def remove():
+        wait_for(lambda: any(_parent(process) == raylet for process, _ in scored(scene.notes)))
+        process, question = next(unit for unit in scored(scene.notes) if _parent(unit[0]) == raylet)
+        os.kill(process, signal.SIGKILL)  # else it could finish its unit before it notices
+        nodes.remove_node(node, allow_graceful=False)
+        return process, question
 
-    result = scene.score(cluster, seconds=0.5, workers=3, report=remove)
+    result, (gone, lost) = score_and_meanwhile(cluster, scene, remove, workers=3)
 
     scene.assert_whole()
-    assert removed
     assert result.retried >= 1
-    assert len(scored(scene.notes)) > UNITS
+    begun = scored(scene.notes)
+    assert len(begun) > UNITS
+    assert [process for process, question in begun if question == lost][-1] != gone
 
 
 def _parent(process):
