@@ -45,9 +45,10 @@ def test_one_seed_gives_one_model_to_the_byte(system, collection, tmp_path):
     assert weights[0] != weights[1]
 
 
-def test_the_saved_model_has_the_figures_of_the_best_epoch(collection, tmp_path):
+@pytest.mark.parametrize("more", [(), ("training.epochs=0",)], ids=["best epoch", "nothing trained"])
+def test_the_saved_model_has_the_figures_that_are_told(collection, tmp_path, more):
     # Scored and evaluated as any run would be.
-    result = fit(collection, recipe("ap-cnn"), tmp_path / "model", seed=2)
+    result = fit(collection, recipe("ap-cnn", *more), tmp_path / "model", seed=2)
 
     system = ModelSystem(load_model(tmp_path / "model"))
     score_pools(list_units([collection.pools("dev")]), system, tmp_path / "dev.run", tag="x")

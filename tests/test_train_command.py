@@ -149,6 +149,7 @@ def test_vectors_from_a_file_are_where_training_starts(aptool, folder, vectors):
     )
 
     assert trained.code == 0
+    assert trained.out[0].startswith("m: nothing trained, dev map ")
     model = load_model("m")
     assert model.config["dim"] == 2
     assert model.recipe.vectors.dim == 2

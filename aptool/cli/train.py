@@ -117,7 +117,8 @@ def train(
         return
     for number, one in result.fits.items():
         name = output if seeds is None else f"seed {number}"
-        click.echo(f"{name}: best epoch {one.best_epoch} of {len(one.history)}, dev {figures(one.dev)}")
+        what = f"best epoch {one.best_epoch} of {len(one.history)}" if one.history else "nothing trained"
+        click.echo(f"{name}: {what}, dev {figures(one.dev)}")
     if seeds is None:
         click.echo(_facts(one))
         return

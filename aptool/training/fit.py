@@ -44,7 +44,7 @@ class Fit(NamedTuple):
     """What came of training."""
 
     best_epoch: int
-    dev: dict[str, float]  # of the best epoch
+    dev: dict[str, float]  # of the best epoch; of the system as it began, if there was none
     history: list[dict[str, Any]]
     words: int  # in the vocabulary
     words_with_vectors: int
@@ -154,13 +154,15 @@ def fit(
         keep=keep,
         world=world,
     )
-    figures = result.history[result.best_epoch - 1]["dev"] if result.best_epoch else {}
+    # Where no epoch was asked for, of the system as it comes.
+    best = result.best_epoch
+    figures = result.history[best - 1]["dev"] if best else evaluate(ranker.eval())
     facts = {
         "collection": collection.name,
         "fingerprint": collection.fingerprint,
         "seed": seed,
         "key": key,
-        "best_epoch": result.best_epoch,
+        "best_epoch": best,
         "dev": figures,
         "words_with_vectors": known,
         "dev_words_unknown": dev.unknown,
@@ -172,7 +174,7 @@ def fit(
             remove_state(output)
 
     _together(world, save)
-    return Fit(result.best_epoch, figures, result.history, len(tokenizer), known, dev.unknown)
+    return Fit(best, figures, result.history, len(tokenizer), known, dev.unknown)
 
 
 def check_training(

@@ -82,8 +82,7 @@ def summarise(fits: dict[int, Fit], dev_measure: str) -> Seeds:
         name: Spread(statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else 0.0)
         for name, found in values.items()
     }
-    # Without an epoch there is no figure, and the first seed is as good as any.
-    best = max(fits, key=lambda seed: fits[seed].dev.get(dev_measure, 0.0))
+    best = max(fits, key=lambda seed: fits[seed].dev[dev_measure])
     return Seeds(fits, spreads, best)
 
 

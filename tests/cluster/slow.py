@@ -11,8 +11,8 @@ from aptool.scoring.systems import RandomSystem
 class SlowSystem(RandomSystem):
     """The scores of ``RandomSystem``; what it does meanwhile depends on files in a folder.
 
-    ``trouble`` there holds a question id, and what happens to who meets it: ``exit`` or ``memory``. While there
-    is a ``hold``, no unit that was begun comes to its end.
+    ``trouble`` there holds a question id, and what happens to who meets it: ``exit`` or ``memory``. While
+    there is a ``hold``, no unit that was begun comes to its end.
     """
 
     def __init__(self, notes, seconds):
