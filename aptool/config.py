@@ -87,8 +87,8 @@ class TrainingOptions:
         refresh: minibatches between two rounds of drawing; 1 scores negatives with the very weights that
             they then train, more scores them in larger batches with weights that old.
         optimizer: ``sgd``, ``adam``, or ``adamw``: Adam with weight decay.
-        weight_decay: share of each matrix, times the rate, that an update of ``adamw`` takes away; vectors
-            such as biases and the word embeddings keep theirs.
+        weight_decay: share of each matrix, times the rate, that an update of ``adamw`` takes away; vectors,
+            such as biases, keep theirs, and so do embeddings of words.
         learning_rate: of the first epoch.
         schedule: ``constant``; ``inverse``: divided by the epoch's number, counted from 1; ``linear``: falls
             to nothing over all updates.

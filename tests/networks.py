@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tiny import THINGS
@@ -58,13 +59,27 @@ def write_network(folder: Path, layers: int = 2, size: int = 16, positions: int 
         max_position_embeddings=positions,
         initializer_range=0.2,
     )
+    return write_with_tokenizer(folder, transformers.BertModel(config))
+
+
+def write_with_tokenizer(folder: Path, model) -> Path:
+    """Any network for these words, in the layout of the hub."""
+    import transformers
+
     transformers.logging.disable_progress_bar()
-    transformers.BertModel(config).save_pretrained(folder)
+    model.save_pretrained(folder)
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    longest = getattr(model.config, "max_position_embeddings", 64)
     transformers.PreTrainedTokenizerFast(
-        tokenizer_object=piece_tokenizer(), model_max_length=positions, **names
+        tokenizer_object=piece_tokenizer(), model_max_length=longest, **names
     ).save_pretrained(folder)
     return folder
+
+
+def corpus(texts, seed=0, longest=40):
+    """Ids of random texts of three pieces and more."""
+    generator = np.random.default_rng(seed)
+    return [generator.integers(5, 30, size=generator.integers(3, longest)).tolist() for _ in range(texts)]
 
 
 def network_recipe(system: str, network: Path, *more: str):

@@ -197,6 +197,7 @@ def test_an_answer_outside_the_pool_is_found_among_the_shared_ones(aptool, model
     [
         ([], 2, "no --question and no --answer given"),
         (["--question", "a"], 2, "no --answer given"),
+        (["--question", "caf\udce9", "--answer", "a"], 2, "'caf\\udce9': expected text in UTF-8"),
         (["--collection", "shared", "--question-id", "q1"], 2, "no --answer-id given"),
         (
             ["--question", "a", "--collection", "c", "--question-id", "q", "--answer-id", "a"],

@@ -239,6 +239,7 @@ def test_an_output_that_cannot_be_written_is_said_first(score, folder):
 @pytest.mark.usefixtures("no_work")
 def test_a_tag_of_two_words_is_said_first(score):
     assert_one_line(score("--tag", "my run"), 2, "--tag 'my run': expected one word")
+    assert_one_line(score("--tag", "caf\udce9"), 2, "'--tag'", "expected text in UTF-8")
 
 
 @pytest.mark.usefixtures("no_work")

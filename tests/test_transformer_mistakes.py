@@ -4,11 +4,14 @@ import shutil
 import sys
 
 import pytest
-from networks import QUICK, REASON, begun, network_recipe, write_network
+from networks import IDS, QUICK, REASON, begun, network_recipe, piece_tokenizer, write_network
 from safetensors.torch import load_file, save_file
+from tiny import tokens
+from tokenizers import processors
 
 from aptool.config import load_recipe
 from aptool.errors import AptoolError, InputError
+from aptool.models.ragged import Ragged
 from aptool.models.ranker import check_recipe
 from aptool.training.fit import fit
 
@@ -34,7 +37,10 @@ def test_without_the_extra_one_line_says_what_to_install(aptool, collection_fold
     ("preset", "more", "message"),
     [
         ("ap-minilm", ["encoder.name="], "encoder.name: '': expected the folder of a pretrained network"),
+        ("ap-minilm", ["encoder.name=/no/network"], "encoder.name: '/no/network': expected the folder of a"),
+        ("ap-minilm", ["encoder.name=~/network"], "Hugging Face hub: no such folder"),
         ("ap-minilm", ["vectors.source=random"], "vectors.source: 'random': expected no change"),
+        ("ap-minilm", ["vectors.fine_tune=false"], "vectors.fine_tune: False: expected no change"),
         ("ap-minilm", ["text.lowercase=false"], "text.lowercase: False: expected no change"),
         (
             "cross-minilm",
@@ -90,3 +96,19 @@ def test_weights_that_are_not_there_are_not_made_up(network, tmp_path):
 
     with pytest.raises(InputError, match=r"no .*layer\.1\.output\.dense\.weight': expected all weights"):
         begun("mean-minilm", tmp_path / "network")
+
+
+def test_a_pair_may_have_more_marks_than_its_texts(network, tmp_path):
+    # [SEP] between the two, and none around a text by itself: 64 positions are 63 pieces.
+    pieces = piece_tokenizer()
+    pieces.post_processor = processors.TemplateProcessing(
+        single="$A", pair="$A [SEP] $B:1", special_tokens=[("[SEP]", IDS["[SEP]"])]
+    )
+    shutil.copytree(network, tmp_path / "network")
+    pieces.save(str(tmp_path / "network" / "tokenizer.json"))
+
+    with pytest.raises(InputError, match=r"text\.max_answer_tokens: 52: expected 1 to 51"):
+        begun("cross-minilm", tmp_path / "network", "text.max_answer_tokens=52")
+    ranker, _ = begun("cross-minilm", tmp_path / "network", "text.max_answer_tokens=51")
+    question, answer = (Ragged.of(tokens([7] * length)) for length in (12, 51))
+    assert ranker.train()(question, answer).isfinite().all()

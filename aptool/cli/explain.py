@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aptool.cli.defaults import default_model
+from aptool.cli.parameters import UTF8
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,14 +31,14 @@ _VISIBLE = str.maketrans(_PICTURES | dict.fromkeys(range(0x80, 0xA0), "\ufffd"))
 @click.option(
     "--model", "folder", type=click.Path(path_type=Path), help="A model folder.  [default: models/ap-cnn]"
 )
-@click.option("--question", metavar="TEXT", help="A question.")
-@click.option("--answer", metavar="TEXT", help="An answer to it.")
+@click.option("--question", type=UTF8, metavar="TEXT", help="A question.")
+@click.option("--answer", type=UTF8, metavar="TEXT", help="An answer to it.")
 @click.option(
     "--collection", metavar="FOLDER", type=click.Path(path_type=Path), help="Take the pair from a collection."
 )
 @click.option("--split", default="test", show_default=True, help="The collection's split.")
-@click.option("--question-id", metavar="ID", help="A question of the split.")
-@click.option("--answer-id", metavar="ID", help="A candidate of its pool.")
+@click.option("--question-id", type=UTF8, metavar="ID", help="A question of the split.")
+@click.option("--answer-id", type=UTF8, metavar="ID", help="A candidate of its pool.")
 @click.option("--html", metavar="FILE", type=click.Path(path_type=Path), help="Write a page.")
 @click.option("--png", metavar="FILE", type=click.Path(path_type=Path), help="Write a picture.")
 @click.option("--matrix", is_flag=True, help="Add the alignment G of every word with every word.")

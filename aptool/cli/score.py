@@ -9,6 +9,7 @@ from aptool.cli.cluster_options import check_cluster_options, cluster_options, d
 from aptool.cli.defaults import default_model, default_run
 from aptool.cli.display import progress_bar, say
 from aptool.cli.pace import Pace
+from aptool.cli.parameters import UTF8
 from aptool.errors import UsageError
 
 
@@ -21,7 +22,7 @@ from aptool.errors import UsageError
 @click.option(
     "--answers", type=click.Path(path_type=Path), help="Texts of shared answers.  [default: beside POOLS]"
 )
-@click.option("--tag", help="The run's name in the file, one word.  [default: the model's preset]")
+@click.option("--tag", type=UTF8, help="The run's name in the file, one word.  [default: the model's preset]")
 @click.option(
     "--device",
     default="auto",

@@ -1,22 +1,16 @@
-"""Pretrained networks: anything that ``transformers`` loads by itself and that gives a state to each token.
+"""A pretrained network at work: texts in, a state for each token out, in training as in scoring."""
 
-The package is an extra, and is imported when a network is asked for.
-"""
-
-import json
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from inspect import signature
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from aptool.config import bounded
 from aptool.errors import AptoolError, InputError, first_line
+from aptool.models.pretrained import bare, library, positions
 from aptool.models.ragged import Ragged
-from aptool.text.pieces import PieceTokenizer
 
 # A text is padded to the next multiple of this beyond its own length, whatever it is encoded with. Its states
 # are then the same to the bit in any company: what is padded, and by how much, is its own affair. There is
@@ -28,8 +22,6 @@ TOKENS_AT_ONCE = {"cpu": 4096, "cuda": 1 << 16}
 
 # Tokens of padding that cost as much as a batch more. In training nothing hangs on what a text is padded to.
 PADDING_FOR_A_BATCH = {"cpu": 64, "cuda": 1 << 14}
-
-EXTRA = 'pip install "aptool[transformers]"'
 
 
 @dataclass(frozen=True)
@@ -53,16 +45,6 @@ class BackboneOptions:
     precision: Literal["fp32", "bf16"] = "fp32"
 
 
-class Pretrained(NamedTuple):
-    """A network as it was found."""
-
-    tokenizer: PieceTokenizer
-    config: dict[str, Any]  # all that its structure follows from
-    weights: dict[str, Tensor]
-    size: int  # c, features of a state
-    longest: int  # tokens of the longest text that it takes
-
-
 class Backbone(nn.Module):
     """A network that gives a state to each token of a text."""
 
@@ -70,7 +52,7 @@ class Backbone(nn.Module):
         """A network with fresh weights.
 
         Args:
-            config: as ``Pretrained`` has it.
+            config: as ``pretrained.Pretrained`` has it.
             options: of the encoder.
 
         Raises:
@@ -81,8 +63,8 @@ class Backbone(nn.Module):
         transformers = library()
         try:
             described = transformers.AutoConfig.for_model(**config)
-            self.network = _bare(transformers.AutoModel.from_config(described))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            self.network = bare(transformers.AutoModel.from_config(described))
+        except Exception as error:  # whatever a network of any kind can raise of a config that is not one
             kind = config.get("model_type")
             raise AptoolError(
                 f"{kind}: transformers cannot make such a network: {first_line(error)}"
@@ -90,7 +72,7 @@ class Backbone(nn.Module):
         self.size: int = described.hidden_size
         self._pad = int(described.pad_token_id or 0)
         self._typed = getattr(described, "type_vocab_size", 0) > 1
-        self._positions = getattr(described, "max_position_embeddings", None)
+        self._positions = positions(self.network)
         self._precision = options.precision
         self._trained = options.tune != "none"
         self._takes_embedded = "inputs_embeds" in signature(self.network.forward).parameters
@@ -176,8 +158,7 @@ class Backbone(nn.Module):
         """
         at_once = TOKENS_AT_ONCE.get(lengths.device.type, 4096)
         widths = (lengths // WIDTH + 1) * WIDTH
-        if self._positions is not None:
-            widths = torch.minimum(widths, widths.new_tensor(self._positions).maximum(lengths))
+        widths = torch.minimum(widths, widths.new_tensor(self._positions).maximum(lengths))
         if not alone:
             widths = _shared(widths, PADDING_FOR_A_BATCH.get(lengths.device.type, 64))
         # Only at the longest that a network takes is a text not padded at all; it stays among such.
@@ -220,88 +201,6 @@ def _shared(widths: Tensor, padding: int) -> Tensor:
     return table[torch.searchsorted(kinds, widths)]
 
 
-def library() -> Any:
-    """The ``transformers`` package, told to keep silent.
-
-    Raises:
-        AptoolError: it is not installed.
-    """
-    try:
-        transformers: Any = import_module("transformers")  # an extra, so not there to be type-checked
-    except ImportError as error:
-        raise AptoolError(f"a pretrained encoder needs transformers: {EXTRA}") from error
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    return transformers
-
-
-def check_backbone(where: str, options: BackboneOptions) -> None:
-    """Finds out before any work whether a network can be had.
-
-    Raises:
-        AptoolError: ``transformers`` is not installed.
-        InputError: no network is named.
-    """
-    if not options.name:
-        wanted = "the folder of a pretrained network, or its name on the Hugging Face hub"
-        raise InputError(where, place="encoder.name", value=options.name, expected=wanted)
-    if find_spec("transformers") is None:
-        raise AptoolError(f"encoder.name {options.name!r} needs transformers: {EXTRA}")
-
-
-def read_pretrained(options: BackboneOptions) -> Pretrained:
-    """Loads a network and its tokenizer from a folder or the hub; no code that comes with one is run.
-
-    Raises:
-        AptoolError: ``transformers`` is not installed.
-        InputError: there is no such network, or it is not one that gives states to the tokens of a text.
-    """
-    transformers = library()
-    name = options.name
-    try:
-        config = transformers.AutoConfig.from_pretrained(name)
-        had = config.num_hidden_layers
-        if options.layers:
-            config.num_hidden_layers = min(options.layers, had)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, use_fast=True)
-        whole, found = transformers.AutoModel.from_pretrained(name, config=config, output_loading_info=True)
-    except Exception as error:  # whatever a network, a hub and several file formats can raise
-        wanted = "the folder of a pretrained network, or its name on the Hugging Face hub"
-        raise InputError(name, value=first_line(error), expected=wanted) from error
-    network = _bare(whole).float()
-    lacking = [one for one in sorted(found["missing_keys"]) if one.endswith(tuple(network.state_dict()))]
-    if lacking:
-        # The library would begin them at random.
-        raise InputError(name, value=f"no {lacking[0]}", expected="all weights of the network")
-    if options.layers > had:
-        raise InputError(name, place="encoder.layers", value=options.layers, expected=f"at most {had}")
-    if getattr(tokenizer, "backend_tokenizer", None) is None:
-        raise InputError(name, value=type(tokenizer).__name__, expected="a network with a tokenizer.json")
-    pieces = PieceTokenizer(tokenizer.backend_tokenizer)
-    rows = network.get_input_embeddings().weight.shape[0]
-    if len(pieces) > rows:
-        raise InputError(name, value=f"{len(pieces)} tokens", expected=f"no more than its {rows} embeddings")
-    described = json.loads(network.config.to_json_string(use_diff=False))
-    kept = {key: value for key, value in described.items() if key not in _NOT_STRUCTURE}
-    weights = {key: value.detach().clone() for key, value in network.state_dict().items()}
-    longest = _longest(network, tokenizer.model_max_length)
-    return Pretrained(pieces, kept, weights, network.config.hidden_size, longest)
-
-
-# Where a network came from, and in what its weights were kept.
-_NOT_STRUCTURE = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"}
-
-
-def _bare(network: Any) -> Any:
-    """The part of a network that reads: no decoder, nothing on top of the states."""
-    if network.config.is_encoder_decoder:
-        network = network.get_encoder()
-    if isinstance(getattr(network, "pooler", None), nn.Module):
-        network.pooler = None
-    network.config.use_cache = False
-    return network
-
-
 def _keep_less(network: Any, name: str) -> None:
     """Has states worked out again in the backward pass; the method has one name or the other."""
     enable = (
@@ -313,16 +212,3 @@ def _keep_less(network: Any, name: str) -> None:
         raise InputError(
             name, place="encoder.checkpointing", value=True, expected=f"false: {error}"
         ) from error
-
-
-def _longest(network: nn.Module, told: int) -> int:
-    """Tokens of the longest text that a network has positions for."""
-    positions = getattr(network.config, "max_position_embeddings", None) or 1 << 30
-    for part in network.modules():
-        if (
-            isinstance(part, nn.Embedding)
-            and part.num_embeddings == positions
-            and part.padding_idx is not None
-        ):
-            return min(told, positions - part.padding_idx - 1)  # positions count from behind that of padding
-    return min(told, positions)

@@ -57,6 +57,11 @@ class CrossPooling(Pooling):
         assert isinstance(encoder, PieceEncoder)
         return cls(encoder, options)
 
+    @classmethod
+    def reads_first(cls, options: Any) -> bool:
+        """See ``Pooling.reads_first``."""
+        return bool(options.read == "first")
+
     def scores(self, questions: Ragged, answers: Ragged) -> Tensor:
         """See ``Pooling.scores``; the states are ids, values (N,) int64."""
         ids, types = self.together(questions, answers)
@@ -77,8 +82,10 @@ class CrossPooling(Pooling):
         return self.scores(questions.select(first), answers.select(second)).view(n, k)
 
     def in_bf16(self) -> "CrossPooling":
-        """See ``Pooling.in_bf16``: the network is."""
-        return copy.deepcopy(self).bfloat16()
+        """See ``Pooling.in_bf16``: the network is; a head in it would have many pairs tie."""
+        other = copy.deepcopy(self)
+        other.backbone.bfloat16()
+        return other
 
     def together(self, questions: Ragged, answers: Ragged) -> tuple[Ragged, Tensor]:
         """Pairs as the network wants them: ids of n texts, and (N,) types.

@@ -56,12 +56,14 @@ class Start(NamedTuple):
         shape: what the encoder is built for.
         fill: gives the ranker that was built its first weights; returns how many tokens did not start at
             random.
+        causal: a text's first state knows its first token alone.
     """
 
     tokenizer: TextTokenizer
     recipe: Recipe
     shape: Shape
     fill: Callable[[nn.Module], int]
+    causal: bool = False
 
 
 class Encoder(nn.Module, ABC):

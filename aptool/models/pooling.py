@@ -32,6 +32,11 @@ class Pooling(nn.Module, ABC):
         """The pooling for an encoder, with fresh weights."""
         return cls(encoder.size, options)
 
+    @classmethod
+    def reads_first(cls, options: Any) -> bool:
+        """Whether it reads of a text its first state alone."""
+        return False
+
     @abstractmethod
     def scores(self, questions: Ragged, answers: Ragged) -> Tensor:
         """(n,) scores of n pairs from their states; pair i is question i with answer i."""
@@ -107,6 +112,11 @@ class MeanPooling(OwnPooling):
 
 class FirstPooling(OwnPooling):
     """r = the first state: with many transformers that of a mark which stands for the whole text."""
+
+    @classmethod
+    def reads_first(cls, options: Any) -> bool:
+        """See ``Pooling.reads_first``."""
+        return True
 
     def represent(self, states: Ragged) -> Tensor:
         """See ``OwnPooling.represent``."""

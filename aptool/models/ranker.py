@@ -106,9 +106,20 @@ def encoder_type(recipe: Recipe) -> type[Encoder]:
 
 
 def start(recipe: Recipe, corpus: Corpus) -> Start:
-    """Where a system's tokenizer and first weights come from; see ``Encoder.start``."""
+    """Where a system's tokenizer and first weights come from; see ``Encoder.start``.
+
+    Raises:
+        InputError: what is named is not there or does not fit, or a pooling reads what knows nothing of a
+            text.
+    """
     kind, options = _chosen(ENCODERS, recipe.encoder, recipe.preset, "encoder")
     begun: Start = kind.start(recipe, options, corpus)
+    pooling_type, pooling_options = _chosen(POOLINGS, recipe.pooling, recipe.preset, "pooling")
+    if begun.causal and pooling_type.reads_first(pooling_options):
+        wanted = "a pooling of all states: this network reads from left to right, and a first state has seen "
+        raise InputError(
+            recipe.preset, place="pooling", value="the first state", expected=f"{wanted}one token"
+        )
     return begun
 
 

@@ -1,15 +1,20 @@
 """Encoders on a pretrained network: texts read one by one, or their pieces for a pooling that reads pairs."""
 
+from dataclasses import fields
 from typing import Any, Self
 
 from torch import Tensor, nn
 
 from aptool.config import Recipe, TextOptions, VectorOptions
 from aptool.errors import InputError
-from aptool.models.backbone import Backbone, BackboneOptions, check_backbone, read_pretrained
+from aptool.models.backbone import Backbone, BackboneOptions
 from aptool.models.encoder import Corpus, Encode, Encoder, Shape, Start
+from aptool.models.pretrained import check_named, read_pretrained
 from aptool.models.ragged import Ragged
 from aptool.text.pieces import PieceTokenizer
+
+# What of a text's options means nothing where a network has its own tokenizer.
+OF_WORDS = ("lowercase", "min_count")
 
 
 class PretrainedEncoder(Encoder):
@@ -33,13 +38,11 @@ class PretrainedEncoder(Encoder):
     @classmethod
     def check(cls, recipe: Recipe, options: Any) -> None:
         """See ``Encoder.check``: a network is named and can be loaded, and nothing is asked of words."""
-        check_backbone(recipe.preset, options)
-        usual = TextOptions()
-        asked = {
-            "vectors.source": (recipe.vectors.source, VectorOptions().source),
-            "text.lowercase": (recipe.text.lowercase, usual.lowercase),
-            "text.min_count": (recipe.text.min_count, usual.min_count),
-        }
+        check_named(recipe.preset, options.name)
+        text, vectors = TextOptions(), VectorOptions()
+        asked = {f"text.{name}": (getattr(recipe.text, name), getattr(text, name)) for name in OF_WORDS}
+        for option in fields(vectors):
+            asked[f"vectors.{option.name}"] = (getattr(recipe.vectors, option.name), option.default)
         for place, (value, default) in asked.items():
             if value != default:
                 wanted = "no change: a pretrained encoder has its own tokenizer and vectors"
@@ -53,23 +56,25 @@ class PretrainedEncoder(Encoder):
     @classmethod
     def start(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Start:
         """See ``Encoder.start``: the tokenizer and the weights of the network that is named."""
-        found = read_pretrained(options)
-        tokenizer, text = found.tokenizer, recipe.text
-        least, most = tokenizer.head + tokenizer.tail + 1, found.longest
+        found = read_pretrained(options.name, options.layers)
+        tokenizer, text, pair = found.tokenizer, recipe.text, found.tokenizer.pair_marks()
+        own, most = tokenizer.head + tokenizer.tail, found.longest
+        # A pair may have more marks around it than its two texts have by themselves.
+        more = max(0, len(pair.before + pair.between + pair.after) - 2 * own)
         limits = {
             "text.max_question_tokens": (text.max_question_tokens, most),
             "text.max_answer_tokens": (
                 text.max_answer_tokens,
-                most - text.max_question_tokens if cls.together else most,
+                most - text.max_question_tokens - more if cls.together else most,
             ),
         }
         for place, (value, largest) in limits.items():
-            if not least <= value <= largest:
-                wanted = f"{least} to {largest}: {options.name} takes {most} tokens"
+            if not own + 1 <= value <= largest:
+                wanted = f"{own + 1} to {largest}: {options.name} takes {most} tokens"
                 raise InputError(recipe.preset, place=place, value=value, expected=wanted)
         backbone = {
             "network": found.config,
-            "pair": tokenizer.pair_marks()._asdict(),
+            "pair": pair._asdict(),
             "head": tokenizer.head,
             "tail": tokenizer.tail,
         }
@@ -80,7 +85,7 @@ class PretrainedEncoder(Encoder):
                     part.network.load_state_dict(found.weights)
             return len(tokenizer)
 
-        return Start(tokenizer, recipe, Shape(len(tokenizer), found.size, backbone), fill)
+        return Start(tokenizer, recipe, Shape(len(tokenizer), found.size, backbone), fill, found.causal)
 
     def network(self) -> Backbone:
         """The network with fresh weights."""

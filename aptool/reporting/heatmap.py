@@ -48,10 +48,10 @@ class Side:
         text: as given.
         spans: where each word begins and ends in it. A text without a word counts as one unknown word.
         weights: (L,) float64, of the first L words; they sum to one. Words behind them were cut.
-        unknown: which of those L words the model has no vector for.
+        unknown: which of those L words the model has no vector for, or drops as it reads.
         window: what each state has seen.
         marks: the share of the text's weight on tokens that belong to no word; ``weights`` are shares of
-            what is left.
+            what is left, and alike where that is nothing.
     """
 
     text: str
@@ -105,7 +105,8 @@ class HeatMap:
         answer: L words.
         score: of the pair.
         kind: ``attention`` (σ) or ``maxima`` (shares of features won).
-        alignment: (M, L) G = tanh(Qᵀ U A), or None where it was not asked for or the model has none.
+        alignment: (M, L) G = tanh(Qᵀ U A), 0 where nothing was read of a word; None where it was not asked
+            for or the model has none.
     """
 
     question: Side
@@ -149,9 +150,7 @@ def heat_maps(model: Model, pairs: Sequence[tuple[str, str]], *, alignment: bool
                 answers.side(row, weights_a[place], window),
                 float(scores[place]),
                 kind,
-                _aligned(pooling, Q, A, place, questions.places(row), answers.places(row))
-                if alignment
-                else None,
+                _aligned(pooling, Q, A, place, questions.read(row), answers.read(row)) if alignment else None,
             )
     return [found[row] for row in range(len(pairs))]
 
@@ -202,19 +201,26 @@ def _shares_won(states: Ragged) -> Tensor:
     return (won / won.sum(1, keepdim=True)).mean(2)  # (n, T)
 
 
+class _Read(NamedTuple):
+    """What was read of a text: (L,) int64, the word of each token, -1 for none; and of how many words."""
+
+    places: np.ndarray
+    words: int
+
+
 def _aligned(
-    pooling: Pooling, questions: Ragged, answers: Ragged, pair: int, rows: np.ndarray, columns: np.ndarray
+    pooling: Pooling, questions: Ragged, answers: Ragged, pair: int, question: _Read, answer: _Read
 ) -> np.ndarray | None:
     """G of the words of a pair: of two words, the greatest of their pieces, as the maxima that G is for."""
     if not isinstance(pooling, AttentivePooling):
         return None
     only = torch.tensor([pair])
     G = pooling.alignment(questions.select(only).values, answers.select(only).values).double().numpy()
-    words = np.full((max(1, rows.max() + 1), max(1, columns.max() + 1)), -1.0)
-    own_rows, own_columns = np.flatnonzero(rows >= 0), np.flatnonzero(columns >= 0)
-    place = np.ix_(rows[own_rows], columns[own_columns])
+    words = np.full((question.words, answer.words), -np.inf)
+    own_rows, own_columns = (np.flatnonzero(side.places >= 0) for side in (question, answer))
+    place = np.ix_(question.places[own_rows], answer.places[own_columns])
     np.maximum.at(words, place, G[np.ix_(own_rows, own_columns)])
-    return words
+    return np.where(np.isinf(words), 0.0, words)
 
 
 class _Texts:
@@ -225,29 +231,30 @@ class _Texts:
         self._texts = texts
         self.tokens = tokenizer.encode(texts, limit)
 
-    def places(self, row: int) -> np.ndarray:
-        """(L,) int64: the word of each token that was read, -1 for none."""
-        places = self._tokenizer.places(self._texts[row])
-        whole = Tokens(places, np.array([0, len(places)]))
-        return truncate(whole, int(self.tokens.lengths[row]), self._tokenizer.tail).ids
+    def read(self, row: int) -> _Read:
+        text, length = self._texts[row], int(self.tokens.lengths[row])
+        whole = self._tokenizer.places(text)
+        places = truncate(Tokens(whole, np.array([0, len(whole)])), length, self._tokenizer.tail).ids
+        if len(whole) > length:
+            return _Read(places, max(1, int(places.max()) + 1))
+        return _Read(places, len(word_spans(self._tokenizer, text)))
 
     def side(self, row: int, weights: Tensor, window: Window) -> Side:
-        text, places = self._texts[row], self.places(row)
+        text, (places, words) = self._texts[row], self.read(row)
         begin, end = self.tokens.offsets[row], self.tokens.offsets[row + 1]
-        ids = self.tokens.ids[begin:end]
-        of_tokens = weights[: len(ids)].double().numpy()
-        spans = word_spans(self._tokenizer, text)
+        of_tokens = weights[: end - begin].double().numpy()
         inside = places >= 0
-        if not inside.any():
-            return Side(text, spans, np.ones(1), frozenset([0]), window)
-        shares = np.bincount(places[inside], weights=of_tokens[inside])
+        shares = np.bincount(places[inside], weights=of_tokens[inside], minlength=words)
         marks = float(of_tokens[~inside].sum())
-        unknown = places[inside & (ids == self._tokenizer.unknown)]
+        if not inside.all():
+            shares = shares / shares.sum() if inside.any() else np.full(words, 1 / words)
+        unknown = places[inside & (self.tokens.ids[begin:end] == self._tokenizer.unknown)]
+        dropped = set(range(words)) - set(places.tolist())
         return Side(
             text,
-            spans,
-            shares / shares.sum() if not inside.all() else shares,
-            frozenset(unknown.tolist()),
+            word_spans(self._tokenizer, text),
+            shares,
+            frozenset(dropped.union(unknown.tolist())),
             window,
             marks,
         )

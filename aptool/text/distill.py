@@ -87,8 +87,9 @@ def load_encoder(name: str | Path) -> SentenceEncoder:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(name), use_fast=True)
-        model = transformers.AutoModel.from_pretrained(str(name))
+        ours = {"trust_remote_code": False}  # without a word from us it would ask the user
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(name), use_fast=True, **ours)
+        model = transformers.AutoModel.from_pretrained(str(name), **ours)
     except Exception as error:  # whatever a network, a hub and several file formats can raise
         reason = first_line(error)
         expected = "the folder of a transformer, or its name on the Hugging Face hub"

@@ -113,11 +113,12 @@ def fit(
     torch.manual_seed(seed)
     cache = vectors_cache if vectors_cache is not None else folder / VECTORS
     corpus = Corpus(texts.all(), partial(_every_text, collection), seed, say, cache)
-    tokenizer, recipe, shape, fill = _in_turn(world, lambda: start(recipe, corpus))
+    begun = _in_turn(world, lambda: start(recipe, corpus))
+    tokenizer, recipe = begun.tokenizer, begun.recipe
     examples = tokenized(texts, tokenizer, recipe.text)
     dev = _together(world, lambda: DevSet(collection, dev_split, tokenizer, recipe.text))
-    ranker = build_ranker(recipe, *shape)
-    known = fill(ranker)
+    ranker = build_ranker(recipe, *begun.shape)
+    known = begun.fill(ranker)
     ranker.load_state_dict(world.first(ranker.state_dict()))
     ranker.to(device)
 
