@@ -27,6 +27,18 @@ def test_file_appears_when_the_block_ends(tmp_path):
     assert names(final.parent) == ["x.run"]
 
 
+def test_what_a_link_leads_to_is_replaced_and_not_the_link(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "x.run").write_text("old")
+    (tmp_path / "x.run").symlink_to(tmp_path / "elsewhere" / "x.run")
+
+    with atomic_file(tmp_path / "x.run") as temporary:
+        temporary.write_text("new")
+
+    assert (tmp_path / "x.run").is_symlink()
+    assert (tmp_path / "elsewhere" / "x.run").read_text() == "new"
+
+
 def test_file_has_the_mode_of_an_ordinary_one(tmp_path):
     with atomic_file(tmp_path / "x") as temporary:
         temporary.write_text("x")
@@ -138,6 +150,9 @@ def test_places_that_cannot_be_written_to_are_said_before_any_work(tmp_path):
         check_writable(tmp_path / "file" / "x.run")
     with pytest.raises(InputError, match="folder: 'a folder': expected a file, or nothing yet"):
         check_writable(tmp_path / "folder")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe: 'a device or a pipe': expected a file, or nothing yet"):
+        check_writable(tmp_path / "pipe")
     with pytest.raises(InputError, match="file: 'a file': expected a folder, or nothing yet"):
         check_folder(tmp_path / "file", "mark")
     with pytest.raises(InputError, match=r"file/model: .*: expected a place that can be written to"):

@@ -104,6 +104,34 @@ def test_score_in_a_process_of_its_own(tmp_path, collection_folder, model_folder
     assert len((tmp_path / "x.run").read_text().splitlines()) == 120
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 300 + "/a.pools.parquet"])
+def test_what_the_system_refuses_is_one_line(tmp_path, name):
+    finished = run("score", name, "--output", "x.run", cwd=tmp_path)
+
+    assert finished.returncode == 1
+    assert finished.stdout == ""
+    assert "Traceback" not in finished.stderr
+    assert "File name too long" in finished.stderr.splitlines()[-1]
+
+
+def test_a_terminal_that_lacks_letters_is_written_to_all_the_same(tmp_path):
+    (tmp_path / "→").mkdir()
+    latin = os.environ | {"PYTHONIOENCODING": "latin-1"}
+
+    finished = subprocess.run(
+        [sys.executable, "-m", "aptool", "data", "check", "→"],
+        cwd=tmp_path,
+        env=latin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert finished.returncode == 1
+    assert finished.stdout.startswith("\\u2192: 'no collection.json in it'")
+    assert "Traceback" not in finished.stderr
+
+
 def test_a_reader_that_leaves_is_told_nothing(tmp_path):
     # As `aptool --help | head -1` does.
     reader, writer = os.pipe()

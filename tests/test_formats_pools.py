@@ -221,6 +221,12 @@ WRONG_ROWS = {
         row("q1", candidates=[("a\t1", "x")]),
         r"row 1: column 'candidates.answer_id': 'a\t1': expected an id without white space",
     ),
+    "no-break space": (row("q\xa01"), r"row 1: column 'question_id': 'q\xa01': expected an id without white"),
+    "byte order mark": (row("\ufeffq1"), r"row 1: column 'question_id': '\ufeffq1': expected an id without"),
+    "answer id with a control character": (
+        row("q1", candidates=[("a1", "x"), ("a\x1c2", "x")]),
+        r"row 1: column 'candidates.answer_id': 'a\x1c2': expected an id without white space",
+    ),
     "answer twice in a pool": (
         row("q1", candidates=[("a1", "x"), ("a2", "y"), ("a1", "x")]),
         "row 1: column 'candidates.answer_id': 'a1': expected each answer once in a pool",
@@ -234,6 +240,26 @@ def test_a_wrong_row_is_named(tmp_path, wrong, message):
     path = write_pools(tmp_path / "x.parquet", [row("first")], [GOOD, wrong], schema=NULLABLE)
 
     assert error_of(path).startswith(f"x.parquet: row group 1: {message}")
+
+
+def test_text_that_is_not_utf8_is_named(tmp_path):
+    # Parquet holds bytes; that they are text is the writer's word.
+    def written(question, answer):
+        texts = pa.array([b"fine", question]), pa.array([b"here", answer, b"there"])
+        question, answer = (pa.Array.from_buffers(pa.string(), len(a), a.buffers()) for a in texts)
+        candidate = pa.StructArray.from_arrays([pa.array(["a1", "a1", "a2"]), answer], ["answer_id", "text"])
+        pools = pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), candidate)
+        table = pa.table({"question_id": ["q1", "q2"], "question": question, "candidates": pools})
+        pq.write_table(table, tmp_path / "x.parquet")
+        return tmp_path / "x.parquet"
+
+    said = "expected text in UTF-8"
+    assert error_of(written(b"caf\xe9", b"")) == (
+        f"x.parquet: row group 0: row 1: column 'question': b'caf\\xe9': {said}"
+    )
+    assert error_of(written(b"", b"\xff")) == (
+        f"x.parquet: row group 0: row 1: column 'candidates.text': b'\\xff': {said}"
+    )
 
 
 def test_an_answer_may_stand_in_several_pools(tmp_path):

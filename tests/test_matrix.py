@@ -295,6 +295,13 @@ BAD = {
         "eval.toml: rows/0/seeds: []",
         "",
     ),
+    "a seed twice": (
+        'systems = ["random"]',
+        'systems = ["random"]\nseeds = [3, 3]',
+        1,
+        "eval.toml: rows/0/seeds: [3, 3]",
+        "",
+    ),
     "unknown preset": ('preset = "ap-cnn"', 'preset = "ap-cmn"', 2, "preset 'ap-cmn'", "expected one of"),
     "unknown option": (
         'preset = "ap-cnn"',

@@ -295,7 +295,8 @@ def test_scores_from_the_command_line(plots, aptool, folder):
 
 
 def test_training_from_the_command_line(plots, aptool, folder, model_folder):
-    code, out, err = aptool("plot", "training", model_folder, "--output", "t.png", "--measure", "P_1")
+    twice = [model_folder, f"{model_folder}/"]
+    code, out, err = aptool("plot", "training", *twice, "--output", "t.png", "--measure", "P_1")
 
     assert (code, out, err) == (0, ["t.png", "t.csv"], [])
     assert pl.read_csv("t.csv")["system"].unique().to_list() == [model_folder.name]

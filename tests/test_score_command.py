@@ -237,6 +237,21 @@ def test_an_output_that_cannot_be_written_is_said_first(score, folder):
 
 
 @pytest.mark.usefixtures("no_work")
+def test_what_is_read_is_not_written_over(score, folder, shared):
+    pools, answers = folder / "test.pools.parquet", shared / "answers.parquet"
+    (folder / "link").symlink_to(pools)
+    before = pools.read_bytes(), answers.read_bytes()
+
+    said = "'read by the same command': expected another file to write to"
+    for name in ("test.pools.parquet", "link"):
+        assert_one_line(score(output=name), 1, f"{name}: {said}")
+    assert_one_line(
+        score(pools=[shared / "test.pools.parquet"], output=answers), 1, f"answers.parquet: {said}"
+    )
+    assert before == (pools.read_bytes(), answers.read_bytes())
+
+
+@pytest.mark.usefixtures("no_work")
 def test_a_tag_of_two_words_is_said_first(score):
     assert_one_line(score("--tag", "my run"), 2, "--tag 'my run': expected one word")
     assert_one_line(score("--tag", "caf\udce9"), 2, "'--tag'", "expected text in UTF-8")
@@ -247,6 +262,8 @@ def test_an_output_must_be_given_for_several_pools(aptool, folder):
     finished = aptool("score", "test.pools.parquet", "test.pools.parquet", "--model", "m")
 
     assert_one_line(finished, 2, "--output RUN is needed unless POOLS is one file")
+    finished = aptool("score", "tset.pools.parquet", "--model", "m")
+    assert_one_line(finished, 1, "tset.pools.parquet: 'no such file': expected a pools file")
 
 
 def test_a_device_that_there_is_not(score):

@@ -83,7 +83,7 @@ def score(system, output="out.run", pools="test.pools.parquet", answers=None, st
 
 
 def parts():
-    return sorted(Path("out.run.parts").iterdir())
+    return sorted(Path("out.run.parts").glob("*"))
 
 
 @pytest.mark.parametrize("done", [0, 1, 3])
@@ -179,7 +179,7 @@ def test_failure_while_writing_leaves_no_half_file(system, folder, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         score(system)
 
-    assert sorted(path.name for path in folder.iterdir()) == ["out.run.parts", "test.pools.parquet"]
+    assert [path.name for path in folder.iterdir()] == ["test.pools.parquet"]
 
 
 def test_columns_beyond_those_of_the_format_are_let_be(system):

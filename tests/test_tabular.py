@@ -79,6 +79,12 @@ def test_quotation_marks_with_tabs_are_text_unless_said(tmp_path):
     assert pools_of(import_tsv(tmp_path, quoted, quotes="csv")) == [("Q0", "who?", [("Q0-0", "me")])]
 
 
+def test_a_text_in_quotation_marks_may_be_long(tmp_path):
+    long = "words, " * 50_000  # as much as two novels' chapters; the csv module's own limit is 128 KiB
+    path = write(tmp_path / "a.csv", "question,answer,label", f'who?,"{long}",1')
+    assert pools_of(import_tsv(tmp_path, path)) == [("Q0", "who?", [("Q0-0", long)])]
+
+
 def test_the_same_row_twice_is_dropped_and_counted(tmp_path):
     path = write(tmp_path / "a.tsv", "question\tanswer\tlabel", "who?\tme\t1", "who?\tme\t1", "who?\tyou\t0")
     collection = import_tsv(tmp_path, path)

@@ -165,6 +165,15 @@ def test_vectors_from_a_file_are_where_training_starts(aptool, folder, vectors):
     assert len({tuple(vector) for vector in rest}) == len(rest)
 
 
+def test_vectors_for_none_of_the_words_are_a_mistake(aptool, folder, collection_folder):
+    (folder / "other.txt").write_text("Fluss 1 2\nBrücke 3 4\n", encoding="utf-8")
+
+    finished = aptool("train", collection_folder, "--output", "m", "--vectors", "other.txt", *tiny())
+
+    assert finished.code == 1
+    assert finished.err[-1].startswith("aptool: other.txt: 'none of its words': expected vectors for words")
+
+
 def test_splits_without_judgements_do_not_stand_in_the_way_of_vectors(aptool, folder, vectors):
     with CollectionWriter("c", name="c", source="here") as writer:
         writer.add_split("train", [pool("q1", "river")])
@@ -234,6 +243,10 @@ def test_a_training_that_is_done_is_not_done_again(aptool, folder, collection_fo
     assert again.err == [
         "model: already trained, by this recipe on this collection; remove the folder to train anew"
     ]
+    other = aptool(*command, "--seed", "1")
+    assert other.err[0].startswith(
+        "model: the model there, of another recipe, seed, collection or version, is"
+    )
 
 
 def test_several_seeds_in_one_command(aptool, folder, collection_folder):

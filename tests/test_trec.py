@@ -86,6 +86,11 @@ SHORT = "3: 'q2 Q0 a3 1': expected 6 fields (question_id Q0 answer_id rank score
 RUN_FAULTS = {
     "short line": ("q1 Q0 a1 1 1 t\n\nq2 Q0 a3 1\n", SHORT),
     "no tag": ("q1 Q0 a1 1 1\n", "1: 'q1 Q0 a1 1 1': expected 6 fields"),
+    "two in one": (
+        "q1 Q0 a1 1 1 t q1 Q0 a2 2 2 t\n",
+        "1: 'q1 Q0 a1 1 1 t q1 Q0 a2 2 2 t': expected 6 fields",
+    ),
+    "bare returns": ("q1 Q0 a1 1 1 t\rq1 Q0 a2 2 2 t\r", "1: 'q1 Q0 a1 1 1 t q1 Q0 a2 2 2 t': expected 6"),
     "text score": ("# c\nq1 Q0 a1 1 abc t\n", "2: column 'score': 'abc': expected a finite number"),
     "comma in score": ("q1 Q0 a1 1 1,5 t\n", "1: column 'score': '1,5': expected a finite number"),
     "hexadecimal": ("q1 Q0 a1 1 0x1p3 t\n", "1: column 'score': '0x1p3': expected a finite number"),

@@ -2,7 +2,10 @@
 
 import difflib
 import importlib
+import io
+import os
 import sys
+from pathlib import Path
 from typing import ClassVar, NoReturn
 
 import click
@@ -60,6 +63,7 @@ def cli(debug: bool) -> None:
 
 def main() -> NoReturn:
     """The console command."""
+    _steady_streams()
     debug = "--debug" in sys.argv[1:]
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
@@ -83,6 +87,20 @@ def main() -> NoReturn:
         if debug:
             raise
         _fail(str(error), error.exit_code)
+    except OSError as error:
+        # A folder that may not be entered, a name too long, a disk that is full: wherever it comes up.
+        if debug or error.strerror is None:
+            raise
+        _fail(f"{error.filename or 'output'}: {error.strerror!r}: expected a place for files", 1)
+
+
+def _steady_streams() -> None:
+    """Has output written as it can be where a terminal's encoding, or the output itself, is lacking."""
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed with the process
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _fail(message: str, code: int) -> NoReturn:

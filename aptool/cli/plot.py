@@ -91,7 +91,8 @@ def training(models: tuple[str, ...], measure: str | None, output: str) -> None:
     from aptool.reporting.plots import plot_files, plot_training
 
     plot_files(output)
-    names = short_names([model.rstrip("/") for model in models])
+    models = tuple(dict.fromkeys(model.rstrip("/") for model in models))
+    names = short_names(list(models))
     curves = training_curves(
         {name: read_history(model) for model, name in zip(models, names.values(), strict=True)}
     )

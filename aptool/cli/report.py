@@ -86,12 +86,13 @@ def write(
         AptoolError: something that a report needs is not installed.
         InputError: a file cannot be read or written.
     """
-    from aptool.formats.atomic import check_writable
+    from aptool.formats.atomic import check_apart, check_writable
     from aptool.reporting.html import environment
     from aptool.reporting.runs import find_collections, read_runs
 
     environment()  # says what is not installed before anything takes time
     check_writable(page)
+    check_apart(page, (path for path in folder.rglob("*") if path.suffix != ".html"))
     runs = read_runs(folder)
     found = find_collections(runs, collections)
 

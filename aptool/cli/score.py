@@ -61,7 +61,7 @@ def score(
     Run again after an interruption, it goes on where it stopped.
     """
     check_cluster_options(cluster, workers, gpus_per_worker)
-    from aptool.formats.atomic import check_writable
+    from aptool.formats.atomic import check_apart, check_writable
     from aptool.formats.pools import list_units, read_answers, read_pools
     from aptool.formats.storage import expand
 
@@ -73,6 +73,7 @@ def score(
     files = expand(pools, ".pools.parquet")
     units = list_units(files)
     shared = answers if answers is not None else _answers_beside(files)
+    check_apart(output, [*files, *([shared] if shared is not None else [])])
 
     from aptool.models.checkpoint import load_model
     from aptool.scoring.local import score_pools

@@ -1,12 +1,13 @@
 """``aptool vectors``: word vectors from a collection's own text, or from a sentence encoder."""
 
 import time
+from itertools import chain
 from pathlib import Path
 
 import click
 
 from aptool.cli.display import say
-from aptool.errors import UsageError
+from aptool.errors import InputError, UsageError
 
 
 @click.group()
@@ -31,12 +32,13 @@ def learn(
     collection: str, out: Path, split: str, dim: int, window: int, epochs: int, min_count: int, seed: int
 ) -> None:
     """Learn word vectors from the texts of COLLECTION and write them to OUT, a word2vec binary file."""
-    from aptool.formats.atomic import check_writable
+    from aptool.formats.atomic import check_apart, check_writable
     from aptool.formats.collection import Collection
 
     opened = Collection(collection)
     opened.pools(split)
     check_writable(out)
+    check_apart(out, opened.path.glob("*"))
 
     from aptool.text.skipgram import learn_vectors
     from aptool.text.tokenizer import UNK, WordTokenizer
@@ -48,6 +50,10 @@ def learn(
     tokenizer = WordTokenizer.learn(texts, min_count=min_count)
     tokens = tokenizer.encode(texts)
     counts = tokens.counts(len(tokenizer))
+    first = UNK + 1  # padding and the unknown word are the tokenizer's, no words
+    if len(tokenizer) == first:
+        wanted = "a collection in which some word occurs as often"
+        raise InputError(collection, value=f"no word {min_count} times", expected=wanted)
     matrix = learn_vectors(
         tokens.ids,
         tokens.offsets,
@@ -58,7 +64,6 @@ def learn(
         seed=seed,
         report=say,
     )
-    first = UNK + 1  # padding and the unknown word are the tokenizer's, no words
     write_vectors(out, WordVectors(tokenizer.words[first:], matrix[first:], collection))
     seconds = time.perf_counter() - start
     click.echo(f"{out}: {len(tokenizer) - first:,} words from {len(tokens.ids):,} tokens in {seconds:.0f} s")
@@ -85,7 +90,7 @@ def distill(
     paths: tuple[Path, ...], model: str, collections: tuple[str, ...], dim: int, sif: float, device: str
 ) -> None:
     """Distill vectors for all words of the collections and write them to OUT, a word2vec binary file."""
-    from aptool.formats.atomic import check_writable
+    from aptool.formats.atomic import check_apart, check_writable
     from aptool.formats.collection import Collection
 
     # `--collection A B OUT` hands B over with OUT.
@@ -94,6 +99,7 @@ def distill(
     if out.is_dir():
         raise UsageError(f"OUT is missing, or is a folder: {out}")
     check_writable(out)
+    check_apart(out, chain.from_iterable(one.path.glob("*") for one in opened))
 
     from aptool.scoring.systems import pick_device
     from aptool.text.distill import distill_vectors

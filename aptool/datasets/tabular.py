@@ -25,6 +25,9 @@ from aptool.datasets.lines import read_lines, read_rows
 from aptool.errors import InputError, first_line
 from aptool.formats.collection import Collection, LabelledPool
 
+# Characters of a field in quotation marks. Some end is needed: one that is never closed reads on to it.
+LONGEST_FIELD = 1 << 28
+
 _DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 
 
@@ -139,6 +142,7 @@ def _literal_rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 def _quoted_rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Rows with the line on which each begins; a blank line is a row only inside quotation marks."""
     lines = (f"{line}\n" for _, line in read_lines(path))
+    csv.field_size_limit(LONGEST_FIELD)
     # Without `strict`, text after a closing quotation mark would be glued on, and a quotation mark that
     # never closes would swallow the rest of the file.
     reader = csv.reader(lines, delimiter=delimiter, strict=True)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from aptool import __version__
 from aptool.config import Recipe, load_recipe
-from aptool.errors import AptoolError
+from aptool.errors import AptoolError, error_with
 from aptool.evaluation.fusion import reciprocal_rank_fusion
 from aptool.evaluation.metrics import evaluate
 from aptool.experiments.matrix import Contender, Matrix, Row, Source
@@ -92,8 +92,11 @@ class Runner:
         for row in matrix.rows:
             contender = row.contender
             if contender.preset is not None:
-                self._recipes[contender.name] = load_recipe(contender.preset, contender.overrides)
-                check_recipe(self._recipes[contender.name])
+                try:
+                    self._recipes[contender.name] = load_recipe(contender.preset, contender.overrides)
+                    check_recipe(self._recipes[contender.name])
+                except AptoolError as error:
+                    raise error_with(error.exit_code, f"system {contender.name!r}: {error}") from error
 
     def run(self) -> list[Result]:
         """All results, in the order of the table.

@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,8 +23,8 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     Raises:
         InputError: the folder of ``path`` cannot be written to.
     """
-    final = Path(path)
-    check_writable(final)
+    check_writable(path)
+    final = Path(path).resolve()  # what a link leads to is what is written
     handle, name = tempfile.mkstemp(prefix=f".{final.name}.", suffix=".part", dir=final.parent)
     os.close(handle)
     temporary = Path(name)
@@ -35,7 +35,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         temporary.chmod(0o666 & ~_umask())
         os.replace(temporary, final)
     except OSError as error:
-        raise InputError(final, value=error.strerror or str(error), expected="a writable file") from error
+        raise InputError(path, value=error.strerror or str(error), expected="a writable file") from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -81,11 +81,27 @@ def check_writable(path: str | Path) -> None:
     Called before long work starts, so that an output that cannot be written is said at once.
 
     Raises:
-        InputError: it cannot, or ``path`` is a folder.
+        InputError: it cannot, or ``path`` is a folder, a device or a pipe.
     """
     _check_parent(path)
     if Path(path).is_dir():
         raise InputError(path, value="a folder", expected="a file, or nothing yet")
+    if Path(path).exists() and not Path(path).is_file():
+        # A rename would put a file in its place.
+        raise InputError(path, value="a device or a pipe", expected="a file, or nothing yet")
+
+
+def check_apart(path: str | Path, inputs: Iterable[str | Path]) -> None:
+    """Finds out whether an output would replace one of the files that it is made from.
+
+    Raises:
+        InputError: it would.
+    """
+    if not Path(path).is_file():
+        return
+    for one in inputs:
+        if Path(one).is_file() and Path(one).samefile(path):
+            raise InputError(path, value="read by the same command", expected="another file to write to")
 
 
 def check_folder(path: str | Path, mark: str) -> None:

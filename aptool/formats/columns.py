@@ -91,6 +91,29 @@ def check_nulls(
         raise fault(path, array, index, column, row, rows, "a value")
 
 
+def check_text(
+    path: str | Path, array: pa.Array, column: str, row: str = "row", rows: np.ndarray | None = None
+) -> None:
+    """Every value is text in UTF-8; Parquet itself holds nobody to that.
+
+    Raises:
+        InputError: one is not.
+    """
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        for index, value in enumerate(array.cast(pa.large_binary())):
+            try:
+                (value.as_py() or b"").decode("utf-8")
+            except UnicodeDecodeError:
+                place = f"{row} {index if rows is None else int(rows[index])}"
+                wanted = "text in UTF-8"
+                raise InputError(
+                    path, place=place, column=column, value=value.as_py(), expected=wanted
+                ) from error
+        raise
+
+
 def check_pattern(
     path: str | Path, array: pa.Array, column: str, pattern: str, row: str, rows: np.ndarray | None = None
 ) -> None:

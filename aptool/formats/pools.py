@@ -22,6 +22,7 @@ from aptool.formats.columns import (
     check_distinct,
     check_nulls,
     check_pattern,
+    check_text,
     fault,
     first_repeated,
     parquet,
@@ -118,6 +119,8 @@ def read_answers(path: str | Path) -> Answers:
     texts = strings(table["text"])
     check_nulls(path, ids, "answer_id")
     check_nulls(path, texts, "text")
+    check_text(path, ids, "answer_id")
+    check_text(path, texts, "text")
     check_pattern(path, ids, "answer_id", load_schema("answers")["properties"]["answer_id"]["pattern"], "row")
     repeated = first_repeated(ids)
     if repeated is not None:
@@ -157,6 +160,8 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> Pools:
     row = f"{where}: row"
     check_nulls(path, question_ids, "question_id", row)
     check_nulls(path, questions, "question", row)
+    check_text(path, question_ids, "question_id", row)
+    check_text(path, questions, "question", row)
     check_pattern(path, question_ids, "question_id", schema["question_id"]["pattern"], row)
     check_nulls(path, candidates, "candidates", row)
 
@@ -176,6 +181,8 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> Pools:
     texts = strings(flat.field("text"))
     pools = np.repeat(np.arange(len(sizes)), sizes)
     check_nulls(path, answer_ids, "candidates.answer_id", row, pools)
+    check_text(path, answer_ids, "candidates.answer_id", row, pools)
+    check_text(path, texts, "candidates.text", row, pools)
     pattern = schema["candidates"]["items"]["properties"]["answer_id"]["pattern"]
     check_pattern(path, answer_ids, "candidates.answer_id", pattern, row, pools)
     check_distinct(path, answer_ids, pools, question_ids, row)

@@ -54,13 +54,16 @@ class Run(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """What the lines of a file consist of; the columns in ``kept`` are read, the others are ignored."""
+    """What the lines of a file consist of; the columns in ``kept`` are read, the others are ignored.
+
+    So is what stands behind the columns, up to ``most`` fields in all.
+    """
 
     columns: tuple[str, ...]
     kept: tuple[str, ...]
     number: str
     kind: type[pl.Float64] | type[pl.Int64]
-    more_allowed: bool
+    most: int
 
 
 _RUN = _Layout(
@@ -68,14 +71,14 @@ _RUN = _Layout(
     kept=("question_id", "answer_id", "score", "tag"),
     number="score",
     kind=pl.Float64,
-    more_allowed=True,
+    most=11,  # twelve are two lines that have run together
 )
 _QRELS = _Layout(
     columns=("question_id", "0", "answer_id", "relevance"),
     kept=("question_id", "answer_id", "relevance"),
     number="relevance",
     kind=pl.Int64,
-    more_allowed=False,
+    most=4,
 )
 
 
@@ -202,7 +205,8 @@ def _bytes_of(path: str | Path) -> bytes:
 def _parse_at_once(data: bytes, layout: _Layout) -> pl.DataFrame | None:
     """The kept columns of a file without a fault; None if anything in it is not plain."""
     # A first line of our own tells polars the number of columns, whatever the file's first line holds.
-    header = " ".join((*layout.columns, "more")).encode() + b"\n"
+    more = [f"more{number}" for number in range(len(layout.columns), layout.most + 1)]
+    header = " ".join([*layout.columns, *more]).encode() + b"\n"
     try:
         frame = pl.read_csv(
             header + _single_spaced(data),
@@ -211,16 +215,15 @@ def _parse_at_once(data: bytes, layout: _Layout) -> pl.DataFrame | None:
             comment_prefix="#",
             infer_schema=False,
             schema_overrides={layout.number: layout.kind},
-            columns=[*layout.kept] if layout.more_allowed else [*layout.kept, "more"],
+            columns=[*layout.kept, more[-1]],
             truncate_ragged_lines=True,
         )
     except pl.exceptions.PolarsError:
         return None
     frame = frame.filter(pl.col("question_id").is_not_null())
-    if not layout.more_allowed:
-        if frame["more"].null_count() < frame.height:
-            return None
-        frame = frame.drop("more")
+    if frame[more[-1]].null_count() < frame.height:
+        return None
+    frame = frame.drop(more[-1])
     whole = frame.height > 0 and not any(column.null_count() for column in frame)
     sound = whole and frame[layout.number].is_finite().all() and not _repeats(frame)
     return frame if sound else None
@@ -247,7 +250,7 @@ def _parse_line_by_line(path: str | Path, data: bytes, layout: _Layout) -> pl.Da
     for number, fields in _fields_of_lines(path, data):
         place = f"line {number}"
         wanted = len(layout.columns)
-        if len(fields) < wanted or (len(fields) > wanted and not layout.more_allowed):
+        if not wanted <= len(fields) <= layout.most:
             expected = f"{wanted} fields ({' '.join(layout.columns)}), found {len(fields)}"
             raise InputError(path, place=place, value=" ".join(fields), expected=expected)
         row = dict(zip(layout.columns, fields, strict=False))

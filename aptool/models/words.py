@@ -13,6 +13,7 @@ from torch import nn
 
 from aptool import __version__
 from aptool.config import Recipe, VectorOptions
+from aptool.errors import InputError
 from aptool.models.encoder import Corpus, Encoder, Shape, Start
 from aptool.text.skipgram import learn_vectors
 from aptool.text.tokenizer import PAD, UNK, Tokens, WordTokenizer
@@ -72,6 +73,9 @@ def make_vocabulary(recipe: Recipe, corpus: Corpus) -> tuple[WordTokenizer, Word
         return learn, learned, recipe
     wanted = WordTokenizer.learn(corpus.every(), lowercase=options.lowercase).words[2:]
     vectors = read_vectors(source, dict.fromkeys([*learn.words[2:], *wanted]), corpus.say)
+    if not vectors.words:
+        expected = "vectors for words of the collection, which may be of another language or in other case"
+        raise InputError(source, value="none of its words", expected=expected)
     tokenizer = WordTokenizer.learn(
         texts, lowercase=options.lowercase, min_count=options.min_count, also=vectors.words
     )
@@ -97,7 +101,7 @@ def embed(
         weight.uniform_(-options.unknown, options.unknown)
         if vectors is not None:
             ids = {word: index for index, word in enumerate(tokenizer.words)}
-            rows = np.array([ids.get(word, PAD) for word in vectors.words])
+            rows = np.array([ids.get(word, PAD) for word in vectors.words], dtype=np.int64)
             weight[torch.from_numpy(rows)] = torch.from_numpy(vectors.matrix)
             known = int((rows != PAD).sum())
         weight[PAD] = 0

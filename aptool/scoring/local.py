@@ -1,5 +1,6 @@
 """Scoring in this process: every unit in turn, the next one read and the last one written meanwhile."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -40,10 +41,14 @@ def score_pools(
     check_writable(output)
     parts = plan(units, system, output, tag, answers)
     parts_folder(output).mkdir(exist_ok=True)
-    missing = [part for part in parts if not is_done(part)]
-    for done, part in enumerate(_scored(missing, system, answers), start=1 + len(parts) - len(missing)):
-        report(done, part.pairs)
-    return merge(parts, output)
+    try:
+        missing = [part for part in parts if not is_done(part)]
+        for done, part in enumerate(_scored(missing, system, answers), start=1 + len(parts) - len(missing)):
+            report(done, part.pairs)
+        return merge(parts, output)
+    finally:
+        with contextlib.suppress(OSError):
+            parts_folder(output).rmdir()  # only if nothing is in it: the input was at fault from the start
 
 
 def _scored(parts: list[Part], system: System, answers: Answers | None) -> Iterator[Part]:

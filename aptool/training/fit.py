@@ -108,6 +108,8 @@ def fit(
     if done is not None:
         return done
     if world.rank == 0:
+        if (Path(output) / WEIGHTS).is_file():
+            say(f"{output}: the model there, of another recipe, seed, collection or version, is replaced")
         remove_leftovers(output)
     texts = _together(world, lambda: read_texts(collection, train_split))
     torch.manual_seed(seed)
