@@ -50,6 +50,7 @@ def test_results_are_the_same_on_a_terminal(
 
 
 def test_an_epoch_in_words():
-    entry = {"epoch": 3, "loss": 0.25, "dev": {"map": 0.5, "P_1": 1.0}, "seconds": {"train": 2.4, "dev": 1.2}}
+    seconds = {"train": 2.4, "mining": 2.0, "dev": 1.2}  # mining is a part of training
+    entry = {"epoch": 3, "loss": 0.25, "dev": {"map": 0.5, "P_1": 1.0}, "seconds": seconds}
 
     assert epoch_line(entry) == "epoch 3: loss 0.2500, dev map 0.5000, P_1 1.0000, 4 s"

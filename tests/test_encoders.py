@@ -206,3 +206,14 @@ def test_padding_is_the_zero_vector_and_gets_no_gradient(system):
     assert not encoder.embedding.weight[0].any()
     assert not gradient[0].any()
     assert {int(word) for word in gradient.abs().sum(1).nonzero()} == {*SHORT, *LONG, *ONE}
+
+
+def test_texts_that_are_read_in_turns_keep_their_own_states(monkeypatch):
+    # In training a CPU reads texts of like length together, so many at one time.
+    monkeypatch.setattr(encoders, "READ_TOGETHER", 2)
+    encoder = ranker("ap-bilstm").encoder
+    texts = Ragged.of(tokens(LONG, ONE, SHORT, [3, 9, 5, 2], LONG[::-1]))
+
+    with torch.no_grad():
+        alone = encoder.eval()(texts)
+        torch.testing.assert_close(encoder.train()(texts).values, alone.values)

@@ -196,6 +196,22 @@ def test_negative_judgements_are_unjudged_whatever_their_size():
     assert result.unjudged.rows() == [("q2", "a"), ("q2", "b"), ("q2", "c")]
 
 
+def test_a_first_question_with_negative_judgements_alone():
+    # trec_eval's own code would read what is not there.
+    judgements = {"q1": {"a": -7, "b": -1}, "q2": {"a": 1}}
+    run = run_of({"q1": {"a": 2, "b": 1, "c": 0}, "q2": {"a": 1}})
+
+    found = evaluate(qrels_of(judgements), run, ["map", "num_ret"]).per_question
+
+    assert found.select("map", "num_ret").rows() == [(0, 3), (1, 1)]
+
+
+def test_relevant_answers_are_counted_without_those_judged_zero_or_less():
+    judgements = {"q1": {"a": 1}, "q2": {"b": 1, "c": 0, "d": -1}}
+
+    assert evaluate(qrels_of(judgements), run_of({"q1": {"a": 1}}), ["num_rel"]).means["num_rel"] == 2
+
+
 def test_repeated_calls_give_the_same_numbers(small):
     wanted = ["P_1", "ndcg_cut.3", "success", "map_cut_2", "recall_2", "set_F", "bpref", "num_ret", "P.5,10"]
     first = evaluate(*small, wanted)

@@ -4,15 +4,20 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 from tiny import options, recipe
 
+from aptool.config import VectorOptions
 from aptool.errors import AptoolError, InputError
 from aptool.formats.collection import Collection
-from aptool.training.fit import fit
+from aptool.models.words import learned_vectors
+from aptool.text.tokenizer import WordTokenizer
+from aptool.training.fit import check_training, fit
 from aptool.training.state import save_state, training_folder
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
@@ -153,6 +158,28 @@ def test_a_model_that_is_whole_is_not_trained_again(collection, tmp_path, monkey
     monkeypatch.setattr("aptool.training.fit.train", lambda *given, **named: pytest.fail("trained again"))
 
     assert fit(collection, recipe("ap-cnn"), tmp_path / "model", seed=3) == first
+
+
+def test_whatever_can_move_a_weight_is_in_the_key(collection, tmp_path):
+    asked, folder = recipe("ap-cnn"), tmp_path / "model"
+    keys = {
+        check_training(collection, asked, folder, *more)[1]
+        for more in [(0,), (1,), (0, ("train", "test")), (0, ("train", "dev"), "cuda")]
+    }
+
+    assert len(keys) == 4
+
+
+def test_learned_vectors_are_kept_by_all_that_they_follow_from(tmp_path):
+    words = WordTokenizer.learn(["where is the river", "the bridge is near the river"])
+    tokens = words.encode(["where is the river", "the bridge is near the river"])
+    usual = VectorOptions(dim=4)
+    asked = [(usual, 0), (usual, 1), (replace(usual, window=3), 0), (replace(usual, epochs=2), 0), (usual, 0)]
+
+    found = [learned_vectors(words, tokens, *one, lambda line: None, tmp_path).matrix for one in asked]
+
+    assert len(list(tmp_path.iterdir())) == 4
+    assert np.array_equal(found[0], found[4])
 
 
 def test_vectors_that_were_replaced_are_another_training(collection, tmp_path):

@@ -14,8 +14,8 @@ from aptool.formats.schemas import arrow_schema
 from aptool.models.checkpoint import load_model, save_model
 from aptool.scoring.local import score_pools
 from aptool.scoring.parts import Part
-from aptool.scoring.shards import System, read_task, score_task
-from aptool.scoring.systems import ModelSystem
+from aptool.scoring.shards import System, plan, read_task, score_task
+from aptool.scoring.systems import ModelSystem, RandomSystem
 
 GROUPS = 4  # row groups of three pools, eighteen candidates each
 
@@ -149,6 +149,13 @@ def test_parts_of_another_model_are_not_taken_up(system, model_folder, folder):
     score(system, stop_after=3)
 
     assert score(other) == (GROUPS, whole)
+
+
+def test_parts_of_another_tag_are_not_taken_up(folder):
+    units = list_units(["test.pools.parquet"])
+    names = {part.path.name for tag in "xy" for part in plan(units, RandomSystem(0), "out.run", tag)}
+
+    assert len(names) == 2 * GROUPS
 
 
 def test_parts_of_another_input_are_not_taken_up(system):

@@ -1,5 +1,7 @@
 """The systems that pools can be scored with: a model and two baselines."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from aptool.errors import UsageError
 from aptool.formats.pools import list_units, read_answers, read_pools, write_answers
 from aptool.models.checkpoint import load_model
 from aptool.scoring.precision import harmless, pick_precision
-from aptool.scoring.systems import Bm25System, ModelSystem, RandomSystem, pick_device
+from aptool.scoring.systems import Bm25System, ModelSystem, RandomSystem, fingerprint, pick_device
 from aptool.text.tokenizer import WordTokenizer
 
 
@@ -31,6 +33,12 @@ def test_random_scores_follow_from_seed_and_ids_alone(pools):
     assert [first[0], first[1]] == [second[4], second[2]]
     assert RandomSystem(6).score(one).tolist() != first.tolist()
     assert RandomSystem(6).fingerprint != RandomSystem(5).fingerprint
+
+
+def test_whatever_can_move_a_score_is_in_the_fingerprint():
+    every = itertools.product(("m", "n"), ("cpu", "cuda"), ("fp32", "bf16"), (None, 512))
+
+    assert len({fingerprint(*one) for one in every}) == 16
 
 
 def test_random_scores_are_even(pools):

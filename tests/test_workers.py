@@ -81,6 +81,18 @@ def test_output_that_cannot_be_written_is_said_with_the_node(place, job, as_nobo
     assert not part.path.exists()
 
 
+def test_another_model_than_the_drivers_scores_nothing(place, job):
+    part = first_part(place)
+
+    outcome = Worker(job._replace(fingerprint="other")).score(0, part)
+
+    assert outcome.fatal
+    assert (
+        "the model there is not the driver's: expected the same model folder on every node" in outcome.error
+    )
+    assert not part.path.exists()
+
+
 def test_another_owner_of_the_folder_is_no_fault_of_the_unit(place, job):
     worker = Worker(job)
     own(job.folder)  # a second driver

@@ -104,7 +104,13 @@ def trecqa(splits: tuple[str, ...], output: str, questions: str, variant: str | 
 @click.argument("folder", metavar="FOLDER")
 @_output
 @_questions
-@click.option("--pool-size", type=int, default=500, show_default=True, help="V2: 100, 500, 1000 or 1500.")
+@click.option(
+    "--pool-size",
+    type=click.Choice(["100", "500", "1000", "1500"]),
+    default="500",
+    show_default=True,
+    help="V2: which of its pools.",
+)
 @click.option(
     "--tokens",
     type=click.Choice(["token", "raw"]),
@@ -112,11 +118,11 @@ def trecqa(splits: tuple[str, ...], output: str, questions: str, variant: str | 
     show_default=True,
     help="V2: which of its two ways of cutting text into words.",
 )
-def insuranceqa(folder: str, output: str, questions: str, pool_size: int, tokens: str) -> None:
+def insuranceqa(folder: str, output: str, questions: str, pool_size: str, tokens: str) -> None:
     """Import InsuranceQA from FOLDER, the V1 or V2 of github.com/shuzi/insuranceQA."""
     from aptool.datasets.insuranceqa import build
 
-    collection = build(output, folder, questions=questions, pool_size=pool_size, tokens=tokens)
+    collection = build(output, folder, questions=questions, pool_size=int(pool_size), tokens=tokens)
     for split in collection.manifest["details"].get("splits_not_found", []):
         say(f"{split}: left out, its file is not in {folder}")
     _report(collection)

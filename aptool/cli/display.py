@@ -58,7 +58,7 @@ def progress_bar(name: str) -> Iterator[Tick]:
 
 def epoch_line(entry: dict[str, Any]) -> str:
     """An entry of a training history in words."""
-    seconds = sum(entry["seconds"].values())
+    seconds = entry["seconds"]["train"] + entry["seconds"]["dev"]  # mining is a part of training
     return f"epoch {entry['epoch']}: loss {entry['loss']:.4f}, dev {figures(entry['dev'])}, {seconds:.0f} s"
 
 

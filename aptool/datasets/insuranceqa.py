@@ -26,7 +26,6 @@ V1_POOLS = {split: f"question.{split}.label.token_idx.pool" for split in ("dev",
 V2_ANSWERS = "InsuranceQA.label2answer.{tokens}.encoded"
 V2_POOLS = "InsuranceQA.question.anslabel.{tokens}.{size}.pool.solr.{part}.encoded"
 V2_PARTS = {"train": "train", "dev": "valid", "test": "test"}
-POOL_SIZES = (100, 500, 1000, 1500)
 
 
 class Layout(NamedTuple):
