@@ -4,7 +4,7 @@ from pathlib import Path
 
 from aptool.cli.display import say
 from aptool.errors import InputError, UsageError
-from aptool.formats.storage import is_remote
+from aptool.formats.storage import is_glob, is_remote
 
 COLLECTION = Path("data/functions")
 MODEL = Path("models/ap-cnn")
@@ -35,7 +35,7 @@ def default_run(pools: tuple[str, ...]) -> Path:
         InputError: the one input is not there.
         UsageError: there are several inputs, or it is not a file on this machine.
     """
-    if len(pools) == 1 and not (is_remote(pools[0]) or set(pools[0]) & set("*?[") or Path(pools[0]).exists()):
+    if len(pools) == 1 and not (is_remote(pools[0]) or is_glob(pools[0]) or Path(pools[0]).exists()):
         raise InputError(pools[0], value="no such file", expected="a pools file")
     if len(pools) != 1 or is_remote(pools[0]) or not Path(pools[0]).is_file():
         raise UsageError("--output RUN is needed unless POOLS is one file")

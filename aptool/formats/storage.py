@@ -15,6 +15,11 @@ def is_remote(path: str | Path) -> bool:
     return "://" in str(path)
 
 
+def is_glob(path: str) -> bool:
+    """Whether ``path`` has marks that stand for any letters."""
+    return any(mark in path for mark in "*?[")
+
+
 def open_binary(path: str | Path) -> IO[bytes]:
     """Opens a local file or a URL for reading.
 
@@ -84,7 +89,7 @@ def _matches(path: str, suffix: str) -> list[str]:
         return _remote_matches(path, suffix)
     if Path(path).is_dir():
         return sorted(str(file) for file in Path(path).glob(f"*{suffix}"))
-    if any(mark in path for mark in "*?[") and not Path(path).exists():
+    if is_glob(path) and not Path(path).exists():
         return sorted(glob.glob(path))
     return [path]
 
@@ -94,7 +99,7 @@ def _remote_matches(path: str, suffix: str) -> list[str]:
         import fsspec
 
         system, name = fsspec.core.url_to_fs(path)
-        if any(mark in name for mark in "*?["):
+        if is_glob(name):
             found: list[Any] = system.glob(name)
         elif system.isdir(name):
             found = system.glob(f"{name.rstrip('/')}/*{suffix}")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from aptool.config import bounded
 from aptool.errors import AptoolError, InputError, first_line
-from aptool.models.pretrained import bare, library, positions
+from aptool.models.pretrained import bare, network_library, positions
 from aptool.models.ragged import Ragged
 
 # A text is padded to the next multiple of this beyond its own length, whatever it is encoded with. Its states
@@ -60,7 +60,7 @@ class Backbone(nn.Module):
             InputError: there are not as many layers as the options name.
         """
         super().__init__()
-        transformers = library()
+        transformers = network_library()
         try:
             described = transformers.AutoConfig.for_model(**config)
             self.network = bare(transformers.AutoModel.from_config(described))

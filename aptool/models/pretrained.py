@@ -4,8 +4,6 @@ The ``transformers`` package is an extra, and is imported when a network is aske
 """
 
 import json
-import logging
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from aptool.errors import AptoolError, InputError, first_line
+from aptool.text.hub import SAFELY, library
 from aptool.text.pieces import PieceTokenizer
 
 EXTRA = 'pip install "aptool[transformers]"'
@@ -38,20 +37,13 @@ class Pretrained(NamedTuple):
     causal: bool  # reads from left to right: a state knows nothing of the tokens behind its own
 
 
-def library() -> Any:
-    """The ``transformers`` package, told to keep silent.
+def network_library() -> Any:
+    """``transformers``, for networks to train and score with.
 
     Raises:
         AptoolError: it is not installed.
     """
-    try:
-        transformers: Any = import_module("transformers")  # an extra, so not there to be type-checked
-    except ImportError as error:
-        raise AptoolError(f"a pretrained encoder needs transformers: {EXTRA}") from error
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a line for each time that it tries again
-    return transformers
+    return library("a pretrained encoder", EXTRA)
 
 
 def check_named(where: str, name: str) -> None:
@@ -80,16 +72,15 @@ def read_pretrained(name: str, layers: int = 0) -> Pretrained:
         AptoolError: ``transformers`` is not installed.
         InputError: there is no such network, or it is not one that gives states to the tokens of a text.
     """
-    transformers = library()
-    ours = {"trust_remote_code": False}  # without a word from us it would ask the user
+    transformers = network_library()
     try:
-        config = transformers.AutoConfig.from_pretrained(name, **ours)
+        config = transformers.AutoConfig.from_pretrained(name, **SAFELY)
         had = config.num_hidden_layers
         _cut(config, min(layers, had) if layers else had)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, use_fast=True, **ours)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, use_fast=True, **SAFELY)
         split = _tokenizer_file(transformers, name, tokenizer)
         whole, found = transformers.AutoModel.from_pretrained(
-            name, config=config, output_loading_info=True, **ours
+            name, config=config, output_loading_info=True, **SAFELY
         )
         network = bare(whole).eval()
         own = {id(weight) for weight in network.state_dict(keep_vars=True).values()}

@@ -145,12 +145,13 @@ def heat_maps(model: Model, pairs: Sequence[tuple[str, str]], *, alignment: bool
         scores = model.ranker.compare(Q, A)
         weights_q, weights_a = weigh(pooling, Q, A)
         for place, row in enumerate(rows.tolist()):
+            question, answer = questions.read(row), answers.read(row)
             found[row] = HeatMap(
-                questions.side(row, weights_q[place], window),
-                answers.side(row, weights_a[place], window),
+                questions.side(row, question, weights_q[place], window),
+                answers.side(row, answer, weights_a[place], window),
                 float(scores[place]),
                 kind,
-                _aligned(pooling, Q, A, place, questions.read(row), answers.read(row)) if alignment else None,
+                _aligned(pooling, Q, A, place, question, answer) if alignment else None,
             )
     return [found[row] for row in range(len(pairs))]
 
@@ -202,9 +203,16 @@ def _shares_won(states: Ragged) -> Tensor:
 
 
 class _Read(NamedTuple):
-    """What was read of a text: (L,) int64, the word of each token, -1 for none; and of how many words."""
+    """What was read of a text.
+
+    Attributes:
+        places: (L,) int64, the word of each token, -1 for none.
+        spans: where each word of the whole text begins and ends.
+        words: how many of them were read.
+    """
 
     places: np.ndarray
+    spans: tuple[tuple[int, int], ...]
     words: int
 
 
@@ -235,12 +243,11 @@ class _Texts:
         text, length = self._texts[row], int(self.tokens.lengths[row])
         whole = self._tokenizer.places(text)
         places = truncate(Tokens(whole, np.array([0, len(whole)])), length, self._tokenizer.tail).ids
-        if len(whole) > length:
-            return _Read(places, max(1, int(places.max()) + 1))
-        return _Read(places, len(word_spans(self._tokenizer, text)))
+        spans = word_spans(self._tokenizer, text)
+        return _Read(places, spans, max(1, int(places.max()) + 1) if len(whole) > length else len(spans))
 
-    def side(self, row: int, weights: Tensor, window: Window) -> Side:
-        text, (places, words) = self._texts[row], self.read(row)
+    def side(self, row: int, read: _Read, weights: Tensor, window: Window) -> Side:
+        places, spans, words = read
         begin, end = self.tokens.offsets[row], self.tokens.offsets[row + 1]
         of_tokens = weights[: end - begin].double().numpy()
         inside = places >= 0
@@ -251,8 +258,8 @@ class _Texts:
         unknown = places[inside & (self.tokens.ids[begin:end] == self._tokenizer.unknown)]
         dropped = set(range(words)) - set(places.tolist())
         return Side(
-            text,
-            word_spans(self._tokenizer, text),
+            self._texts[row],
+            spans,
             shares,
             frozenset(dropped.union(unknown.tolist())),
             window,

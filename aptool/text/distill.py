@@ -7,14 +7,14 @@ are needed are encoded and fitted, all start out equally long, and frequencies a
 """
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from aptool.errors import AptoolError, InputError, first_line
+from aptool.errors import InputError, first_line
+from aptool.text.hub import SAFELY, library
 from aptool.text.word_vectors import WordVectors
 
 SIF = 1e-2  # a of a / (a + p); among 1e-4 to 1e-1 the best at ranking WikiQA by mean vectors
@@ -79,17 +79,10 @@ def load_encoder(name: str | Path) -> SentenceEncoder:
         AptoolError: the ``transformers`` package is not installed.
         InputError: there is no such encoder, or it cannot be had.
     """
+    transformers = library(f"distilling from {name}", '`pip install "aptool[distill]"`')
     try:
-        transformers: Any = import_module("transformers")  # an extra, so not there to be type-checked
-    except ImportError as error:
-        message = f'distilling from {name} needs transformers: `pip install "aptool[distill]"`'
-        raise AptoolError(message) from error
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    try:
-        ours = {"trust_remote_code": False}  # without a word from us it would ask the user
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(name), use_fast=True, **ours)
-        model = transformers.AutoModel.from_pretrained(str(name), **ours)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(name), use_fast=True, **SAFELY)
+        model = transformers.AutoModel.from_pretrained(str(name), **SAFELY)
     except Exception as error:  # whatever a network, a hub and several file formats can raise
         reason = first_line(error)
         expected = "the folder of a transformer, or its name on the Hugging Face hub"
