@@ -78,13 +78,13 @@ class TrainingOptions:
         negatives: where negative answers are drawn from: ``corpus`` (all answers of the training split),
             ``pool`` (the question's own pool; the corpus where that has no negative) or ``mix`` (half and
             half).
-        draws: negatives drawn per question and round, of which only the best-scoring train; 0 for none.
-        keep: how many of them train; the paper's one by default.
+        sampled_negatives: negatives drawn per question and round, of which only the best-scoring train; 0 for none.
+        hard_negatives: how many of them train; the paper's one by default.
         shared_draw: draws from the corpus are one draw for all questions of a minibatch; far fewer answers
             are then encoded to find the best-scored ones. Not the paper's sampling.
         in_batch: the other answers of a minibatch are negatives of a question too, except those that are
             relevant to it.
-        refresh: minibatches between two rounds of drawing; 1 scores negatives with the very weights that
+        mining_interval: minibatches between two rounds of drawing; 1 scores negatives with the very weights that
             they then train, more scores them in larger batches with weights that old.
         optimizer: ``sgd``, ``adam``, or ``adamw``: Adam with weight decay.
         weight_decay: share of each matrix, times the rate, that an update of ``adamw`` takes away; vectors,
@@ -107,11 +107,11 @@ class TrainingOptions:
     margin: float = 0.5
     temperature: float = bounded(0.05, least=0.001)
     negatives: Literal["corpus", "pool", "mix"] = "corpus"
-    draws: int = 50
-    keep: int = bounded(1, least=1)
+    sampled_negatives: int = 50
+    hard_negatives: int = bounded(1, least=1)
     shared_draw: bool = False
     in_batch: bool = False
-    refresh: int = bounded(1, least=1)
+    mining_interval: int = bounded(1, least=1)
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     weight_decay: float = 0.01
     learning_rate: float = 1.1

@@ -24,10 +24,11 @@ import numpy as np
 import torch
 
 from aptool.config import load_recipe
-from aptool.formats.pools import PoolRecord, PoolsWriter, list_units, read_answers, write_answers
-from aptool.models.checkpoint import load_model, save_model
+from aptool.formats.pools import PoolRecord, PoolsWriter, list_units, write_answers
+from aptool.models.model import load_model, save_model
 from aptool.models.ranker import build_ranker
-from aptool.scoring import local, shards
+from aptool.scoring import job
+from aptool.scoring import score as scoring
 from aptool.scoring.systems import ModelSystem
 from aptool.text.tokenizer import Tokens, WordTokenizer
 from bench.shapes import VOCABULARY, insuranceqa
@@ -78,19 +79,18 @@ def score(folder: Path, threads: int) -> dict[str, Any]:
 
     begun = time.perf_counter()
     system = ModelSystem(load_model(folder / "model"))
-    answers = read_answers(folder / "answers.parquet")
     units = list_units([folder / "test.pools.parquet"])
     loaded = time.perf_counter() - begun
     for module, function, stage in (
-        (shards, "read_pools", "read"),
-        (local, "write_part", "write"),
-        (local, "merge", "merge"),
+        (job, "read_pools", "read"),
+        (scoring, "write_part", "write"),
+        (scoring, "merge", "merge"),
     ):
         setattr(module, function, timed(stage, getattr(module, function)))
     system.prepare = timed("tokenise", system.prepare)  # type: ignore[method-assign]
     system._scorer._encoded = timed("encode", system._scorer._encoded)  # type: ignore[method-assign]
-    system._scorer._join.scores = timed("join", system._scorer._join.scores)  # type: ignore[method-assign]
-    merged = local.score_pools(units, system, folder / "out.run", tag="bench", answers=answers)
+    system._scorer._pair_scorer.scores = timed("join", system._scorer._pair_scorer.scores)  # type: ignore[method-assign]
+    merged = scoring.score(units, system, folder / "out.run", tag="bench", answers=folder / "answers.parquet")
     seconds = time.perf_counter() - begun
     return {
         "pairs": merged.pairs,

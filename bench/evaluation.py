@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from aptool.evaluation.metrics import evaluate
+from aptool.evaluation.measures import evaluate
 from aptool.formats.trec import read_qrels, read_run, write_qrels, write_run
 
 MEASURES = ["map", "recip_rank", "P_1"]

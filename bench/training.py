@@ -5,7 +5,7 @@
 The collection is `aptool data synthetic --like insuranceqa`: 12,887 questions with 18,540 right answers, and
 a dev split of 500,000 pairs. An epoch is every pair once and then dev, scored and evaluated. The plain recipe
 is the paper's letter: for each pair 50 answers drawn from the corpus and scored with the weights of that
-moment (`refresh = 1`), the best of them in a hinge loss. As it takes long, samples of ``--updates`` updates
+moment (`mining_interval = 1`), the best of them in a hinge loss. As it takes long, samples of ``--updates`` updates
 are measured before and after the recommended epoch, and what they take is multiplied. The recommended recipe
 is run in full. Both have the same dev pass, which is timed in the full epoch.
 """
@@ -15,6 +15,8 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,9 +27,10 @@ from aptool.config import Recipe, load_recipe
 from aptool.datasets.synthetic import build
 from aptool.formats.collection import Collection
 from aptool.models.ranker import Ranker, build_ranker
+from aptool.progress import Progress, Update, use_progress
 from aptool.text.tokenizer import WordTokenizer
+from aptool.training.data import Lists, TrainingSet, read_texts, tokenized
 from aptool.training.dev import DevSet
-from aptool.training.examples import Lists, TrainingSet, read_texts, tokenized
 from aptool.training.loop import train
 
 SEED = 0
@@ -72,18 +75,30 @@ def sampled_epoch(recipe: Recipe, shape: Shape, updates: int) -> float:
     pairs = len(shape.examples.pairs)
     some = _first_pairs(shape.examples, (WARM_UP + updates) * size)
     # Rounds are what they are in a whole epoch only if each holds one minibatch.
-    options = replace(recipe.training, epochs=1, refresh=1)
+    options = replace(recipe.training, epochs=1, mining_interval=1)
     clock: list[float] = []
-    train(
-        _ranker(recipe, shape),
-        some,
-        options,
-        seed=SEED,
-        evaluate=lambda ranker: {options.dev_measure: 0.0},
-        report=lambda progress: clock.append(time.perf_counter()),
-    )
+    with use_progress(_Clock(clock)):
+        train(
+            _ranker(recipe, shape),
+            some,
+            options,
+            seed=SEED,
+            evaluate=lambda ranker: {options.dev_measure: 0.0},
+        )
     timed = len(some.pairs) - WARM_UP * size
     return (clock[-1] - clock[WARM_UP - 1]) / timed * pairs
+
+
+class _Clock(Progress):
+    """Notes the time of every update."""
+
+    def __init__(self, times: list[float]) -> None:
+        self._times = times
+
+    @contextmanager
+    def task(self, name: str) -> Iterator[Update]:
+        """See ``Progress.task``."""
+        yield lambda done, total, detail="": self._times.append(time.perf_counter())
 
 
 def _ranker(recipe: Recipe, shape: Shape) -> Ranker:

@@ -22,7 +22,7 @@ import torch
 
 from aptool.config import load_recipe
 from aptool.models.encoder import Corpus, Shape
-from aptool.models.ranker import Ranker, build_ranker, start
+from aptool.models.ranker import Ranker, build_ranker, initialize
 from aptool.scoring.scorer import Scorer
 from bench import shapes
 
@@ -51,9 +51,9 @@ def rankers(network: Path | None, device: torch.device) -> dict[str, Ranker]:
             backbone = {"network": MINILM, "pair": PAIR, "head": 0, "tail": 0}
             made[name] = build_ranker(recipe, *Shape(30522, 384, backbone))
         else:
-            begun = start(recipe, Corpus([], lambda: iter(()), 0, print))
-            made[name] = build_ranker(recipe, *begun.shape)
-            begun.fill(made[name])
+            initial = initialize(recipe, Corpus([], lambda: iter(()), 0))
+            made[name] = build_ranker(recipe, *initial.shape)
+            initial.load_weights(made[name])
         made[name].eval().to(device)
     return made
 
@@ -75,7 +75,7 @@ def measure(
         return measured
 
     scorer._encode = timed("encode", scorer._encode)
-    scorer._join.scores = timed("join", scorer._join.scores)  # type: ignore[method-assign]
+    scorer._pair_scorer.scores = timed("join", scorer._pair_scorer.scores)  # type: ignore[method-assign]
     begun = _now(device)
     scorer.score(shape.questions, shape.answers, shape.pair_question[pairs], shape.pair_answer[pairs])
     return _now(device) - begun, spent["encode"] / (spent["encode"] + spent["join"])

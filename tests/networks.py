@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from aptool.config import load_recipe
 from aptool.models.encoder import Corpus
-from aptool.models.ranker import build_ranker, start
+from aptool.models.ranker import build_ranker, initialize
 
 REASON = 'these tests need the extra: pip install "aptool[transformers]"'
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a name that is no folder is asked of nobody
@@ -29,7 +29,12 @@ SYSTEMS = ("ap-minilm", "mean-minilm", "cross-minilm")
 QUICK = (
     *("text.max_question_tokens=12", "text.max_answer_tokens=20"),
     *("training.epochs=3", "training.minibatch=8", "training.learning_rate=0.01", "training.warmup=0.1"),
-    *("training.negatives=pool", "training.draws=5", "training.keep=1", "training.pairs=all"),
+    *(
+        "training.negatives=pool",
+        "training.sampled_negatives=5",
+        "training.hard_negatives=1",
+        "training.pairs=all",
+    ),
 )
 
 
@@ -86,11 +91,11 @@ def network_recipe(system: str, network: Path, *more: str):
     return load_recipe(system, (*QUICK, f"encoder.name={network}", *more))
 
 
-def begun(system, network, *more):
+def initialized(system, network, *more):
     """A system as training would start with it, in evaluation mode, and its tokenizer."""
     recipe = network_recipe(system, network, *more)
     torch.manual_seed(1)
-    first = start(recipe, Corpus([], lambda: iter(()), 0, lambda line: None))
+    first = initialize(recipe, Corpus([], lambda: iter(()), 0, lambda line: None))
     ranker = build_ranker(first.recipe, *first.shape)
     first.fill(ranker)
     return ranker.eval(), first.tokenizer

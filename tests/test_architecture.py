@@ -14,13 +14,14 @@ ROOT = Path(aptool.__file__).parent
 # From the top to the bottom. A module may import what stands on a line below its own, or its own room.
 FLOORS = [
     ["cli"],
+    ["cluster"],
     ["experiments"],
     ["training"],
     ["scoring", "reporting"],
     ["models", "evaluation", "datasets"],
     ["text"],
-    ["formats", "cluster"],
-    ["config"],
+    ["formats"],
+    ["config", "progress"],
     ["errors"],
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -91,13 +92,13 @@ def test_there_is_no_circle():
 DOORS = {
     # Those that run work on a cluster, and the way there that they share.
     "ray": {
-        "aptool.training.distributed",
-        "aptool.scoring.distributed",
-        "aptool.scoring.ray_data",
+        "aptool.cluster.train",
+        "aptool.cluster.score",
+        "aptool.cluster.ray_data",
         "aptool.cluster.connection",
-        "aptool.cluster.nodes",
+        "aptool.cluster.resources",
     },
-    "pytrec_eval": {"aptool.evaluation.metrics"},
+    "pytrec_eval": {"aptool.evaluation.measures"},
 }
 
 

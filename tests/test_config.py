@@ -31,8 +31,13 @@ def test_paper_presets_have_the_figures_of_the_paper(preset):
         training.schedule,
     ) == TABLE_2[preset]
     # Section 4.2: plain SGD, 50 negatives from the entire answer set, the best-scored one used.
-    assert (training.optimizer, training.negatives, training.draws) == ("sgd", "corpus", 50)
-    assert (training.loss, training.in_batch, training.refresh, training.dropout) == ("hinge", False, 1, 0)
+    assert (training.optimizer, training.negatives, training.sampled_negatives) == ("sgd", "corpus", 50)
+    assert (training.loss, training.in_batch, training.mining_interval, training.dropout) == (
+        "hinge",
+        False,
+        1,
+        0,
+    )
 
 
 @pytest.mark.parametrize("system", ["qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm"])
@@ -121,7 +126,7 @@ def test_an_override_of_another_form_is_wrong_usage(override):
         ("training.margin=nan", "training.margin: nan: expected a finite number of 0 or more"),
         ("training.learning_rate=inf", "training.learning_rate: inf: expected a finite number of 0 or more"),
         ("training.minibatch=0", "training.minibatch: 0: expected 1 or more"),
-        ("training.refresh=0", "training.refresh: 0: expected 1 or more"),
+        ("training.mining_interval=0", "training.mining_interval: 0: expected 1 or more"),
         ("training.dropout=1", "training.dropout: 1.0: expected 0 or more and below 1"),
         ("training.temperature=0", "training.temperature: 0.0: expected 0.001 or more"),
         ("vectors.window=0", "vectors.window: 0: expected 1 or more and below 33"),

@@ -13,7 +13,7 @@ from aptool.formats.collection import LabelledPool
 from aptool.formats.schemas import arrow_schema
 from aptool.models.ranker import build_ranker
 from aptool.text.tokenizer import Tokens
-from aptool.training.examples import Lists, TrainingSet
+from aptool.training.data import Lists, TrainingSet
 
 SYSTEMS = ("qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm")
 
@@ -27,10 +27,10 @@ OPTIONS = (
     "training.loss=hinge",
     "training.margin=0.5",
     "training.negatives=pool",
-    "training.draws=5",
-    "training.keep=1",
+    "training.sampled_negatives=5",
+    "training.hard_negatives=1",
     "training.in_batch=false",
-    "training.refresh=1",
+    "training.mining_interval=1",
     "training.optimizer=adam",
     "training.learning_rate=0.01",
     "training.schedule=constant",

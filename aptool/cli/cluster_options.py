@@ -1,11 +1,17 @@
 """``--cluster``, ``--workers``, ``--gpus-per-worker``: the same for every command that can use a cluster."""
 
-from collections.abc import Callable
-from typing import TypeVar
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from aptool.errors import UsageError
+
+if TYPE_CHECKING:
+    from aptool.cluster.score import ClusterExecutor
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -52,3 +58,19 @@ def debugging() -> bool:
     """Whether the command runs with ``--debug``."""
     found = click.get_current_context().find_object(dict)
     return bool(found and found.get("debug"))
+
+
+@contextmanager
+def executor(
+    cluster: str | None, workers: int | None, gpus_per_worker: float | None
+) -> Iterator[ClusterExecutor | None]:
+    """Where to score: on a cluster that is connected to while the block runs, or None for this process."""
+    if cluster is None:
+        yield None
+        return
+    from aptool.cluster.connection import connect
+
+    with connect(cluster, debug=debugging()) as found:
+        from aptool.cluster.score import ClusterExecutor
+
+        yield ClusterExecutor(found, workers=workers, gpus_per_worker=gpus_per_worker, debug=debugging())

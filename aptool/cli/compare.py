@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import click
 
 from aptool.cli.comparisons import as_json as to_json
 from aptool.cli.comparisons import print_comparisons, print_moved
-from aptool.cli.display import say
 from aptool.cli.runs import (
     Confidence,
     pools_beside,
@@ -24,8 +24,10 @@ from aptool.errors import AptoolError, UsageError
 if TYPE_CHECKING:
     import polars as pl
 
-    from aptool.evaluation.comparison import Moved
+    from aptool.evaluation.compare import Deltas
     from aptool.evaluation.texts import Texts
+
+logger = logging.getLogger(__name__)
 
 
 @click.command("compare")
@@ -91,9 +93,9 @@ def compare(
     the questions that moved most. Counts missing questions as `aptool eval` does, but refuses runs that lack
     different ones.
     """
-    from aptool.evaluation.comparison import check_comparable, moved_most
-    from aptool.evaluation.comparison import compare as compare_frames
-    from aptool.evaluation.metrics import evaluate, measure_names
+    from aptool.evaluation.compare import check_comparable, moved_most
+    from aptool.evaluation.compare import compare as compare_frames
+    from aptool.evaluation.measures import evaluate, measure_names
     from aptool.formats.trec import read_qrels, read_run
 
     names = measure_names(split_measures(measures))
@@ -168,7 +170,7 @@ def _common(
     if common.is_empty():
         raise AptoolError(f"{', '.join(frames)}: no question of the qrels is in all of them")
     left_out = judged.join(common, on="question_id", how="anti")
-    say(f"--on-common: {common.height} of {judged.height} questions")
+    logger.info(f"--on-common: {common.height} of {judged.height} questions")
     kept = {run: frame.join(left_out, on="question_id", how="anti") for run, frame in frames.items()}
     return judgements.join(common, on="question_id", how="semi"), kept
 
@@ -200,10 +202,10 @@ def _report_candidates(
     questions = differing.join(judgements, on="question_id", how="semi")["question_id"].unique().sort()
     if len(questions):
         named = some(questions.head(6).to_list(), len(questions))
-        say(f"{run}: ranks other candidates than {baseline} for {len(questions)} questions ({named})")
+        logger.info(f"{run}: ranks other candidates than {baseline} for {len(questions)} questions ({named})")
 
 
-def _texts(pools: tuple[str, ...], qrels: str, moved: list[Moved]) -> Texts | None:
+def _texts(pools: tuple[str, ...], qrels: str, moved: list[Deltas]) -> Texts | None:
     """The texts of the questions that moved, if there are pools to find them in."""
     import polars as pl
 

@@ -14,7 +14,7 @@ from aptool.cli.tables import print_table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aptool.evaluation.comparison import Comparison, Move, Moved
+    from aptool.evaluation.compare import Comparison, Deltas, Move
     from aptool.evaluation.texts import Texts
 
 # Columns of a line where stdout is not a terminal.
@@ -78,7 +78,7 @@ def _p(value: float) -> str:
     return f"{value:.4f}" if value >= 0.0001 else "<0.0001"
 
 
-def print_moved(baseline: str, moved: Moved, texts: Texts | None, names: Mapping[str, str]) -> None:
+def print_moved(baseline: str, moved: Deltas, texts: Texts | None, names: Mapping[str, str]) -> None:
     """The questions that gained and lost most, two or three lines each."""
     groups = (("gained", moved.better, moved.gained), ("lost", moved.worse, moved.lost))
     for what, total, shown in groups:
@@ -134,7 +134,7 @@ def as_json(
     baseline: str,
     tags: dict[str, str],
     comparisons: list[Comparison],
-    moved: list[Moved],
+    moved: list[Deltas],
     texts: Texts | None,
 ) -> str:
     """Everything, in full precision.

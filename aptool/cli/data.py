@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from aptool.cli.display import say
 from aptool.errors import AptoolError, UsageError
 
 if TYPE_CHECKING:
     from aptool.datasets.stats import Statistics
     from aptool.datasets.tabular import Layout
     from aptool.formats.collection import Collection
+
+logger = logging.getLogger(__name__)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -46,7 +48,7 @@ def functions(out: str, limit: int | None) -> None:
     from aptool.formats.collection import Collection
 
     check_output(out)
-    build(Path(out), limit=limit, report=say)
+    build(Path(out), limit=limit)
     _report(Collection(out))
 
 
@@ -96,7 +98,7 @@ def trecqa(splits: tuple[str, ...], output: str, questions: str, variant: str | 
     stated = cast("Variant | None", variant)
     collection = build(output, parse_splits(splits), questions=questions, variant=stated)
     details = collection.manifest["details"]
-    say(f"variant: {details['variant'] or 'none'} ({details['variant_decided']})")
+    logger.info(f"variant: {details['variant'] or 'none'} ({details['variant_decided']})")
     _report(collection)
 
 
@@ -124,7 +126,7 @@ def insuranceqa(folder: str, output: str, questions: str, pool_size: str, tokens
 
     collection = build(output, folder, questions=questions, pool_size=int(pool_size), tokens=tokens)
     for split in collection.manifest["details"].get("splits_not_found", []):
-        say(f"{split}: left out, its file is not in {folder}")
+        logger.info(f"{split}: left out, its file is not in {folder}")
     _report(collection)
 
 
@@ -228,7 +230,7 @@ def stats(collection: str, vectors: str | None, words: Any, as_json: bool) -> No
     from aptool.datasets.stats import describe
     from aptool.formats.collection import Collection
 
-    found = describe(Collection(collection), vectors=vectors, words=words, report=say)
+    found = describe(Collection(collection), vectors=vectors, words=words)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
     else:
@@ -253,7 +255,7 @@ def check(context: click.Context, paths: tuple[str, ...]) -> None:
             bad += 1
             click.echo(str(error))
     if bad:
-        say(f"{bad} of {len(paths)} not valid")
+        logger.info(f"{bad} of {len(paths)} not valid")
         context.exit(1)
 
 
@@ -275,10 +277,10 @@ def _report(collection: Collection, layout: Layout | None = None) -> None:
     for policy, touched in manifest["policies"].items():
         for split, count in touched.items():
             if count:
-                say(f"{split}: {policy.replace('_', ' ')}: {count:,}")
+                logger.info(f"{split}: {policy.replace('_', ' ')}: {count:,}")
     if layout is not None and layout.question_id is None:
-        say("questions with the same text are one question (--question-id tells them apart)")
-    say(f"written: {collection.path}")
+        logger.info("questions with the same text are one question (--question-id tells them apart)")
+    logger.info(f"written: {collection.path}")
 
 
 def _print_statistics(found: Statistics) -> None:

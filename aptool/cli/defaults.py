@@ -1,10 +1,12 @@
 """What the commands take where nothing is given; each default is said in a line when it is taken."""
 
+import logging
 from pathlib import Path
 
-from aptool.cli.display import say
 from aptool.errors import InputError, UsageError
 from aptool.formats.storage import is_glob, is_remote
+
+logger = logging.getLogger(__name__)
 
 COLLECTION = Path("data/functions")
 MODEL = Path("models/ap-cnn")
@@ -13,18 +15,18 @@ MODEL = Path("models/ap-cnn")
 def default_collection() -> Path:
     """The built-in collection, built now if it is not there."""
     if COLLECTION.exists():
-        say(f"COLLECTION not given: {COLLECTION}")
+        logger.info(f"COLLECTION not given: {COLLECTION}")
         return COLLECTION
-    say(f"COLLECTION not given: {COLLECTION}, which is built now")
+    logger.info(f"COLLECTION not given: {COLLECTION}, which is built now")
     from aptool.datasets.functions import build
 
-    build(COLLECTION, limit=None, report=say)
+    build(COLLECTION, limit=None)
     return COLLECTION
 
 
 def default_model() -> Path:
     """The model of ``aptool train`` in its shortest form."""
-    say(f"--model not given: {MODEL}")
+    logger.info(f"--model not given: {MODEL}")
     return MODEL
 
 
@@ -42,5 +44,5 @@ def default_run(pools: tuple[str, ...]) -> Path:
     name = pools[0]
     for suffix in (".parquet", ".pools"):
         name = name.removesuffix(suffix)
-    say(f"--output not given: {name}.run")
+    logger.info(f"--output not given: {name}.run")
     return Path(f"{name}.run")

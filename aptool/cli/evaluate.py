@@ -12,7 +12,7 @@ from aptool.cli.tables import print_table
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
-    from aptool.evaluation.metrics import Evaluation
+    from aptool.evaluation.measures import Evaluation
     from aptool.evaluation.significance import Interval
     from aptool.formats.trec import Run
 
@@ -66,9 +66,9 @@ def evaluate(
     lack is left out, and a candidate without a judgement counts as not relevant; all three are counted on
     stderr. num_* measures are sums over the questions, gm_* geometric means, all others means.
     """
-    from aptool.evaluation.comparison import mean_intervals
-    from aptool.evaluation.metrics import evaluate as measure
-    from aptool.evaluation.metrics import measure_names
+    from aptool.evaluation.compare import mean_intervals
+    from aptool.evaluation.measures import evaluate as measure
+    from aptool.evaluation.measures import measure_names
     from aptool.formats.trec import read_qrels, read_run
 
     names = measure_names(split_measures(measures))

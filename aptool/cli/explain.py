@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from aptool.models.checkpoint import Model
+    from aptool.models.model import Model
     from aptool.reporting.heatmap import HeatMap, Side
 
 # Windows that are listed below the texts.
@@ -66,7 +66,7 @@ def explain(
     folder = folder if folder is not None else default_model()
 
     from aptool.formats.atomic import check_writable
-    from aptool.models.checkpoint import load_model
+    from aptool.models.model import load_model
     from aptool.reporting.heatmap import ATTENTION, heat_maps
 
     for path in (html, png):

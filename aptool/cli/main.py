@@ -11,6 +11,7 @@ from typing import ClassVar, NoReturn
 import click
 
 from aptool import __version__
+from aptool.cli.display import messages_on_stderr
 from aptool.errors import AptoolError
 
 
@@ -67,7 +68,8 @@ def main() -> NoReturn:
     debug = "--debug" in sys.argv[1:]
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
-        code = cli.main(arguments, prog_name="aptool", standalone_mode=False, obj={"debug": debug})
+        with messages_on_stderr():
+            code = cli.main(arguments, prog_name="aptool", standalone_mode=False, obj={"debug": debug})
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)

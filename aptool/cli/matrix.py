@@ -1,19 +1,20 @@
 """``aptool matrix``: a table of experiments in, run files and one table of figures out."""
 
-import contextlib
 import shlex
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.cluster_options import check_cluster_options, cluster_options, debugging
-from aptool.cli.display import epoch_line, progress_bar, say
+from aptool.cli.cluster_options import check_cluster_options, cluster_options, executor
+from aptool.cli.parameters import device_option
 from aptool.errors import AptoolError, UsageError
 
 if TYPE_CHECKING:
-    from aptool.formats.pools import Unit
+    from aptool.cluster.score import ClusterExecutor
+    from aptool.training.fit import Fit
 
 
 @click.command("matrix")
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
     "--output", required=True, type=click.Path(path_type=Path), help="The folder for everything made."
 )
 @click.option("--let", "given", multiple=True, metavar="NAME=VALUE", help="What ${NAME} stands for in TABLE.")
+@device_option
 @cluster_options
 def matrix(
     table: Path,
     output: Path,
     given: tuple[str, ...],
+    device: str,
     cluster: str | None,
     workers: int | None,
     gpus_per_worker: float | None,
@@ -41,25 +44,13 @@ def matrix(
     from aptool.experiments.runner import Runner
     from aptool.experiments.table import cells, columns, not_above_random, summarise, write_table
     from aptool.formats.atomic import check_writable
-    from aptool.training.loop import Progress
 
     plan = read_matrix(table, _values(given))
     check_writable(output / "table.md")
 
-    with contextlib.ExitStack() as stack:
-        elsewhere = {}
-        if cluster is not None:
-            elsewhere = _on_cluster(stack, cluster, workers, gpus_per_worker)
-        tick = stack.enter_context(progress_bar("train"))
-
-        def progress(system: str, state: Progress) -> None:
-            text = f"pairs, {system}, epoch {state.epoch}, loss {state.loss:.4f}"
-            tick(state.pairs, state.pairs_in_epoch, text)
-
-        def epoch_done(system: str, entry: dict[str, Any]) -> None:
-            say(f"  {system}: {epoch_line(entry)}")
-
-        results = Runner(plan, output, say=say, progress=progress, epoch_done=epoch_done, **elsewhere).run()
+    with executor(cluster, workers, gpus_per_worker) as place:
+        train = _trainer(place, device, workers, gpus_per_worker) if place is not None else None
+        results = Runner(plan, output, train=train, executor=place, device=device).run()
     lines = summarise(results)
     let = [word for value in given for word in ("--let", value)]
     command = shlex.join(["aptool", "matrix", str(table), "--output", str(output), *let])
@@ -70,40 +61,22 @@ def matrix(
         click.echo("\nBeside the paper, mean ± deviation over seeds (OK: reached; close: within .01; below)")
         _print(beside_cells(compared), left=3)
     click.echo(f"\n{output / 'table.md'}, {output / 'table.json'}; run files beside them")
-    trained = {name for name, contender in plan.contenders.items() if contender.preset is not None}
-    baseline = next((name for name, one in plan.contenders.items() if one.baseline == "random"), None)
+    trained = {name for name, spec in plan.specs.items() if spec.preset is not None}
+    baseline = next((name for name, one in plan.specs.items() if one.baseline == "random"), None)
     failed = not_above_random(lines, trained, baseline, plan.measures[0])
     if failed:
         raise AptoolError(f"not above random order: {'; '.join(failed)}")
 
 
-def _on_cluster(
-    stack: contextlib.ExitStack, cluster: str, workers: int | None, gpus_per_worker: float | None
-) -> dict[str, Any]:
-    """How a ``Runner`` trains and scores on a cluster, which is let go with the stack."""
-    from aptool.cluster.connection import connect
-    from aptool.cluster.nodes import worker_share
+def _trainer(
+    place: "ClusterExecutor", device: str, workers: int | None, gpus_per_worker: float | None
+) -> Callable[..., "Fit"]:
+    """How a ``Runner`` trains on a cluster."""
+    from aptool.cluster.resources import worker_resources
+    from aptool.cluster.train import fit_on_cluster
 
-    found = stack.enter_context(connect(cluster, debug=debugging()))
-    each = worker_share(found, "auto", gpus_per_worker)
-
-    from aptool.scoring.distributed import score_model
-    from aptool.training.distributed import fit_on_cluster
-
-    def score(units: list["Unit"], model: Path, run: Path, tag: str, answers: Path | None) -> None:
-        score_model(
-            units,
-            model,
-            run,
-            cluster=found,
-            tag=tag,
-            answers=answers,
-            workers=workers,
-            gpus_per_worker=gpus_per_worker,
-            debug=debugging(),
-        )
-
-    return {"train": partial(fit_on_cluster, cluster=found, workers=workers, each=each), "score": score}
+    each = worker_resources(place.cluster, device, gpus_per_worker)
+    return partial(fit_on_cluster, cluster=place.cluster, workers=workers, each=each)
 
 
 def _values(given: tuple[str, ...]) -> dict[str, str]:

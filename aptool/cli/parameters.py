@@ -1,4 +1,4 @@
-"""Types of options that click does not have."""
+"""Options that several commands share, and types of options that click does not have."""
 
 from typing import Any
 
@@ -24,3 +24,10 @@ class Utf8(click.ParamType):
 
 
 UTF8 = Utf8()
+
+device_option = click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    help="Device to compute on: auto (a GPU if there is one), cpu, cuda, or one GPU such as cuda:1.",
+)

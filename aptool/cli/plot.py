@@ -106,7 +106,7 @@ def training(models: tuple[str, ...], measure: str | None, output: str) -> None:
 
 
 def _read(runs: tuple[str, ...], qrels: str | None) -> _Runs:
-    from aptool.evaluation.metrics import evaluate
+    from aptool.evaluation.measures import evaluate
     from aptool.formats.trec import read_qrels, read_run
 
     names = short_names(tuple(dict.fromkeys(runs)))

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from aptool.cli.display import say
 from aptool.errors import UsageError
 
 NAME = "report.html"
@@ -99,7 +98,7 @@ def write(
     from aptool.reporting.report import Limits, write_report
 
     limits = Limits(questions=questions, depth=depth)
-    write_report(page, runs, found, baseline=baseline, limits=limits, command=command, say=say)
+    write_report(page, runs, found, baseline=baseline, limits=limits, command=command)
     return f"{page}: {page.stat().st_size / 1e6:.1f} MB"
 
 

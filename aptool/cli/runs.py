@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from pathlib import Path
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.display import say
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aptool.evaluation.metrics import Evaluation
+    from aptool.evaluation.measures import Evaluation
+
+logger = logging.getLogger(__name__)
 
 _NAMED_AT_MOST = 5
 # Qrels that list right answers alone leave more unjudged than this, and then examples say nothing.
@@ -64,7 +66,7 @@ def qrels_beside(runs: Sequence[str]) -> str:
     qrels = set(found.values())
     if len(qrels) > 1:
         raise UsageError(f"the runs have several qrels beside them, {', '.join(sorted(qrels))}: pass --qrels")
-    say(f"--qrels not given: {found[runs[0]]}")
+    logger.info(f"--qrels not given: {found[runs[0]]}")
     return found[runs[0]]
 
 
@@ -82,7 +84,7 @@ def report_gaps(run: str, evaluation: Evaluation) -> None:
     )
     for what, count, among, names in gaps:
         if count:
-            say(f"{run}: {what}: {count}{among}" + (f" ({some(names, count)})" if names else ""))
+            logger.info(f"{run}: {what}: {count}{among}" + (f" ({some(names, count)})" if names else ""))
 
 
 def some(names: Sequence[str], total: int | None = None) -> str:
@@ -113,7 +115,7 @@ def pools_beside(qrels: str) -> str | None:
     path = Path(qrels.removesuffix(".gz").removesuffix(".qrels") + ".pools.parquet")
     if not path.is_file():
         return None
-    say(f"--pools not given: {path}")
+    logger.info(f"--pools not given: {path}")
     return str(path)
 
 

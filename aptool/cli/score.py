@@ -5,11 +5,9 @@ from typing import Literal
 
 import click
 
-from aptool.cli.cluster_options import check_cluster_options, cluster_options, debugging
+from aptool.cli.cluster_options import check_cluster_options, cluster_options, executor
 from aptool.cli.defaults import default_model, default_run
-from aptool.cli.display import progress_bar, say
-from aptool.cli.pace import Pace
-from aptool.cli.parameters import UTF8
+from aptool.cli.parameters import UTF8, device_option
 from aptool.errors import UsageError
 
 
@@ -23,12 +21,7 @@ from aptool.errors import UsageError
     "--answers", type=click.Path(path_type=Path), help="Texts of shared answers.  [default: beside POOLS]"
 )
 @click.option("--tag", type=UTF8, help="The run's name in the file, one word.  [default: the model's preset]")
-@click.option(
-    "--device",
-    default="auto",
-    show_default=True,
-    help="cpu, cuda, cuda:1; auto is a GPU if there is one.",
-)
+@device_option
 @click.option(
     "--precision",
     type=click.Choice(["auto", "fp32", "bf16"]),
@@ -61,8 +54,8 @@ def score(
     Run again after an interruption, it goes on where it stopped.
     """
     check_cluster_options(cluster, workers, gpus_per_worker)
-    from aptool.formats.atomic import check_apart, check_writable
-    from aptool.formats.pools import list_units, read_answers, read_pools
+    from aptool.formats.atomic import check_writable
+    from aptool.formats.pools import list_units
     from aptool.formats.storage import expand
 
     if tag is not None and len(tag.split()) != 1:
@@ -72,54 +65,13 @@ def score(
     check_writable(output)
     files = expand(pools, ".pools.parquet")
     units = list_units(files)
-    shared = answers if answers is not None else _answers_beside(files)
-    check_apart(output, [*files, *([shared] if shared is not None else [])])
 
-    from aptool.models.checkpoint import load_model
-    from aptool.scoring.local import score_pools
-    from aptool.scoring.precision import pick_precision
-    from aptool.scoring.systems import ModelSystem, default_tag, pick_device
+    from aptool.scoring.score import answers_beside
+    from aptool.scoring.score import score as score_pools
+    from aptool.scoring.systems import ModelLoader
 
-    if cluster is not None:
-        from aptool.cluster.connection import connect
-
-        with connect(cluster, debug=debugging()) as found, progress_bar("score") as tick:
-            from aptool.scoring.distributed import score_model
-
-            done = score_model(
-                units,
-                folder,
-                output,
-                cluster=found,
-                tag=tag,
-                answers=shared,
-                device=device,
-                precision=precision,
-                tokens_per_batch=tokens_per_batch,
-                workers=workers,
-                gpus_per_worker=gpus_per_worker,
-                debug=debugging(),
-                say=say,
-                report=Pace(tick, len(units)),
-            )
-        click.echo(f"{output}: {done.pairs} pairs")
-        return
-    place = pick_device(device)
-    model = load_model(folder, place)
-    texts = read_answers(shared) if shared is not None else None
-    chosen = pick_precision(precision, model, place, lambda: read_pools(units[0], texts))
-    system = ModelSystem(model, place, precision=chosen, tokens_per_batch=tokens_per_batch)
-    tag = tag if tag is not None else default_tag(model.recipe)
-    with progress_bar("score") as tick:
-        merged = score_pools(units, system, output, tag=tag, answers=texts, report=Pace(tick, len(units)))
-    if merged.truncated:
-        say(f"{merged.truncated} answers were cut at {system.max_answer_tokens} tokens")
-    click.echo(f"{output}: {merged.pairs} pairs")
-
-
-def _answers_beside(files: list[str]) -> Path | None:
-    """The shared answers of the collection that the first pools file stands in, if it is a local one."""
-    from aptool.formats.collection import ANSWERS
-
-    path = Path(files[0]).parent / ANSWERS
-    return path if path.is_file() else None
+    shared = answers if answers is not None else answers_beside(files[0])
+    system = ModelLoader(str(folder), device, precision, tokens_per_batch)
+    with executor(cluster, workers, gpus_per_worker) as place:
+        done = score_pools(units, system, output, place, tag=tag, answers=shared)
+    click.echo(f"{output}: {done.pairs} pairs")

@@ -1,18 +1,21 @@
 """``aptool train``: a collection and a preset in, a model folder out; or one for each of several seeds."""
 
 import contextlib
+import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from aptool.cli.cluster_options import check_cluster_options, cluster_options, debugging
 from aptool.cli.defaults import default_collection
-from aptool.cli.display import epoch_line, figures, progress_bar, say
+from aptool.cli.parameters import device_option
+from aptool.progress import measures_line
 
 if TYPE_CHECKING:
     from aptool.training.fit import Fit
-    from aptool.training.loop import Progress
+
+logger = logging.getLogger(__name__)
 
 
 @click.command("train")
@@ -36,9 +39,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Train N models, of --seed and those after it, into OUTPUT/seed0 and so on.",
 )
-@click.option(
-    "--device", help="cpu, cuda, cuda:1; auto is a GPU if there is one.  [default: cpu; with --cluster auto]"
-)
+@device_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @cluster_options
 def train(
@@ -49,7 +50,7 @@ def train(
     overrides: tuple[str, ...],
     seed: int,
     seeds: int | None,
-    device: str | None,
+    device: str,
     as_json: bool,
     cluster: str | None,
     workers: int | None,
@@ -63,9 +64,9 @@ def train(
     from aptool.config import load_recipe
     from aptool.formats.atomic import check_folder
     from aptool.formats.collection import Collection
-    from aptool.models.checkpoint import WEIGHTS
+    from aptool.models.device import pick_device
+    from aptool.models.model import WEIGHTS
     from aptool.models.ranker import check_recipe
-    from aptool.scoring.systems import pick_device
 
     recipe = load_recipe(preset, overrides)
     if vectors is not None:
@@ -73,8 +74,8 @@ def train(
     check_recipe(recipe)
     if output is None:
         output = Path("models") / recipe.preset
-        say(f"--output not given: {output}")
-    place = pick_device(device or "cpu") if cluster is None else None
+        logger.info(f"--output not given: {output}")
+    place = pick_device(device) if cluster is None else None
     if seeds is None:
         check_folder(output, WEIGHTS)
     opened = Collection(collection if collection is not None else default_collection())
@@ -85,25 +86,20 @@ def train(
     with contextlib.ExitStack() as stack:
         if place is None:
             from aptool.cluster.connection import connect
-            from aptool.cluster.nodes import worker_share
+            from aptool.cluster.resources import worker_resources
 
             found = stack.enter_context(connect(cluster or "", debug=debugging()))
-            each = worker_share(found, device or "auto", gpus_per_worker)
-        tick = stack.enter_context(progress_bar(recipe.preset))
-
-        def progress(state: "Progress") -> None:
-            tick(state.pairs, state.pairs_in_epoch, f"pairs, epoch {state.epoch}, loss {state.loss:.4f}")
+            each = worker_resources(found, device, gpus_per_worker)
 
         def fit_one(seed: int, folder: Path) -> "Fit":
             if seeds is not None:
-                say(f"seed {seed}: {folder}")
-            watch: dict[str, Any] = {"say": say, "progress": progress, "epoch_done": _say_epoch}
+                logger.info(f"seed {seed}: {folder}")
             if place is not None:
-                return fit(opened, recipe, folder, seed=seed, device=place, **watch)
-            from aptool.training.distributed import fit_on_cluster
+                return fit(opened, recipe, folder, seed=seed, device=place)
+            from aptool.cluster.train import fit_on_cluster
 
             return fit_on_cluster(
-                opened, recipe, folder, cluster=found, seed=seed, workers=workers, each=each, **watch
+                opened, recipe, folder, cluster=found, seed=seed, workers=workers, each=each
             )
 
         if seeds is None:
@@ -118,16 +114,12 @@ def train(
     for number, one in result.fits.items():
         name = output if seeds is None else f"seed {number}"
         what = f"best epoch {one.best_epoch} of {len(one.history)}" if one.history else "nothing trained"
-        click.echo(f"{name}: {what}, dev {figures(one.dev)}")
+        click.echo(f"{name}: {what}, dev {measures_line(one.dev)}")
     if seeds is None:
         click.echo(_facts(one))
         return
     spread = ", ".join(f"{name} {mean:.4f} ± {sd:.4f}" for name, (mean, sd) in result.measures.items())
     click.echo(f"{output}: mean ± sd of {seeds} seeds, dev {spread}; best seed {result.best}")
-
-
-def _say_epoch(entry: dict[str, Any]) -> None:
-    say(epoch_line(entry))
 
 
 def _facts(fit: "Fit") -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from aptool.cli.display import say
+from aptool.cli.parameters import device_option
 from aptool.errors import InputError, UsageError
 
 
@@ -43,7 +43,7 @@ def learn(
     from aptool.text.skipgram import learn_vectors
     from aptool.text.tokenizer import UNK, WordTokenizer
     from aptool.text.vectors import WordVectors, write_vectors
-    from aptool.training.examples import read_texts
+    from aptool.training.data import read_texts
 
     start = time.perf_counter()
     texts = read_texts(opened, split).all()
@@ -62,7 +62,6 @@ def learn(
         window=window,
         epochs=epochs,
         seed=seed,
-        report=say,
     )
     write_vectors(out, WordVectors(tokenizer.words[first:], matrix[first:], collection))
     seconds = time.perf_counter() - start
@@ -83,9 +82,7 @@ def learn(
     show_default=True,
     help="A word of frequency p is scaled by SIF / (SIF + p).",
 )
-@click.option(
-    "--device", default="auto", show_default=True, help="cpu, cuda, cuda:1; auto is a GPU if there is one."
-)
+@device_option
 def distill(
     paths: tuple[Path, ...], model: str, collections: tuple[str, ...], dim: int, sif: float, device: str
 ) -> None:
@@ -101,11 +98,11 @@ def distill(
     check_writable(out)
     check_apart(out, chain.from_iterable(one.path.glob("*") for one in opened))
 
-    from aptool.scoring.systems import pick_device
+    from aptool.models.device import pick_device
     from aptool.text.distill import distill_vectors
     from aptool.text.tokenizer import UNK, WordTokenizer
     from aptool.text.vectors import write_vectors
-    from aptool.training.examples import read_texts
+    from aptool.training.data import read_texts
 
     start = time.perf_counter()
     texts = [
@@ -124,7 +121,6 @@ def distill(
         dim=dim,
         sif=sif,
         device=pick_device(device),
-        report=say,
     )
     write_vectors(out, found)
     seconds = time.perf_counter() - start

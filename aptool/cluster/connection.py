@@ -1,7 +1,7 @@
 """The way to a Ray cluster: address, authentication, versions, and Ray's own output.
 
     with connect("auto") as cluster:
-        cluster.check_room(workers=4, each=Share(cpus=1))
+        cluster.check_room(workers=4, each=Resources(cpus=1))
         ...
 
 Ray itself retries a wrong token or a dead address for a long while before it says so. ``connect`` asks the
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from aptool.cluster.nodes import Cluster
+from aptool.cluster.resources import Cluster
 from aptool.errors import AptoolError, UsageError, first_line
 
 # Seconds to wait for the head's answer before it counts as unreachable.

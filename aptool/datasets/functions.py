@@ -6,10 +6,11 @@ Nothing is imported, nothing downloaded, and the same package versions give the 
 """
 
 import hashlib
+import logging
 import platform
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from aptool.datasets import near_copies
@@ -25,6 +26,8 @@ from aptool.errors import AptoolError, UsageError
 from aptool.formats.atomic import check_folder
 from aptool.formats.collection import MANIFEST, CollectionWriter, LabelledPool
 from aptool.text.bm25 import BM25
+
+logger = logging.getLogger(__name__)
 
 POOL_SIZE = 100
 SMALLEST_LIMIT = 100
@@ -43,7 +46,6 @@ _READ_PER_KEPT = 4
 _QUESTION_WORD = re.compile(r"[a-z0-9]+")
 _ARTICLES = {"a", "an", "the", "this", "that", "its"}
 
-Report = Callable[[str], None]
 Splits = dict[str, list[Function]]
 Dropped = dict[str, Counter[str]]
 
@@ -51,7 +53,6 @@ Dropped = dict[str, Counter[str]]
 def build(
     out: Path,
     limit: int | None = None,
-    report: Report = lambda line: None,
     *,
     sources: Iterable[SourceFile] | None = None,
 ) -> None:
@@ -61,7 +62,6 @@ def build(
         out: the collection's folder.
         limit: at most so many functions in all, a fixed sample with the splits' proportions kept; at least
             ``SMALLEST_LIMIT``.
-        report: is given a line of progress now and then.
         sources: files to take functions from in place of the installed packages.
 
     Raises:
@@ -76,13 +76,13 @@ def build(
     if sources is None:
         versions = installed_packages()
         sources = find_sources(versions)
-    found, dropped = _read(sources, limit, report)
+    found, dropped = _read(sources, limit)
     splits = without_copies(found, dropped)
     for split, functions in splits.items():
         if len(functions) < 2:
             raise AptoolError(f"{out}: split {split!r}: {len(functions)} functions left, expected at least 2")
     sizes = ", ".join(f"{split} {len(functions):,}" for split, functions in splits.items())
-    report(f"kept {sum(map(len, splits.values())):,} functions ({sizes}); pooling them by BM25")
+    logger.info(f"kept {sum(map(len, splits.values())):,} functions ({sizes}); pooling them by BM25")
     with CollectionWriter(
         out,
         name="functions",
@@ -136,7 +136,7 @@ def without_copies(found: Mapping[str, list[Function]], dropped: Dropped) -> Spl
     return _without_near_copies(splits, dropped)
 
 
-def _read(sources: Iterable[SourceFile], limit: int | None, report: Report) -> tuple[Splits, Dropped]:
+def _read(sources: Iterable[SourceFile], limit: int | None) -> tuple[Splits, Dropped]:
     files: dict[str, list[SourceFile]] = {split: [] for split in SHARES}
     for source in sorted(sources, key=lambda source: (_hash(source.name), source.name)):
         files[split_of(source.name)].append(source)
@@ -144,7 +144,7 @@ def _read(sources: Iterable[SourceFile], limit: int | None, report: Report) -> t
     found: Splits = {}
     count = sum(map(len, files.values()))
     read = functions_so_far = 0
-    report(f"reading the functions of {count:,} Python files")
+    logger.info(f"reading the functions of {count:,} Python files")
     with without_garbage_collection():
         for split, share in SHARES.items():
             wanted = None if limit is None else round(share * limit)
@@ -155,7 +155,7 @@ def _read(sources: Iterable[SourceFile], limit: int | None, report: Report) -> t
                 functions += read_functions(source, dropped[split])
                 read += 1
                 if read % 1000 == 0:
-                    report(f"read {read:,} files, {functions_so_far + len(functions):,} functions")
+                    logger.info(f"read {read:,} files, {functions_so_far + len(functions):,} functions")
             functions_so_far += len(functions)
             functions.sort(key=lambda function: (_hash(function.name), function.name))
             found[split] = functions[:wanted]

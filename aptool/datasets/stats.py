@@ -115,7 +115,6 @@ def describe(
     *,
     vectors: str | None = None,
     words: Words = "tokenizer",
-    report: Callable[[str], None] | None = None,
 ) -> Statistics:
     """Counts a collection through, row group by row group.
 
@@ -125,14 +124,13 @@ def describe(
         collection: the collection.
         vectors: a file, folder or name of word vectors whose coverage is wanted.
         words: what counts as a word.
-        report: is told what reading the vectors has to say.
 
     Raises:
         InputError: a file of the collection or the vectors cannot be read.
     """
     count = _WordCounter(words)
     splits = {split: _describe_split(collection, split, count) for split in collection.splits}
-    coverage = _coverage(vectors, count.words, report) if vectors else None
+    coverage = _coverage(vectors, count.words) if vectors else None
     policies = {name: dict(rows) for name, rows in collection.manifest["policies"].items()}
     types, tokens = len(count.words), count.words.total()
     return Statistics(collection.name, words, splits, types, tokens, policies, coverage)
@@ -247,9 +245,9 @@ def _mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else 0.0
 
 
-def _coverage(vectors: str, words: Counter[str], report: Callable[[str], None] | None) -> Coverage:
+def _coverage(vectors: str, words: Counter[str]) -> Coverage:
     from aptool.text.vectors import read_vectors
 
-    known = set(read_vectors(vectors, list(words), report).words)
+    known = set(read_vectors(vectors, list(words)).words)
     unknown = [word for word in words if word not in known]
     return Coverage(len(words), words.total(), len(unknown), sum(words[word] for word in unknown))

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from aptool.errors import InputError, UsageError
-from aptool.evaluation.metrics import measure_names
+from aptool.evaluation.measures import measure_names
 from aptool.formats.schemas import check_document
 
 MEASURES = ("map", "recip_rank", "P_1")
@@ -28,7 +28,7 @@ class Source(NamedTuple):
     optional: bool  # left out where the collection does not have it
 
 
-class Contender(NamedTuple):
+class SystemSpec(NamedTuple):
     """A system of the table; exactly one of ``baseline``, ``preset`` and ``fuse`` is set."""
 
     name: str
@@ -42,7 +42,7 @@ class Row(NamedTuple):
     """One line of the result: a system on a collection, over seeds."""
 
     source: Source
-    contender: Contender
+    spec: SystemSpec
     seeds: tuple[int, ...]
 
 
@@ -50,7 +50,7 @@ class Matrix(NamedTuple):
     """The whole table, its rows in an order in which every fused system follows its parts."""
 
     measures: tuple[str, ...]
-    contenders: dict[str, Contender]
+    specs: dict[str, SystemSpec]
     rows: list[Row]
 
 
@@ -78,36 +78,34 @@ def read_matrix(path: str | Path, values: Mapping[str, str] = MappingProxyType({
     except UsageError as error:
         raise InputError(path, place="measures", value=measures, expected=f"measures: {error}") from error
     sources = {name: _sources(name, entry) for name, entry in document["collections"].items()}
-    contenders = {name: _contender(name, entry) for name, entry in document["systems"].items()}
-    for contender in contenders.values():
-        for part in contender.fuse:
-            _known(path, f"systems/{contender.name}/fuse", part, contenders)
-            if contenders[part].fuse:
+    specs = {name: _system_spec(name, entry) for name, entry in document["systems"].items()}
+    for spec in specs.values():
+        for part in spec.fuse:
+            _known(path, f"systems/{spec.name}/fuse", part, specs)
+            if specs[part].fuse:
                 expected = "a system that is not itself fused"
-                raise InputError(path, place=f"systems/{contender.name}/fuse", value=part, expected=expected)
+                raise InputError(path, place=f"systems/{spec.name}/fuse", value=part, expected=expected)
     rows = []
     for number, entry in enumerate(document["rows"]):
         splits = sources[_known(path, f"rows/{number}/collection", entry["collection"], sources)]
-        named = [
-            contenders[_known(path, f"rows/{number}/systems", name, contenders)] for name in entry["systems"]
-        ]
-        for contender in named:
-            for part in contender.fuse:
+        named = [specs[_known(path, f"rows/{number}/systems", name, specs)] for name in entry["systems"]]
+        for spec in named:
+            for part in spec.fuse:
                 _known(
                     path,
-                    f"rows/{number}/systems: {contender.name} fuses",
+                    f"rows/{number}/systems: {spec.name} fuses",
                     part,
                     dict.fromkeys(entry["systems"]),
                 )
         seeds = tuple(entry.get("seeds", (0,)))
         named.sort(key=lambda one: bool(one.fuse))
-        rows += [Row(source, contender, seeds) for source in splits for contender in named]
-    times = Counter((row.source.name, row.contender.name) for row in rows)
+        rows += [Row(source, spec, seeds) for source in splits for spec in named]
+    times = Counter((row.source.name, row.spec.name) for row in rows)
     named_twice = [pair for pair, number in times.items() if number > 1]
     if named_twice:
         value = " on ".join(reversed(named_twice[0]))
         raise InputError(path, place="rows", value=value, expected="each system once on a collection")
-    return Matrix(measures, contenders, rows)
+    return Matrix(measures, specs, rows)
 
 
 def _filled(value: Any, values: Mapping[str, str], path: str | Path) -> Any:
@@ -143,9 +141,9 @@ def _sources(name: str, entry: dict[str, Any]) -> list[Source]:
     ]
 
 
-def _contender(name: str, entry: dict[str, Any]) -> Contender:
+def _system_spec(name: str, entry: dict[str, Any]) -> SystemSpec:
     overrides, fuse = tuple(entry.get("set", ())), tuple(entry.get("fuse", ()))
-    return Contender(name, entry.get("baseline"), entry.get("preset"), overrides, fuse)
+    return SystemSpec(name, entry.get("baseline"), entry.get("preset"), overrides, fuse)
 
 
 def _known(path: str | Path, place: str, name: str, defined: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from aptool.reporting.published import published
 CLOSE = 0.01
 
 
-class Beside(NamedTuple):
+class PaperRow(NamedTuple):
     """A system's figure over its seeds and the paper's."""
 
     collection: str
@@ -35,7 +35,7 @@ class Beside(NamedTuple):
         return "close" if self.mean >= self.paper - CLOSE else "below"
 
 
-def beside(results: Sequence[Result]) -> list[Beside]:
+def beside(results: Sequence[Result]) -> list[PaperRow]:
     """A row for each system, collection and measure that the paper has a figure for, in the results' order.
 
     A dev split stands beside the paper's figure on test, which ``paper_split`` says: it has no other.
@@ -57,7 +57,7 @@ def beside(results: Sequence[Result]) -> list[Beside]:
     return rows
 
 
-def beside_cells(rows: Sequence[Beside]) -> list[list[str]]:
+def beside_cells(rows: Sequence[PaperRow]) -> list[list[str]]:
     """The rows as text, headings first."""
     head = ["collection", "system", "measure", "paper", "ours", "best seed", ""]
     return [head, *(_cells(row) for row in rows)]
@@ -79,10 +79,10 @@ def seed_cells(results: Sequence[Result]) -> list[list[str]]:
     return rows
 
 
-def _row(group: list[Result], measure: str, paper: float, paper_split: str) -> Beside:
+def _row(group: list[Result], measure: str, paper: float, paper_split: str) -> PaperRow:
     first, figures = group[0], [result.measures[measure] for result in group]
     best = max(group, key=lambda result: result.measures[measure])
-    return Beside(
+    return PaperRow(
         collection=first.collection,
         system=first.system,
         split=first.split,
@@ -97,7 +97,7 @@ def _row(group: list[Result], measure: str, paper: float, paper_split: str) -> B
     )
 
 
-def _cells(row: Beside) -> list[str]:
+def _cells(row: PaperRow) -> list[str]:
     paper = f"{row.paper:.4f}" + ("" if row.split == row.paper_split else f" on {row.paper_split}")
     ours = f"{row.mean:.4f}" + (f" ± {row.deviation:.4f}" if row.seeds > 1 else "")
     best = f"{row.best:.4f} (seed {row.best_seed})"

@@ -6,6 +6,7 @@ or has changed.
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Callable
 from functools import partial
@@ -16,25 +17,23 @@ from aptool import __version__
 from aptool.config import Recipe, load_recipe
 from aptool.errors import AptoolError, error_with
 from aptool.evaluation.fusion import reciprocal_rank_fusion
-from aptool.evaluation.metrics import evaluate
-from aptool.experiments.matrix import Contender, Matrix, Row, Source
+from aptool.evaluation.measures import evaluate
+from aptool.experiments.matrix import Matrix, Row, Source, SystemSpec
 from aptool.experiments.published_files import import_published
 from aptool.formats.atomic import atomic_file
 from aptool.formats.collection import MANIFEST, Collection
-from aptool.formats.pools import Answers, Unit, list_units, read_answers, read_pools
+from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run, write_run
-from aptool.models.checkpoint import load_model
+from aptool.models.device import pick_device
 from aptool.models.ranker import check_recipe, encoder_type
-from aptool.scoring.local import score_pools
-from aptool.scoring.shards import System
-from aptool.scoring.systems import Bm25System, ModelSystem, RandomSystem
+from aptool.scoring.score import AnySystem, Executor, score
+from aptool.scoring.systems import Bm25System, ModelLoader, RandomSystem
+from aptool.training.checkpoint import identity
 from aptool.training.fit import Fit, fit
-from aptool.training.loop import Progress
-from aptool.training.state import identity
 
-Watch = Callable[[str, dict[str, Any]], None]
+logger = logging.getLogger(__name__)
+
 Train = Callable[..., Fit]
-Score = Callable[[list[Unit], Path, Path, str, Path | None], None]
 
 
 class Result(NamedTuple):
@@ -60,43 +59,36 @@ class Runner:
         matrix: Matrix,
         output: Path,
         *,
-        say: Callable[[str], None] = lambda line: None,
-        progress: Callable[[str, Progress], None] = lambda system, progress: None,
-        epoch_done: Watch = lambda system, entry: None,
         train: Train | None = None,
-        score: Score | None = None,
+        executor: Executor | None = None,
+        device: str = "auto",
     ) -> None:
         """Prepares to run.
 
         Args:
             matrix: the table.
             output: where run files, models and results go.
-            say: told in a line what is being done.
-            progress: told how far a system's training is.
-            epoch_done: told each system's training history as it grows.
             train: trains somewhere else than in this process: ``fit`` with the same arguments.
-            score: scores somewhere else: row groups, a model folder, the run file, its tag, the file of
-                shared answers.
+            executor: where trained models score; None is this process.
+            device: what networks run on.
 
         Raises:
             AptoolError: a system's recipe is not one.
         """
         self._matrix = matrix
         self._output = output
-        self._say = say
-        self._progress = progress
-        self._epoch_done = epoch_done
         self._train = train
-        self._score = score
+        self._executor = executor
+        self._device = device
         self._recipes: dict[str, Recipe] = {}
         for row in matrix.rows:
-            contender = row.contender
-            if contender.preset is not None:
+            spec = row.spec
+            if spec.preset is not None:
                 try:
-                    self._recipes[contender.name] = load_recipe(contender.preset, contender.overrides)
-                    check_recipe(self._recipes[contender.name])
+                    self._recipes[spec.name] = load_recipe(spec.preset, spec.overrides)
+                    check_recipe(self._recipes[spec.name])
                 except AptoolError as error:
-                    raise error_with(error.exit_code, f"system {contender.name!r}: {error}") from error
+                    raise error_with(error.exit_code, f"system {spec.name!r}: {error}") from error
 
     def run(self) -> list[Result]:
         """All results, in the order of the table.
@@ -111,7 +103,7 @@ class Runner:
                 opened[source.folder] = self._collection(source)
             collection = opened[source.folder]
             if source.optional and source.split not in collection.splits:
-                self._say(f"{source.folder}: no split {source.split!r}, so {source.name} is left out")
+                logger.info(f"{source.folder}: no split {source.split!r}, so {source.name} is left out")
                 continue
             collection.qrels(source.split)  # there is such a split
             collections[source] = collection
@@ -126,24 +118,24 @@ class Runner:
         if source.build == "functions" and not source.path.exists():
             from aptool.datasets.functions import build
 
-            self._say(f"building {source.path}")
-            build(source.path, limit=source.limit, report=self._say)
+            logger.info(f"building {source.path}")
+            build(source.path, limit=source.limit)
         elif source.build in ("wikiqa", "trecqa") and not (source.path / MANIFEST).exists():
             # The same files give the same collection, so nothing is run again on its account.
             out = self._output / "collections" / source.folder
-            self._say(f"importing {source.path} to {out}")
+            logger.info(f"importing {source.path} to {out}")
             return import_published(source.build, source.path, out)
         return Collection(source.path)
 
     def _result(self, row: Row, collection: Collection, seed: int) -> Result:
-        contender, source = row.contender, row.source
-        folder = self._folder(source, contender.name, seed)
+        spec, source = row.spec, row.source
+        folder = self._folder(source, spec.name, seed)
         run, record = folder / f"{source.split}.run", folder / f"{source.split}.json"
-        key = self._key(contender, collection, source.split, seed)
+        key = self._key(spec, collection, source.split, seed)
         qrels_path = collection.qrels(source.split)
         seconds = _recorded(record, key)
         if seconds is None or not run.is_file():
-            self._say(f"{source.name}: {contender.name}, seed {seed}")
+            logger.info(f"{source.name}: {spec.name}, seed {seed}")
             record.unlink(missing_ok=True)
             seconds = self._make(row, collection, seed, folder, run)
         evaluation = evaluate(
@@ -160,7 +152,7 @@ class Runner:
         questions = len(evaluation.per_question)
         return Result(
             collection=source.name,
-            system=contender.name,
+            system=spec.name,
             seed=seed,
             run=run,
             measures=measures,
@@ -168,7 +160,7 @@ class Runner:
             seconds=seconds,
             published=collection.name,
             split=source.split,
-            preset=contender.preset,
+            preset=spec.preset,
         )
 
     def _folder(self, source: Source, system: str, seed: int) -> Path:
@@ -176,71 +168,57 @@ class Runner:
 
     def _make(self, row: Row, collection: Collection, seed: int, folder: Path, run: Path) -> dict[str, float]:
         """Writes the run file of a row and seed; returns the seconds that training and scoring took."""
-        contender = row.contender
+        spec = row.spec
         begun = time.perf_counter()
-        if contender.fuse:
-            parts = [
-                self._folder(row.source, part, seed) / f"{row.source.split}.run" for part in contender.fuse
-            ]
+        if spec.fuse:
+            parts = [self._folder(row.source, part, seed) / f"{row.source.split}.run" for part in spec.fuse]
             fused = reciprocal_rank_fusion([read_run(part).frame for part in parts])
-            write_run(run, fused, contender.name)
+            write_run(run, fused, spec.name)
             return {"train": 0.0, "score": time.perf_counter() - begun}
         train_seconds = 0.0
-        if contender.preset is not None:
+        if spec.preset is not None:
             train_seconds = self._trained(row, collection, seed, folder)
         trained = time.perf_counter()
         units = list_units([collection.pools(row.source.split)])
-        if self._score is not None and contender.preset is not None:
-            self._score(units, folder / "model", run, contender.name, collection.answers)
-            return {"train": train_seconds, "score": time.perf_counter() - trained}
-        answers = read_answers(collection.answers) if collection.answers else None
-        system = self._system(contender, collection, row.source.split, seed, folder, answers)
-        score_pools(units, system, run, tag=contender.name, answers=answers)
+        system, executor = self._system(spec, collection, row.source.split, seed, folder)
+        score(units, system, run, executor, tag=spec.name, answers=collection.answers)
         return {"train": train_seconds, "score": time.perf_counter() - trained}
 
     def _trained(self, row: Row, collection: Collection, seed: int, folder: Path) -> float:
         """Trains a system, unless that was done for another split; returns the seconds of its epochs."""
-        contender = row.contender
+        spec = row.spec
         train = self._train
         if train is None:
-            train = partial(fit, vectors_cache=self._output / row.source.folder / "vectors")
+            cache = self._output / row.source.folder / "vectors"
+            train = partial(fit, vectors_cache=cache, device=pick_device(self._device))
         result = train(
             collection,
-            self._recipes[contender.name],
+            self._recipes[spec.name],
             folder / "model",
             seed=seed,
-            say=self._say,
-            progress=lambda state: self._progress(contender.name, state),
-            epoch_done=lambda entry: self._epoch_done(contender.name, entry),
         )
         return float(result.seconds)
 
     def _system(
-        self,
-        contender: Contender,
-        collection: Collection,
-        split: str,
-        seed: int,
-        folder: Path,
-        answers: Answers | None,
-    ) -> System:
-        if contender.preset is not None:
-            return ModelSystem(load_model(folder / "model"))
-        if contender.baseline == "random":
-            return RandomSystem(seed)
+        self, spec: SystemSpec, collection: Collection, split: str, seed: int, folder: Path
+    ) -> tuple[AnySystem, Executor | None]:
+        """What scores a row, and where: baselines score in this process."""
+        if spec.preset is not None:
+            return ModelLoader(str(folder / "model"), self._device), self._executor
+        if spec.baseline == "random":
+            return RandomSystem(seed), None
+        answers = read_answers(collection.answers) if collection.answers else None
         units = list_units([collection.pools(split)])
         texts = [text for unit in units for text in read_pools(unit, answers).answers.to_pylist()]
-        return Bm25System(texts)
+        return Bm25System(texts), None
 
-    def _key(self, contender: Contender, collection: Collection, split: str, seed: int) -> str:
+    def _key(self, spec: SystemSpec, collection: Collection, split: str, seed: int) -> str:
         """A hash of everything that decides a result."""
-        made_of: list[Any] = [__version__, collection.fingerprint, split, seed, contender.baseline]
-        if contender.preset is not None:
-            recipe = self._recipes[contender.name]
+        made_of: list[Any] = [__version__, collection.fingerprint, split, seed, spec.baseline]
+        if spec.preset is not None:
+            recipe = self._recipes[spec.name]
             made_of += [recipe.to_dict(), identity(encoder_type(recipe).source(recipe))]
-        made_of += [
-            self._key(self._matrix.contenders[part], collection, split, seed) for part in contender.fuse
-        ]
+        made_of += [self._key(self._matrix.specs[part], collection, split, seed) for part in spec.fuse]
         return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from aptool.models.encoder import Encoder
 from aptool.models.pooling import Pooling
 from aptool.models.ragged import Ragged
-from aptool.models.transformer import PieceEncoder
+from aptool.models.transformer import CrossInput
 
 
 class CrossPooling(Pooling):
     """A linear function of a state of the pair."""
 
-    takes = "ids"
+    input_kind = "ids"
     _marks: Tensor
     _types: Tensor  # (5,) of the parts of a pair
 
@@ -35,7 +35,7 @@ class CrossPooling(Pooling):
 
         read: Literal["first", "mean"] = "first"
 
-    def __init__(self, encoder: PieceEncoder, options: Options) -> None:
+    def __init__(self, encoder: CrossInput, options: Options) -> None:
         super().__init__()
         self.read = options.read
         self.backbone = encoder.network()
@@ -54,7 +54,7 @@ class CrossPooling(Pooling):
     @classmethod
     def over(cls, encoder: Encoder, options: Any) -> Self:
         """See ``Pooling.over``."""
-        assert isinstance(encoder, PieceEncoder)
+        assert isinstance(encoder, CrossInput)
         return cls(encoder, options)
 
     @classmethod

@@ -36,25 +36,23 @@ class Corpus(NamedTuple):
         texts: every text of the training split once.
         every: all texts of all splits.
         seed: of what is drawn.
-        say: told in a line what is being done.
         cache: a folder to keep in what took long to make.
     """
 
     texts: list[str]
     every: Callable[[], Iterator[str]]
     seed: int
-    say: Callable[[str], None]
     cache: Path | None = None
 
 
-class Start(NamedTuple):
+class Initialization(NamedTuple):
     """How a system begins.
 
     Attributes:
         tokenizer: of its texts.
         recipe: with what has turned out, such as the size of the vectors.
         shape: what the encoder is built for.
-        fill: gives the ranker that was built its first weights; returns how many tokens did not start at
+        load_weights: gives the ranker that was built its first weights; returns how many tokens did not start at
             random.
         causal: a text's first state knows its first token alone.
     """
@@ -62,7 +60,7 @@ class Start(NamedTuple):
     tokenizer: TextTokenizer
     recipe: Recipe
     shape: Shape
-    fill: Callable[[nn.Module], int]
+    load_weights: Callable[[nn.Module], int]
     causal: bool = False
 
 
@@ -72,7 +70,7 @@ class Encoder(nn.Module, ABC):
     Options: ClassVar[type]
     Tokenizer: ClassVar[type[TextTokenizer]]
     # What its states are: vectors that are pooled, or ids, for a pooling that does the reading itself.
-    gives: ClassVar[Literal["vectors", "ids"]] = "vectors"
+    output_kind: ClassVar[Literal["vectors", "ids"]] = "vectors"
     size: int  # c, features per state
     shape: Shape
 
@@ -95,7 +93,7 @@ class Encoder(nn.Module, ABC):
         raise NotImplementedError
 
     @classmethod
-    def start(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Start:
+    def init(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Initialization:
         """The tokenizer, and the first weights of a system with this encoder.
 
         Raises:
@@ -114,7 +112,7 @@ class Encoder(nn.Module, ABC):
             States, values (N, c), of the same sequences. A state depends on its own text alone.
         """
 
-    def prepared(self, tokens: int | None = None) -> Encode:
+    def inference_encoder(self, tokens: int | None = None) -> Encode:
         """``forward`` for inference with the weights as they stand now, after whatever work pays off once.
 
         ``tokens`` says how many will be encoded, where that is known: for few, little pays off.

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from aptool.config import bounded
 from aptool.models.encoder import Encode, Encoder
 from aptool.models.ragged import Ragged
-from aptool.models.transformer import PieceEncoder, TransformerEncoder
+from aptool.models.transformer import CrossInput, TransformerEncoder
 from aptool.models.words import WordEncoder
 from aptool.text.tokenizer import PAD
 
@@ -57,7 +57,7 @@ class CnnEncoder(WordEncoder):
         embedded = self.embedding(self.windows(tokens))  # (N, k, d)
         return tokens.with_values(self.convolution(embedded.flatten(1)))  # (N, c)
 
-    def prepared(self, tokens: int | None = None) -> Encode:
+    def inference_encoder(self, tokens: int | None = None) -> Encode:
         """A convolution of looked-up vectors is a sum of looked-up convolutions.
 
         W1 z = W1[0] r(w-1) + W1[1] r(w) + ...: each product of a word's vector with one slice of the filters
@@ -68,7 +68,7 @@ class CnnEncoder(WordEncoder):
         words, dim = self.embedding.weight.shape
         size = words * self.window * self.size * self.embedding.weight.element_size()
         if size > LARGEST_TABLE or (tokens is not None and tokens < words):
-            return super().prepared()
+            return super().inference_encoder()
         slices = self.convolution.weight.view(self.size, self.window, dim)  # (c, k, d)
         parts = [self.embedding.weight @ slices[:, j].T for j in range(self.window)]  # (V, c) each
         parts[(self.window - 1) // 2] += self.convolution.bias
@@ -131,8 +131,8 @@ class BiLstmEncoder(WordEncoder):
         """
         return tokens.with_values(self._states(tokens, torch.arange(len(tokens.values)).to(tokens.values)))
 
-    def prepared(self, tokens: int | None = None) -> Encode:
-        """See ``Encoder.prepared``."""
+    def inference_encoder(self, tokens: int | None = None) -> Encode:
+        """See ``Encoder.inference_encoder``."""
         return self._states
 
     def _states(self, tokens: Ragged, rows: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ ENCODERS: dict[str, Any] = {
     "cnn": CnnEncoder,
     "bilstm": BiLstmEncoder,
     "transformer": TransformerEncoder,
-    "pieces": PieceEncoder,
+    "pieces": CrossInput,
 }
 
 

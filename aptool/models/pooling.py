@@ -1,6 +1,6 @@
 """Poolings: two state sequences to a score, as a rule the cosine of two vectors (paper, sections 2.3 and 3).
 
-These are the definitions, differentiable and pair by pair. ``aptool.scoring.join`` computes the same scores
+These are the definitions, differentiable and pair by pair. ``aptool.scoring.kernels.pair_scorer`` computes the same scores
 for many pairs that share texts.
 """
 
@@ -25,7 +25,7 @@ class Pooling(nn.Module, ABC):
 
     Options: ClassVar[type]
     # What it takes of a text: states, or the ids of its tokens, which it then reads itself.
-    takes: ClassVar[Literal["vectors", "ids"]] = "vectors"
+    input_kind: ClassVar[Literal["vectors", "ids"]] = "vectors"
 
     @classmethod
     def over(cls, encoder: Encoder, options: Any) -> Self:
@@ -71,7 +71,7 @@ class VectorPooling(Pooling):
         return F.cosine_similarity(r_q, r_a, eps=EPSILON)
 
 
-class OwnPooling(VectorPooling):
+class IndependentPooling(VectorPooling):
     """A pooling in which a text has the same vector whatever it is paired with."""
 
     @dataclass(frozen=True)
@@ -94,23 +94,23 @@ class OwnPooling(VectorPooling):
         return unit(self.represent(questions)) @ unit(self.represent(answers)).T
 
 
-class MaxPooling(OwnPooling):
+class MaxPooling(IndependentPooling):
     """QA-*: r = tanh(max over time), each side by itself (eq. 9, 10)."""
 
     def represent(self, states: Ragged) -> Tensor:
-        """See ``OwnPooling.represent``."""
+        """See ``IndependentPooling.represent``."""
         return _maxima(states.values, states).tanh()
 
 
-class MeanPooling(OwnPooling):
+class MeanPooling(IndependentPooling):
     """r = the mean of the states: what sentence encoders are trained to be compared by."""
 
     def represent(self, states: Ragged) -> Tensor:
-        """See ``OwnPooling.represent``."""
+        """See ``IndependentPooling.represent``."""
         return torch.segment_reduce(states.values, "mean", lengths=states.lengths, axis=0)
 
 
-class FirstPooling(OwnPooling):
+class FirstPooling(IndependentPooling):
     """r = the first state: with many transformers that of a mark which stands for the whole text."""
 
     @classmethod
@@ -119,7 +119,7 @@ class FirstPooling(OwnPooling):
         return True
 
     def represent(self, states: Ragged) -> Tensor:
-        """See ``OwnPooling.represent``."""
+        """See ``IndependentPooling.represent``."""
         return states.values.index_select(0, states.offsets[:-1])
 
 
@@ -165,7 +165,7 @@ class AttentivePooling(VectorPooling):
 
     def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """See ``VectorPooling.forward``."""
-        questions, answers = self.seen(questions), self.seen(answers)
+        questions, answers = self.normalize_states(questions), self.normalize_states(answers)
         Q, _ = questions.padded()  # (n, M, c)
         A, _ = answers.padded()  # (n, L, c)
         weights_q, weights_a = self._attention(questions, answers)
@@ -173,10 +173,10 @@ class AttentivePooling(VectorPooling):
 
     def all_scores(self, questions: Ragged, answers: Ragged) -> Tensor:
         """See ``Pooling.all_scores``."""
-        questions, answers = self.seen(questions), self.seen(answers)
+        questions, answers = self.normalize_states(questions), self.normalize_states(answers)
         alignment = (questions.values @ self.U) @ answers.values.T  # (N, N'), G of all pairs before its tanh
-        g_q = self.sharp(_maxima(alignment.T.contiguous(), answers).tanh())  # (k, N)
-        g_a = self.sharp(_maxima(alignment, questions).tanh())  # (n, N')
+        g_q = self.scale_logits(_maxima(alignment.T.contiguous(), answers).tanh())  # (k, N)
+        g_a = self.scale_logits(_maxima(alignment, questions).tanh())  # (n, N')
         # g is within [-1, 1]: exp needs no shift. A cosine does not see the divisor of a softmax.
         weights_q, _ = questions.with_values(g_q.T.exp()).padded()  # (n, M, k)
         weights_a, _ = answers.with_values(g_a.T.exp()).padded()  # (k, L, n)
@@ -189,17 +189,17 @@ class AttentivePooling(VectorPooling):
 
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """σ_q (n, M) and σ_a (n, L): each row sums to one over its text and is zero behind it."""
-        return self._attention(self.seen(questions), self.seen(answers))
+        return self._attention(self.normalize_states(questions), self.normalize_states(answers))
 
     def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:
         """(M, L) G of the states (M, c) of a question and those (L, c) of an answer."""
         return ((self._read(questions) @ self.U) @ self._read(answers).T).tanh()
 
-    def seen(self, states: Ragged) -> Ragged:
+    def normalize_states(self, states: Ragged) -> Ragged:
         """States as the pooling takes them."""
         return states.with_values(self._read(states.values))
 
-    def sharp(self, g: Tensor) -> Tensor:
+    def scale_logits(self, g: Tensor) -> Tensor:
         """What of g goes into the softmax."""
         return g if self.sharpness == 1 else g * self.sharpness
 
@@ -211,8 +211,8 @@ class AttentivePooling(VectorPooling):
         A, mask_a = answers.padded()  # (n, L, c), (n, L)
         alignment = (Q @ self.U) @ A.transpose(1, 2)  # (n, M, L), G before its tanh
         alignment = alignment.masked_fill(~(mask_q[:, :, None] & mask_a[:, None, :]), -torch.inf)
-        g_q = self.sharp(alignment.amax(2).tanh())  # (n, M)
-        g_a = self.sharp(alignment.amax(1).tanh())  # (n, L)
+        g_q = self.scale_logits(alignment.amax(2).tanh())  # (n, M)
+        g_a = self.scale_logits(alignment.amax(1).tanh())  # (n, L)
         weights_q = g_q.masked_fill(~mask_q, -torch.inf).softmax(1)
         weights_a = g_a.masked_fill(~mask_a, -torch.inf).softmax(1)
         if self.residual:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from aptool.errors import AptoolError, InputError, first_line
-from aptool.text.hub import SAFELY, library
+from aptool.text.optional import SAFELY, library
 from aptool.text.pieces import PieceTokenizer
 
 EXTRA = 'pip install "aptool[transformers]"'

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from aptool.config import Recipe, build_options
 from aptool.errors import InputError
-from aptool.models.encoder import Corpus, Encoder, Shape, Start
+from aptool.models.encoder import Corpus, Encoder, Initialization, Shape
 from aptool.models.encoders import ENCODERS, dropped
 from aptool.models.pooling import Pooling
 from aptool.models.poolings import POOLINGS
@@ -36,18 +36,18 @@ class Ranker(nn.Module):
         Returns:
             (n,) scores: cosines in [-1, 1], and 0 where a vector is zero, unless the pooling has others.
         """
-        return self.compare(self.encode(questions), self.encode(answers))
+        return self.score_pairs(self.encode(questions), self.encode(answers))
 
     def encode(self, tokens: Ragged) -> Ragged:
         """States of texts, with dropout in training."""
         states: Ragged = self.encoder(tokens)
         return dropped(states, self.dropout, self.training)
 
-    def compare(self, questions: Ragged, answers: Ragged) -> Tensor:
+    def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
         """(n,) scores of pairs from their states."""
         return self.pooling.scores(questions, answers)
 
-    def compare_all(self, questions: Ragged, answers: Ragged) -> Tensor:
+    def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
         """(n, k) scores of every one of n questions with every one of k answers, from their states."""
         return self.pooling.all_scores(questions, answers)
 
@@ -80,18 +80,18 @@ def check_recipe(recipe: Recipe) -> None:
     """
     kind, options = _chosen(ENCODERS, recipe.encoder, recipe.preset, "encoder")
     pooling_type, _ = _chosen(POOLINGS, recipe.pooling, recipe.preset, "pooling")
-    if kind.gives != pooling_type.takes:
-        fitting = ", ".join(name for name, one in POOLINGS.items() if one.takes == kind.gives)
+    if kind.output_kind != pooling_type.input_kind:
+        fitting = ", ".join(name for name, one in POOLINGS.items() if one.input_kind == kind.output_kind)
         value, wanted = recipe.pooling["type"], f"one of {fitting} with encoder.type={recipe.encoder['type']}"
         raise InputError(recipe.preset, place="pooling.type", value=value, expected=wanted)
-    if recipe.training.dropout and kind.gives == "ids":
+    if recipe.training.dropout and kind.output_kind == "ids":
         wanted = "0: there are no states to drop features of"
         raise InputError(
             recipe.preset, place="training.dropout", value=recipe.training.dropout, expected=wanted
         )
-    if not (recipe.training.draws or recipe.training.in_batch):
+    if not (recipe.training.sampled_negatives or recipe.training.in_batch):
         wanted = "1 or more, or training.in_batch=true"
-        raise InputError(recipe.preset, place="training.draws", value=0, expected=wanted)
+        raise InputError(recipe.preset, place="training.sampled_negatives", value=0, expected=wanted)
     kind.check(recipe, options)
 
 
@@ -105,22 +105,22 @@ def encoder_type(recipe: Recipe) -> type[Encoder]:
     return kind
 
 
-def start(recipe: Recipe, corpus: Corpus) -> Start:
-    """Where a system's tokenizer and first weights come from; see ``Encoder.start``.
+def initialize(recipe: Recipe, corpus: Corpus) -> Initialization:
+    """Where a system's tokenizer and first weights come from; see ``Encoder.init``.
 
     Raises:
         InputError: what is named is not there or does not fit, or a pooling reads what knows nothing of a
             text.
     """
     kind, options = _chosen(ENCODERS, recipe.encoder, recipe.preset, "encoder")
-    begun: Start = kind.start(recipe, options, corpus)
+    initial: Initialization = kind.init(recipe, options, corpus)
     pooling_type, pooling_options = _chosen(POOLINGS, recipe.pooling, recipe.preset, "pooling")
-    if begun.causal and pooling_type.reads_first(pooling_options):
+    if initial.causal and pooling_type.reads_first(pooling_options):
         wanted = "a pooling of all states: this network reads from left to right, and a first state has seen "
         raise InputError(
             recipe.preset, place="pooling", value="the first state", expected=f"{wanted}one token"
         )
-    return begun
+    return initial
 
 
 def _chosen(registry: dict[str, Any], section: dict[str, Any], where: str, name: str) -> tuple[Any, Any]:

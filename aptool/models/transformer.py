@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from aptool.config import Recipe, TextOptions, VectorOptions
 from aptool.errors import InputError
 from aptool.models.backbone import Backbone, BackboneOptions
-from aptool.models.encoder import Corpus, Encode, Encoder, Shape, Start
+from aptool.models.encoder import Corpus, Encode, Encoder, Initialization, Shape
 from aptool.models.pretrained import check_named, read_pretrained
 from aptool.models.ragged import Ragged
 from aptool.text.pieces import PieceTokenizer
@@ -54,10 +54,10 @@ class PretrainedEncoder(Encoder):
         return str(recipe.encoder.get("name", ""))
 
     @classmethod
-    def start(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Start:
-        """See ``Encoder.start``: the tokenizer and the weights of the network that is named."""
+    def init(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Initialization:
+        """See ``Encoder.init``: the tokenizer and the weights of the network that is named."""
         found = read_pretrained(options.name, options.layers)
-        tokenizer, text, pair = found.tokenizer, recipe.text, found.tokenizer.pair_marks()
+        tokenizer, text, pair = found.tokenizer, recipe.text, found.tokenizer.special_tokens()
         own, most = tokenizer.head + tokenizer.tail, found.longest
         # A pair may have more marks around it than its two texts have by themselves.
         more = max(0, len(pair.before + pair.between + pair.after) - 2 * own)
@@ -79,13 +79,15 @@ class PretrainedEncoder(Encoder):
             "tail": tokenizer.tail,
         }
 
-        def fill(ranker: nn.Module) -> int:
+        def load_weights(ranker: nn.Module) -> int:
             for part in ranker.modules():
                 if isinstance(part, Backbone):
                     part.network.load_state_dict(found.weights)
             return len(tokenizer)
 
-        return Start(tokenizer, recipe, Shape(len(tokenizer), found.size, backbone), fill, found.causal)
+        return Initialization(
+            tokenizer, recipe, Shape(len(tokenizer), found.size, backbone), load_weights, found.causal
+        )
 
     def network(self) -> Backbone:
         """The network with fresh weights."""
@@ -104,8 +106,8 @@ class TransformerEncoder(PretrainedEncoder):
         """See ``Encoder.forward``."""
         return tokens.with_values(self.backbone(tokens, Ragged.of_lengths(tokens.lengths).values))
 
-    def prepared(self, tokens: int | None = None) -> Encode:
-        """See ``Encoder.prepared``."""
+    def inference_encoder(self, tokens: int | None = None) -> Encode:
+        """See ``Encoder.inference_encoder``."""
 
         def encode(tokens: Ragged, rows: Tensor) -> Tensor:
             states: Tensor = self.backbone(tokens, rows)
@@ -114,10 +116,10 @@ class TransformerEncoder(PretrainedEncoder):
         return encode
 
 
-class PieceEncoder(PretrainedEncoder):
+class CrossInput(PretrainedEncoder):
     """The pieces of a text, not yet read: for a pooling that reads question and answer together."""
 
-    gives = "ids"
+    output_kind = "ids"
     together = True
 
     def forward(self, tokens: Ragged) -> Ragged:

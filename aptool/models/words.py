@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -14,10 +14,12 @@ from torch import nn
 from aptool import __version__
 from aptool.config import Recipe, VectorOptions
 from aptool.errors import InputError
-from aptool.models.encoder import Corpus, Encoder, Shape, Start
+from aptool.models.encoder import Corpus, Encoder, Initialization, Shape
 from aptool.text.skipgram import learn_vectors
 from aptool.text.tokenizer import PAD, UNK, Tokens, WordTokenizer
 from aptool.text.vectors import WordVectors, coverage, read_vectors, write_vectors
+
+logger = logging.getLogger(__name__)
 
 
 class WordEncoder(Encoder):
@@ -41,18 +43,18 @@ class WordEncoder(Encoder):
         return recipe.vectors.source
 
     @classmethod
-    def start(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Start:
-        """See ``Encoder.start``: a vocabulary of the training texts, and vectors as the recipe says."""
+    def init(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Initialization:
+        """See ``Encoder.init``: a vocabulary of the training texts, and vectors as the recipe says."""
         tokenizer, vectors, recipe = make_vocabulary(recipe, corpus)
 
-        def fill(ranker: nn.Module) -> int:
+        def load_weights(ranker: nn.Module) -> int:
             known = 0
             for part in ranker.modules():
                 if isinstance(part, WordEncoder):
                     known = embed(part, tokenizer, vectors, recipe.vectors)
             return known
 
-        return Start(tokenizer, recipe, Shape(len(tokenizer), recipe.vectors.dim), fill)
+        return Initialization(tokenizer, recipe, Shape(len(tokenizer), recipe.vectors.dim), load_weights)
 
 
 def make_vocabulary(recipe: Recipe, corpus: Corpus) -> tuple[WordTokenizer, WordVectors | None, Recipe]:
@@ -67,12 +69,10 @@ def make_vocabulary(recipe: Recipe, corpus: Corpus) -> tuple[WordTokenizer, Word
     if source == "random":
         return learn, None, recipe
     if source == "learned":
-        learned = learned_vectors(
-            learn, learn.encode(texts), recipe.vectors, corpus.seed, corpus.say, corpus.cache
-        )
+        learned = learned_vectors(learn, learn.encode(texts), recipe.vectors, corpus.seed, corpus.cache)
         return learn, learned, recipe
     wanted = WordTokenizer.learn(corpus.every(), lowercase=options.lowercase).words[2:]
-    vectors = read_vectors(source, dict.fromkeys([*learn.words[2:], *wanted]), corpus.say)
+    vectors = read_vectors(source, dict.fromkeys([*learn.words[2:], *wanted]))
     if not vectors.words:
         expected = "vectors for words of the collection, which may be of another language or in other case"
         raise InputError(source, value="none of its words", expected=expected)
@@ -83,7 +83,7 @@ def make_vocabulary(recipe: Recipe, corpus: Corpus) -> tuple[WordTokenizer, Word
     covered = coverage(
         vectors, {word: n for word, n in zip(tokenizer.words, counts.tolist(), strict=True) if n}
     )
-    corpus.say(
+    logger.info(
         f"vectors for {covered.types:.1%} of the training texts' words, {covered.tokens:.1%} as they run"
     )
     dim = int(vectors.matrix.shape[1])
@@ -113,7 +113,6 @@ def learned_vectors(
     tokens: Tokens,
     options: VectorOptions,
     seed: int,
-    say: Callable[[str], None],
     cache: Path | None = None,
 ) -> WordVectors:
     """Skip-gram vectors of a vocabulary, from the texts to train on.
@@ -123,7 +122,6 @@ def learned_vectors(
         tokens: the texts.
         options: size, window and epochs.
         seed: of the learning.
-        say: told in a line what is being done.
         cache: a folder in which vectors of the same texts, options and seed are kept.
     """
     made_of = [options.dim, options.window, options.epochs, seed, __version__, tokenizer.words]
@@ -131,7 +129,7 @@ def learned_vectors(
     kept = cache / f"learned-{digest.hexdigest()[:16]}.bin" if cache is not None else None
     if kept is not None and kept.is_file():
         return read_vectors(kept, tokenizer.words[UNK + 1 :])
-    say(f"learning {options.dim}-dimensional word vectors from {len(tokens.ids)} running words")
+    logger.info(f"learning {options.dim}-dimensional word vectors from {len(tokens.ids)} running words")
     matrix = learn_vectors(
         tokens.ids,
         tokens.offsets,

@@ -4,7 +4,8 @@ Every text is kept once. Of each system's ranking the first answers are kept and
 wherever it stands; heat maps for the answer ranked first and for the best-ranked right one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,12 +14,14 @@ import polars as pl
 from aptool.formats.collection import Collection
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import rank_candidates, read_qrels, read_run
-from aptool.models.checkpoint import load_model
+from aptool.models.model import load_model
 from aptool.reporting.heatmap import gives_weights, heat_maps, window_of
 from aptool.reporting.packing import packed_spans, packed_weights
 
+logger = logging.getLogger(__name__)
 
-class Shown(NamedTuple):
+
+class BrowserSystem(NamedTuple):
     """A system as it appears in the browser: one run of it."""
 
     name: str
@@ -59,11 +62,10 @@ class _Question(NamedTuple):
 def browse(
     collection: Collection,
     split: str,
-    systems: Sequence[Shown],
+    systems: Sequence[BrowserSystem],
     *,
     depth: int,
     limit: int,
-    say: Callable[[str], None] = lambda line: None,
 ) -> Browsable:
     """Collects what the browser shows.
 
@@ -73,7 +75,6 @@ def browse(
         systems: their runs; one with a model folder gets heat maps.
         depth: answers kept from the top of each ranking.
         limit: questions shown, from the first on.
-        say: told in a line what is being done.
 
     Raises:
         InputError: a file cannot be read.
@@ -110,9 +111,7 @@ def browse(
         questions.append(_Question(question_id, question, {a: pool[a] for a in wanted}, record))
         pool_sizes.append(len(pool))
     stored: list[Any] = list(texts)
-    described = [
-        _describe(system, number, questions, texts, stored, say) for number, system in enumerate(systems)
-    ]
+    described = [_describe(system, number, questions, texts, stored) for number, system in enumerate(systems)]
     listing = {
         "systems": described,
         "depth": depth,
@@ -127,7 +126,7 @@ def browse(
 class _Ranking:
     """What is shown of one run."""
 
-    def __init__(self, system: Shown, right: pl.DataFrame, depth: int) -> None:
+    def __init__(self, system: BrowserSystem, right: pl.DataFrame, depth: int) -> None:
         judged = right.select("question_id", "answer_id", right=pl.lit(True))
         ranked = rank_candidates(read_run(system.run).frame)
         ranked = ranked.join(judged, on=["question_id", "answer_id"], how="left", maintain_order="left")
@@ -155,12 +154,11 @@ def _pools(collection: Collection, split: str) -> Iterator[tuple[str, str, dict[
 
 
 def _describe(
-    system: Shown,
+    system: BrowserSystem,
     number: int,
     questions: list[_Question],
     texts: dict[str, int],
     stored: list[Any],
-    say: Callable[[str], None],
 ) -> dict[str, Any]:
     """The listing's entry of a system; adds its heat maps to the questions' records."""
     described: dict[str, Any] = {"name": system.name, "seed": system.seed}
@@ -169,7 +167,7 @@ def _describe(
     model = load_model(system.model)
     if not gives_weights(model.ranker.pooling):
         return described
-    say(f"heat maps of {system.name}")
+    logger.info(f"heat maps of {system.name}")
     wanted = [(question, answer) for question in questions for answer in _looked_at(question, number)]
     pairs = [(question.text, question.texts[question.record["a"][answer][0]]) for question, answer in wanted]
     for (question, answer), found in zip(wanted, heat_maps(model, pairs), strict=True):

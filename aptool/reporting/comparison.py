@@ -1,18 +1,21 @@
 """The systems on one collection side by side: means over seeds, intervals, and tests against a baseline."""
 
+import logging
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from aptool.errors import UsageError
-from aptool.evaluation.comparison import Comparison, compare, mean_intervals
-from aptool.evaluation.metrics import averages, evaluate
+from aptool.evaluation.compare import Comparison, compare, mean_intervals
+from aptool.evaluation.measures import averages, evaluate
 from aptool.evaluation.significance import Interval
 from aptool.formats.collection import Collection
 from aptool.formats.trec import read_qrels, read_run
 from aptool.reporting.runs import Entry
+
+logger = logging.getLogger(__name__)
 
 USUAL_BASELINE = "bm25"
 # The measure of the paper's figures 3 and 4: evaluated whether or not the table of experiments asks for it.
@@ -52,8 +55,6 @@ def side_by_side(
     systems: dict[str, list[Entry]],
     measures: tuple[str, ...],
     baseline: str | None,
-    *,
-    say: Callable[[str], None] = lambda line: None,
 ) -> SideBySide:
     """Evaluates every run of a collection and tests every system against the baseline.
 
@@ -63,7 +64,6 @@ def side_by_side(
         systems: the seeds of each system.
         measures: as trec_eval names them; the first is the one that decides.
         baseline: a system; None for BM25 where it was run, and else for the first.
-        say: told in a line what is being done.
 
     Raises:
         UsageError: the baseline is not among the systems.
@@ -79,7 +79,7 @@ def side_by_side(
     wanted = tuple(dict.fromkeys((*measures, ACCURACY)))
     found = []
     for system, entries in systems.items():
-        say(f"{name}: {system}")
+        logger.info(f"{name}: {system}")
         frames = [
             evaluate(
                 qrels, read_run(entry.run).frame, wanted, run_name=str(entry.run), qrels_name=str(path)
@@ -87,7 +87,7 @@ def side_by_side(
             for entry in entries
         ]
         found.append(_system(system, entries, frames, measures))
-    say(f"{name}: tests against {baseline}")
+    logger.info(f"{name}: tests against {baseline}")
     tables = {system.name: system.per_question for system in found}
     reference = tables.pop(baseline)
     # Sums and geometric means are no means over questions: there is nothing to test.

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from aptool.errors import AptoolError
-from aptool.models.checkpoint import Model
 from aptool.models.encoder import Encoder
 from aptool.models.encoders import CnnEncoder
+from aptool.models.model import Model
 from aptool.models.pooling import AttentivePooling, MaxPooling, Pooling
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
@@ -78,7 +78,7 @@ class Side:
         contrast: float = max(greatest - least, _LEAST_CONTRAST / len(self.weights))
         return (self.weights - least) / contrast
 
-    def seen(self, word: int) -> range:
+    def normalize_states(self, word: int) -> range:
         """The words in the window of a word's state."""
         left, right = self.window
         first = 0 if left is None else max(0, word - left)
@@ -87,7 +87,7 @@ class Side:
 
     def window_text(self, word: int) -> str:
         """What of the text stands in the window of a word's state."""
-        words = self.seen(word)
+        words = self.normalize_states(word)
         return self.text[self.spans[words[0]][0] : self.spans[words[-1]][1]]
 
     def strongest(self, count: int) -> list[int]:
@@ -142,7 +142,7 @@ def heat_maps(model: Model, pairs: Sequence[tuple[str, str]], *, alignment: bool
         rows = order[start : start + _PAIRS_AT_ONCE]
         Q = model.ranker.encode(Ragged.of(questions.tokens.take(rows)))  # values (N, c)
         A = model.ranker.encode(Ragged.of(answers.tokens.take(rows)))
-        scores = model.ranker.compare(Q, A)
+        scores = model.ranker.score_pairs(Q, A)
         weights_q, weights_a = weigh(pooling, Q, A)
         for place, row in enumerate(rows.tolist()):
             question, answer = questions.read(row), answers.read(row)

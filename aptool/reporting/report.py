@@ -1,8 +1,9 @@
 """The report: everything that a folder of runs shows, in one file."""
 
 import json
+import logging
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from aptool import __version__
 from aptool.errors import UsageError
 from aptool.evaluation.significance import PERMUTATIONS
 from aptool.formats.collection import Collection
-from aptool.reporting.browse import Shown, browse
+from aptool.reporting.browse import BrowserSystem, browse
 from aptool.reporting.charts import interval_mark
 from aptool.reporting.comparison import SideBySide, System, side_by_side, title_of
 from aptool.reporting.html import write_page
@@ -18,6 +19,8 @@ from aptool.reporting.packing import Block, blocks, pack
 from aptool.reporting.pictures import charts, distributions
 from aptool.reporting.published import published
 from aptool.reporting.runs import Runs
+
+logger = logging.getLogger(__name__)
 
 # Questions, and texts, that are unpacked together.
 QUESTIONS_PER_BLOCK, TEXTS_PER_BLOCK = 64, 256
@@ -40,7 +43,6 @@ def write_report(
     baseline: str | None = None,
     limits: Limits | None = None,
     command: str | None = None,
-    say: Callable[[str], None] = lambda line: None,
 ) -> None:
     """Writes the report of a folder of runs.
 
@@ -51,7 +53,6 @@ def write_report(
         baseline: the system that the others are tested against; None for BM25, or else for the first.
         limits: how much of the questions it carries; None for the usual amount.
         command: how the report was asked for, to be said in it.
-        say: told in a line what is being done.
 
     Raises:
         AptoolError: jinja2 is not installed.
@@ -65,8 +66,8 @@ def write_report(
     for number, (name, collection) in enumerate(collections.items()):
         systems = runs.on(name)
         chosen = baseline if baseline in systems else None
-        found = side_by_side(name, collection, systems, runs.measures, chosen, say=say)
-        sections.append(_section(f"c{number}", found, runs, limits or Limits(), say))
+        found = side_by_side(name, collection, systems, runs.measures, chosen)
+        sections.append(_section(f"c{number}", found, runs, limits or Limits()))
     values = {
         "collections": sections,
         "systems": len(names),
@@ -76,17 +77,13 @@ def write_report(
     write_page(output, "report.html", values)
 
 
-def _section(
-    prefix: str, found: SideBySide, runs: Runs, limits: Limits, say: Callable[[str], None]
-) -> dict[str, Any]:
+def _section(prefix: str, found: SideBySide, runs: Runs, limits: Limits) -> dict[str, Any]:
     """What the templates show of one collection."""
     shown = [
-        Shown(system.name, system.entries[0].seed, system.entries[0].run, system.entries[0].model)
+        BrowserSystem(system.name, system.entries[0].seed, system.entries[0].run, system.entries[0].model)
         for system in found.systems
     ]
-    browsable = browse(
-        found.collection, found.split, shown, depth=limits.depth, limit=limits.questions, say=say
-    )
+    browsable = browse(found.collection, found.split, shown, depth=limits.depth, limit=limits.questions)
     listing = {**browsable.listing, "per_block": QUESTIONS_PER_BLOCK, "per_text_block": TEXTS_PER_BLOCK}
     packed = [
         Block(f"{prefix}-listing", pack(listing)),
@@ -98,7 +95,7 @@ def _section(
     paper = _beside_the_paper(found)
     split = found.collection.manifest["splits"][found.split]
     seeds = sorted({system.entries[0].seed for system in found.systems if len(system.entries) > 1})
-    say(f"{found.name}: charts")
+    logger.info(f"{found.name}: charts")
     return {
         "prefix": prefix,
         "name": found.name,
@@ -110,7 +107,7 @@ def _section(
         ],
         "parts": [
             ("results", "Results"),
-            *([("paper", "Beside the paper")] if paper else []),
+            *([("paper", "PaperRow the paper")] if paper else []),
             ("charts", "Charts"),
             ("scores", "Scores"),
             ("questions", "Questions"),

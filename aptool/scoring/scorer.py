@@ -19,9 +19,8 @@ from torch import Tensor
 
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
-from aptool.scoring import attentive, cross  # noqa: F401  (each registers its join)
-from aptool.scoring.join import join_for
-from aptool.scoring.store import StateStore
+from aptool.scoring.encoded import StateStore
+from aptool.scoring.kernels import pair_scorer_for
 from aptool.text.tokenizer import Tokens
 
 Precision = Literal["fp32", "bf16"]
@@ -68,8 +67,8 @@ class Scorer:
             encoder, pooling = ranker.encoder, ranker.pooling
             if precision == "bf16":
                 encoder, pooling = copy.deepcopy(encoder).bfloat16(), pooling.in_bf16()
-            self._encode = encoder.prepared(tokens)
-            self._join = join_for(pooling)
+            self._encode = encoder.inference_encoder(tokens)
+            self._pair_scorer = pair_scorer_for(pooling)
 
     def forget(self) -> None:
         """Empties the store: from now on names may mean other answers."""
@@ -117,7 +116,7 @@ class Scorer:
                 pairs = torch.from_numpy(np.stack([pair_question[members], local])).to(self._device)
                 lengths = torch.from_numpy(answers.lengths[rows]).to(self._device)
                 kept = self._kept(answers, names, rows)
-                scores[members] = self._join.scores(asked, kept, lengths, pairs).cpu().numpy()
+                scores[members] = self._pair_scorer.scores(asked, kept, lengths, pairs).cpu().numpy()
 
             each(work, windows)
         return scores
@@ -136,7 +135,7 @@ class Scorer:
             tokens = Ragged.of(questions.take(by_length[block]), self._device)
             parts.append(tokens.with_values(self._encode(tokens, Ragged.of_lengths(tokens.lengths).values)))
         back = torch.from_numpy(np.argsort(by_length, kind="stable")).to(self._device)
-        return self._join.ask(_concatenated(parts).select(back))
+        return self._pair_scorer.prepare_questions(_concatenated(parts).select(back))
 
     def _kept(self, answers: Tokens, names: np.ndarray | None, rows: np.ndarray) -> Sequence[Tensor]:
         """What the join keeps of the answers at ``rows``: from the store, or encoded in like lengths."""
@@ -154,8 +153,10 @@ class Scorer:
 
     def _encoded(self, texts: Tokens) -> Sequence[Tensor]:
         tokens = Ragged.of(texts, self._device)
-        rows, counts = self._join.layout(tokens.lengths)
-        return self._join.keep(Ragged.of_lengths(counts).with_values(self._encode(tokens, rows)))
+        rows, counts = self._pair_scorer.select_states(tokens.lengths)
+        return self._pair_scorer.cache_answers(
+            Ragged.of_lengths(counts).with_values(self._encode(tokens, rows))
+        )
 
 
 def _by_answer(lengths: np.ndarray, pair_answer: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -3,29 +3,50 @@
 import hashlib
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import torch
 
-from aptool.config import Recipe
-from aptool.errors import UsageError, first_line
 from aptool.formats.pools import Answers, Pools
-from aptool.models.checkpoint import Model
+from aptool.models.model import Model, load_model
 from aptool.scoring.scorer import Precision, Scorer
-from aptool.scoring.shards import System
 from aptool.text.bm25 import BM25
 from aptool.text.tokenizer import TextTokenizer, Tokens, concatenated, truncate
+
+# Pools on which an encoding precision is tried.
+SAMPLE = 50
 
 # The most memory that encoded answers are kept in: InsuranceQA's 25,000 at 400 features take 3.9 GB.
 STORE_BYTES = 4 << 30
 
 
-class Texts(NamedTuple):
+class System(ABC):
+    """Whatever gives every pair of some pools a score, in two steps that different machines may take."""
+
+    fingerprint: str  # two systems that could score differently differ here
+    tag: str  # the tag of its runs where none is given: one word
+    max_answer_tokens: int | None = None  # where longer answers are truncated
+
+    def prepare(self, pools: Pools) -> Any:
+        """What ``score`` needs of pools, made with little memory and without an accelerator."""
+        return pools
+
+    @abstractmethod
+    def score(self, prepared: Any) -> np.ndarray:
+        """(pairs,) float32 finite scores of all pairs, in the order of the pools."""
+
+    def truncated(self, prepared: Any) -> int:
+        """How many answers were cut, being longer than the system takes."""
+        return 0
+
+
+class TokenizedPools(NamedTuple):
     """Pools as token ids: what a model scores."""
 
     questions: Tokens
@@ -64,7 +85,7 @@ class ModelSystem(System):
         self._tokens_per_batch = tokens_per_batch
         self._store_bytes = store_bytes
         self.fingerprint = fingerprint(model.fingerprint, device, precision, tokens_per_batch)
-        self.name = model.recipe.preset
+        self.tag = "-".join(model.recipe.preset.split())
         self.max_answer_tokens = model.recipe.text.max_answer_tokens
         self._shared: SharedTokens | None = None
         self._source: str | None = None
@@ -80,7 +101,7 @@ class ModelSystem(System):
             store_bytes=_room(self._device) if self._store_bytes is None else self._store_bytes,
         )
 
-    def prepare(self, pools: Pools) -> Texts:
+    def prepare(self, pools: Pools) -> TokenizedPools:
         """See ``System.prepare``. Texts that pools share are tokenised once for all units."""
         options, tokenizer = self._model.recipe.text, self._model.tokenizer
         questions = tokenizer.encode(pools.questions, options.max_question_tokens)
@@ -91,23 +112,20 @@ class ModelSystem(System):
                 self._shared = SharedTokens(pools.shared, tokenizer, options.max_answer_tokens)
             answers = self._shared.tokens(pools)
         source = pools.shared.path if pools.shared is not None else None
-        return Texts(questions, answers, pools.pair_question, pools.pair_answer, pools.shared_rows, source)
+        return TokenizedPools(
+            questions, answers, pools.pair_question, pools.pair_answer, pools.shared_rows, source
+        )
 
-    def score(self, prepared: Texts) -> np.ndarray:
+    def score(self, prepared: TokenizedPools) -> np.ndarray:
         """See ``System.score``."""
         if prepared.source != self._source:
             self._scorer.forget()
             self._source = prepared.source
         return self._scorer.score(*prepared[:5])
 
-    def truncated(self, prepared: Texts) -> int:
+    def truncated(self, prepared: TokenizedPools) -> int:
         """See ``System.truncated``."""
         return prepared.answers.truncated
-
-
-def default_tag(recipe: Recipe) -> str:
-    """The name of a model's runs where none is given: one word."""
-    return "-".join(recipe.preset.split())
 
 
 def fingerprint(
@@ -115,6 +133,79 @@ def fingerprint(
 ) -> str:
     """The fingerprint of a ``ModelSystem``, told without making one, by that of its model."""
     return json.dumps(["model", model, str(torch.device(device)), precision, tokens_per_batch])
+
+
+@dataclass(frozen=True)
+class ModelLoader:
+    """A trained model by its folder, and how it is to score; whoever scores loads it.
+
+    Attributes:
+        folder: of the model.
+        device: ``auto``, ``cpu``, ``cuda`` or one such as ``cuda:1``.
+        precision: see ``pick_precision``.
+        tokens_per_batch: see ``ModelSystem``.
+        store_bytes: see ``ModelSystem``.
+    """
+
+    folder: str
+    device: str = "auto"
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    tokens_per_batch: int | None = None
+    store_bytes: int | None = None
+
+    def load(self, device: torch.device | str, sample: Callable[[], Pools]) -> ModelSystem:
+        """Loads the model on a device.
+
+        Args:
+            device: where it will score.
+            sample: reads some of what is to be scored; see ``pick_precision``.
+
+        Raises:
+            AptoolError: the folder is not there, or is not a whole model.
+        """
+        place = torch.device(device)
+        model = load_model(self.folder, place)
+        return ModelSystem(
+            model,
+            place,
+            precision=pick_precision(self.precision, model, place, sample),
+            tokens_per_batch=self.tokens_per_batch,
+            store_bytes=self.store_bytes,
+        )
+
+
+def pick_precision(
+    asked: Literal["auto", "fp32", "bf16"], model: Model, device: torch.device, sample: Callable[[], Pools]
+) -> Precision:
+    """The precision to encode in.
+
+    Args:
+        asked: ``auto`` is bf16 on a GPU that computes in it, if every one of the first pools comes out in the
+            same order as with fp32; else fp32. On a CPU it is always fp32: encoding is not what takes the
+            time there, and a figure should not depend on which instructions a processor has.
+        model: the model, on the device.
+        device: where it is.
+        sample: reads some of what is to be scored; called only if there is something to try.
+    """
+    if asked != "auto":
+        return asked
+    if device.type != "cuda" or not torch.cuda.is_bf16_supported(including_emulation=False):
+        return "fp32"
+    return "bf16" if harmless(model, device, sample()) else "fp32"
+
+
+def harmless(model: Model, device: torch.device, pools: Pools) -> bool:
+    """Whether encoding in bf16 leaves the first ``SAMPLE`` pools in the order that fp32 gives them."""
+    texts = ModelSystem(model, device, store_bytes=0).prepare(pools)
+    some = texts.pair_question < SAMPLE
+    pairs = texts.pair_question[some], texts.pair_answer[some]
+    both: list[Precision] = ["fp32", "bf16"]
+    orders = []
+    for precision in both:
+        scorer = Scorer(model.ranker, device=device, precision=precision)
+        scores = scorer.score(texts.questions, texts.answers, *pairs)
+        orders.append(np.lexsort((-scores, pairs[0])))
+    return bool((orders[0] == orders[1]).all())
 
 
 class SharedTokens:
@@ -156,25 +247,10 @@ def _room(device: torch.device) -> int:
     return min(STORE_BYTES, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4)
 
 
-def pick_device(name: str) -> torch.device:
-    """The device of a name; ``auto`` is a GPU where there is one.
-
-    Raises:
-        UsageError: there is no such device here.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = first_line(error)
-        raise UsageError(f"--device {name!r}: {reason}: expected auto, cpu or a GPU such as cuda") from error
-    return device
-
-
 class RandomSystem(System):
     """Scores that depend on nothing but a seed and the two ids: what ranking without reading gets."""
+
+    tag = "random"
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
@@ -195,6 +271,8 @@ class RandomSystem(System):
 
 class Bm25System(System):
     """BM25 of the question's words in the answer, with document frequencies over all answers given."""
+
+    tag = "bm25"
 
     def __init__(self, answers: Sequence[str]) -> None:
         self._rows = {text: row for row, text in enumerate(dict.fromkeys(answers))}

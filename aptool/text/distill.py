@@ -6,7 +6,8 @@ vectors bring them to the width wanted, and frequent words are made short. Unlik
 are needed are encoded and fitted, all start out equally long, and frequencies are counted, not assumed.
 """
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +15,10 @@ import numpy as np
 import torch
 
 from aptool.errors import InputError, first_line
-from aptool.text.hub import SAFELY, library
+from aptool.text.optional import SAFELY, library
 from aptool.text.word_vectors import WordVectors
+
+logger = logging.getLogger(__name__)
 
 SIF = 1e-2  # a of a / (a + p); among 1e-4 to 1e-1 the best at ranking WikiQA by mean vectors
 _SIZE = 1 / 6  # root mean square of a vector's numbers, as in the published word2vec vectors
@@ -37,7 +40,6 @@ def distill_vectors(
     sif: float | None = SIF,
     batch: int = 256,
     device: torch.device | str = "cpu",
-    report: Callable[[str], None] | None = None,
 ) -> WordVectors:
     """Distils static vectors for words out of a sentence encoder.
 
@@ -49,22 +51,24 @@ def distill_vectors(
         sif: a in the weight a / (a + p) of a word of frequency p; None leaves all words equally long.
         batch: words encoded at once.
         device: where torch encodes them.
-        report: told in a line each of the progress and of what was done.
 
     Raises:
         AptoolError: the ``transformers`` package is not installed.
         InputError: there is no such encoder, or what it gives are not finite numbers.
     """
-    say = report or _silent
     encoder = load_encoder(name)
-    states = encode_words(encoder, words, batch=batch, device=device, report=say)
+    states = encode_words(encoder, words, batch=batch, device=device)
     if not np.isfinite(states).all():
         bad = words[int(np.argmin(np.isfinite(states).all(axis=1)))]
         raise InputError(name, value=bad, expected="an encoder that gives finite numbers for every word")
     matrix, share = principal_components(states, dim)
     if matrix.shape[1] < dim:
-        say(f"{name}: {len(words):,} vectors of {states.shape[1]} numbers span {matrix.shape[1]}, not {dim}")
-    say(f"{name}: {states.shape[1]} numbers a word to {matrix.shape[1]}, which keep {share:.1%} of variance")
+        logger.info(
+            f"{name}: {len(words):,} vectors of {states.shape[1]} numbers span {matrix.shape[1]}, not {dim}"
+        )
+    logger.info(
+        f"{name}: {states.shape[1]} numbers a word to {matrix.shape[1]}, which keep {share:.1%} of variance"
+    )
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     matrix *= _SIZE * np.sqrt(matrix.shape[1]) / np.maximum(lengths, 1e-12)
     if sif is not None:
@@ -96,7 +100,6 @@ def encode_words(
     *,
     batch: int = 256,
     device: torch.device | str = "cpu",
-    report: Callable[[str], None] | None = None,
 ) -> np.ndarray:
     """(words, hidden) float32: the mean of the encoder's states over a word and the marks around it.
 
@@ -124,8 +127,8 @@ def encode_words(
             if result is None:
                 result = np.zeros((len(words), means.shape[1]), dtype=np.float32)
             result[rows] = means.numpy()
-            if report is not None and (start // batch) % 20 == 19:
-                report(f"{start + len(rows):,} of {len(words):,} words encoded")
+            if (start // batch) % 20 == 19:
+                logger.info(f"{start + len(rows):,} of {len(words):,} words encoded")
     return result if result is not None else np.zeros((0, 1), dtype=np.float32)
 
 
@@ -153,7 +156,3 @@ def sif_weights(counts: np.ndarray, a: float) -> np.ndarray:
     frequency = counts / max(counts.sum(), 1)
     weights: np.ndarray = a / (a + frequency)
     return weights
-
-
-def _silent(line: str) -> None:
-    """Nobody listens."""

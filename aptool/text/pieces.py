@@ -18,7 +18,7 @@ from aptool.errors import InputError, first_line
 from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
 
 
-class PairMarks(NamedTuple):
+class SpecialTokens(NamedTuple):
     """How a network wants two texts put together: ids around them, and the type of every token.
 
     Attributes:
@@ -88,7 +88,7 @@ class PieceTokenizer(TextTokenizer):
         places = np.where(marks, -1, word_of[lasts])
         return places if len(places) else np.array([-1])
 
-    def pair_marks(self) -> PairMarks:
+    def special_tokens(self) -> SpecialTokens:
         """How two texts are put together."""
         encoding = self._tokenizer.encode("a", "a")
         parts: list[list[tuple[int, int]]] = [[], [], [], [], []]
@@ -101,7 +101,7 @@ class PieceTokenizer(TextTokenizer):
             parts[place].append((token, kind))
         before, _, between, _, after = ([token for token, _ in part] for part in parts)
         # Whatever a network tells apart by types, it is these parts.
-        return PairMarks(before, between, after, [part[0][1] if part else 0 for part in parts])
+        return SpecialTokens(before, between, after, [part[0][1] if part else 0 for part in parts])
 
 
 def _unknown_id(tokenizer: Tokenizer) -> int:

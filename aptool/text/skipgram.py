@@ -14,7 +14,7 @@ how it is computed, so that the work is matrix products and not single dot produ
   that occur once then learn as much as they can, and frequent ones do not run away.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+
+from aptool.progress import get_progress
 
 _BLOCK = 32  # words that share their negatives
 _SHARED = 64  # negatives that they share
@@ -49,7 +51,6 @@ def learn_vectors(
     epochs: int = 5,
     seed: int = 0,
     threads: int = 1,
-    report: Callable[[str], None] | None = None,
 ) -> np.ndarray:
     """Learns a vector for each word of a vocabulary; the same for the same seed and number of threads.
 
@@ -63,7 +64,6 @@ def learn_vectors(
         epochs: passes over the texts, which come in another order each time.
         seed: of everything that is drawn.
         threads: of torch while it works; the products are small, and more than one seldom helps.
-        report: told in a line when an epoch is done.
 
     Returns:
         (V, d) float32.
@@ -80,7 +80,7 @@ def learn_vectors(
     keep = _keep_probability(counts)
     noise = np.cumsum(counts.astype(np.float64) ** _POWER)
     band = _band(window)
-    with _torch_threads(threads), torch.inference_mode():
+    with _torch_threads(threads), torch.inference_mode(), get_progress().task("word vectors") as update:
         for epoch in range(epochs):
             ids, texts = _epoch_order(token_ids, offsets, keep, draw)
             steps = -(-len(ids) // _BATCH)
@@ -90,8 +90,7 @@ def learn_vectors(
                 against = torch.from_numpy(drawn).view(blocks, _SHARED)
                 rate = _RATE * (1 - (epoch + step / steps) / epochs)
                 _step(inner, outer, words, owners, against, band, negatives, rate)
-            if report is not None:
-                report(f"epoch {epoch + 1} of {epochs}: {len(ids):,} of {len(token_ids):,} words")
+            update(epoch + 1, epochs, f"epochs, {len(ids):,} of {len(token_ids):,} words")
     return inner.weight.numpy()
 
 

@@ -1,7 +1,8 @@
 """Word vectors from static embedding models: a matrix and a tokenizer, as model2vec keeps them."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -10,6 +11,8 @@ from tokenizers import Tokenizer
 
 from aptool.errors import AptoolError, InputError, first_line
 from aptool.text.word_vectors import WordVectors
+
+logger = logging.getLogger(__name__)
 
 # Names under which input embeddings stand: model2vec, sentence-transformers and aptool, transformers.
 _EMBEDDINGS = (
@@ -48,7 +51,7 @@ class StaticTable(NamedTuple):
     weights: np.ndarray | None
 
 
-def read_folder(folder: Path, words: Iterable[str] | None, say: Callable[[str], None]) -> WordVectors:
+def read_folder(folder: Path, words: Iterable[str] | None) -> WordVectors:
     """Reads ``model.safetensors`` and ``tokenizer.json``; see ``aptool.text.vectors.read_vectors``.
 
     Raises:
@@ -77,12 +80,12 @@ def read_folder(folder: Path, words: Iterable[str] | None, say: Callable[[str], 
             extras = {key: _array(tensors.get_tensor(key)) for key in _extras(list(tensors.keys()))}
             table = _Slices(part)
             static = StaticTable(tokenizer, table, shape, extras.get("mapping"), extras.get("weights"))
-            return _look_up(static, words, str(folder), weights_file, say)
+            return _look_up(static, words, str(folder), weights_file)
     except (SafetensorError, OSError) as error:
         raise InputError(weights_file, value=first_line(error), expected="a safetensors file") from error
 
 
-def read_hub(name: str, words: Iterable[str] | None, say: Callable[[str], None]) -> WordVectors:
+def read_hub(name: str, words: Iterable[str] | None) -> WordVectors:
     """Downloads a static model by its name on the Hugging Face hub, or takes it from the hub's cache.
 
     Raises:
@@ -102,7 +105,7 @@ def read_hub(name: str, words: Iterable[str] | None, say: Callable[[str], None])
     matrix = np.asarray(model.embedding)
     shape = (int(matrix.shape[0]), int(matrix.shape[1]))
     static = StaticTable(model.tokenizer, matrix, shape, model.token_mapping, model.weights)
-    return _look_up(static, words, name, name, say)
+    return _look_up(static, words, name, name)
 
 
 def _look_up(
@@ -110,7 +113,6 @@ def _look_up(
     words: Iterable[str] | None,
     source: str,
     place: str | Path,
-    say: Callable[[str], None],
 ) -> WordVectors:
     """Vectors of words: the mean of the rows of their pieces, as model2vec encodes a text of one word."""
     tokenizer = static.tokenizer
@@ -134,7 +136,7 @@ def _look_up(
     if len(bad):
         raise InputError(place, column=wanted[known[bad[0]]], value="NaN", expected="finite numbers")
     whole = int((lengths == 1).sum())
-    say(
+    logger.info(
         f"{source}: static model, {static.shape[1]} numbers a word, {len(known):,} words found, "
         f"{whole:,} whole and {len(known) - whole:,} from their pieces"
     )

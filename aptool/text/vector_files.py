@@ -5,6 +5,7 @@ file are in memory at a time, and a row's numbers are only looked at when somebo
 """
 
 import gzip
+import logging
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ import numpy as np
 
 from aptool.errors import InputError
 from aptool.formats import storage
+
+logger = logging.getLogger(__name__)
 
 BLOCK = 1 << 20  # bytes read at a time
 LONGEST_WORD = 1 << 16  # bytes; the original word2vec cuts words after 100
@@ -61,12 +64,11 @@ class VectorFile:
 
 
 @contextmanager
-def open_vectors(path: str | Path, report: Callable[[str], None]) -> Iterator[VectorFile]:
+def open_vectors(path: str | Path) -> Iterator[VectorFile]:
     """Opens a file or URL of word vectors.
 
     Args:
         path: where it is.
-        report: told in a line of everything odd that is not an error.
 
     Raises:
         InputError: here or while rows are read: the file cannot be read, is something else, ends within a
@@ -78,7 +80,7 @@ def open_vectors(path: str | Path, report: Callable[[str], None]) -> Iterator[Ve
         packed = start == b"\x1f\x8b"
         if packed:
             file = gzip.GzipFile(fileobj=cast(IO[bytes], file), mode="rb")
-        yield _recognise(path, file, " (gz)" if packed else "", report)
+        yield _recognise(path, file, " (gz)" if packed else "")
 
 
 class Stream(Protocol):
@@ -102,7 +104,7 @@ class _Rejoined:
         return part
 
 
-def _recognise(path: str | Path, file: Stream, packing: str, report: Callable[[str], None]) -> VectorFile:
+def _recognise(path: str | Path, file: Stream, packing: str) -> VectorFile:
     head = _read_block(file).removeprefix(_BOM)
     if not head.strip():
         raise InputError(path, value="an empty file", expected="word vectors")
@@ -113,7 +115,7 @@ def _recognise(path: str | Path, file: Stream, packing: str, report: Callable[[s
     header = _HEADER.fullmatch(first)
     if header is None:
         dim = _width_of(path, first)
-        lines = _text_rows(path, head, file, dim, 1, None, report)
+        lines = _text_rows(path, head, file, dim, 1, None)
         return VectorFile(f"text without a header{packing}", dim, lines, _text_parser(path, dim))
     count, dim = int(header[1]), int(header[2])
     if not 1 <= dim <= WIDEST:
@@ -126,7 +128,7 @@ def _recognise(path: str | Path, file: Stream, packing: str, report: Callable[[s
             raise InputError(path, place="line 1", value=value, expected=expected)
         records = _binary_rows(path, rest, file, dim, count)
         return VectorFile(f"word2vec binary{packing}", dim, records, _binary_parser(path))
-    lines = _text_rows(path, rest, file, dim, 2, count, report)
+    lines = _text_rows(path, rest, file, dim, 2, count)
     return VectorFile(f"word2vec text{packing}", dim, lines, _text_parser(path, dim))
 
 
@@ -199,11 +201,10 @@ def _text_rows(
     dim: int,
     first: int,
     count: int | None,
-    report: Callable[[str], None],
 ) -> Iterator[Row]:
     """Lines of a word and ``dim`` numbers; a word may hold spaces, as a few of GloVe's do, or be empty."""
     rows = 0
-    for number, raw in enumerate(_lines(path, start, file, first, report), start=first):
+    for number, raw in enumerate(_lines(path, start, file, first), start=first):
         line = raw.rstrip(b" \t\r")
         if not line:
             continue
@@ -224,7 +225,7 @@ def _text_rows(
         value = f"{rows:,} rows"
         raise InputError(path, place="end", value=value, expected=f"{count:,} rows, as the header announces")
     if count is not None and rows > count:
-        report(f"{path}: the header announces {count:,} rows, the file has {rows:,}")
+        logger.info(f"{path}: the header announces {count:,} rows, the file has {rows:,}")
 
 
 def _text_parser(path: str | Path, dim: int) -> Callable[[Row], np.ndarray]:
@@ -249,9 +250,7 @@ def _text_parser(path: str | Path, dim: int) -> Callable[[Row], np.ndarray]:
     return parse
 
 
-def _lines(
-    path: str | Path, start: bytes, file: Stream, first: int, report: Callable[[str], None]
-) -> Iterator[bytes]:
+def _lines(path: str | Path, start: bytes, file: Stream, first: int) -> Iterator[bytes]:
     """Lines without their newline."""
     number, block, rest = first, start, b""
     while block:
@@ -263,7 +262,7 @@ def _lines(
             raise InputError(path, place=f"line {number:,}", value=_shown(rest), expected=expected)
         block = _read_block(file)
     if rest.strip():
-        report(f"{path}: no newline at the end; the last row may have been cut")
+        logger.info(f"{path}: no newline at the end; the last row may have been cut")
         yield rest
 
 

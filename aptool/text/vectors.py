@@ -1,5 +1,6 @@
 """Word vectors: read from any of the usual formats, only the words needed, and written as word2vec files."""
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -13,6 +14,8 @@ from aptool.formats.atomic import atomic_file
 from aptool.formats.storage import is_remote
 from aptool.text.vector_files import VectorFile, open_vectors
 from aptool.text.word_vectors import WordVectors as WordVectors
+
+logger = logging.getLogger(__name__)
 
 # How a word is looked up: the first spelling for which there is a vector counts.
 SPELLINGS: tuple[tuple[str, Callable[[str], str]], ...] = (
@@ -33,9 +36,7 @@ class Coverage(NamedTuple):
     tokens: float
 
 
-def read_vectors(
-    source: str | Path, words: Iterable[str] | None = None, report: Callable[[str], None] | None = None
-) -> WordVectors:
+def read_vectors(source: str | Path, words: Iterable[str] | None = None) -> WordVectors:
     """Reads the vectors of the wanted words, in one pass and in memory for these alone.
 
     A file may be word2vec binary or text, GloVe text, fastText ``.vec``, or gz of any; its bytes tell which.
@@ -46,7 +47,6 @@ def read_vectors(
     Args:
         source: a file, a URL, a folder, or a hub name such as ``minishlab/potion-base-8M``.
         words: those wanted; all if None.
-        report: told in a line each of what was found and of everything odd.
 
     Returns:
         The wanted words that have a vector, in the order given (all: in the file's), spelled as wanted.
@@ -56,16 +56,15 @@ def read_vectors(
             gives something else than finite numbers for a wanted word. Rows of unwanted words are only
             checked for their width.
     """
-    say = report or _silent
     if isinstance(source, Path) or is_remote(source) or Path(source).exists() or not _is_hub_name(source):
         if not is_remote(source) and Path(source).is_dir():
             from aptool.text.static_models import read_folder
 
-            return read_folder(Path(source), words, say)
-        return _read_file(source, words, say)
+            return read_folder(Path(source), words)
+        return _read_file(source, words)
     from aptool.text.static_models import read_hub
 
-    return read_hub(source, words, say)
+    return read_hub(source, words)
 
 
 def write_vectors(path: str | Path, vectors: WordVectors, *, binary: bool = True) -> None:
@@ -104,15 +103,15 @@ def coverage(vectors: WordVectors, counts: Mapping[str, int]) -> Coverage:
     )
 
 
-def _read_file(path: str | Path, words: Iterable[str] | None, say: Callable[[str], None]) -> WordVectors:
-    with open_vectors(path, say) as file:
-        found = _all_rows(path, file, say) if words is None else _wanted_rows(path, file, words, say)
+def _read_file(path: str | Path, words: Iterable[str] | None) -> WordVectors:
+    with open_vectors(path) as file:
+        found = _all_rows(path, file) if words is None else _wanted_rows(path, file, words)
         named = "" if words is None else f", {len(found.words):,} of the words wanted"
-        say(f"{path}: {file.kind}, {file.dim} numbers a word{named}")
+        logger.info(f"{path}: {file.kind}, {file.dim} numbers a word{named}")
         return found
 
 
-def _all_rows(path: str | Path, file: VectorFile, say: Callable[[str], None]) -> WordVectors:
+def _all_rows(path: str | Path, file: VectorFile) -> WordVectors:
     kept = _GrowingMatrix(file.dim)
     words: dict[str, None] = {}
     odd: Counter[str] = Counter()
@@ -125,13 +124,11 @@ def _all_rows(path: str | Path, file: VectorFile, say: Callable[[str], None]) ->
         else:
             words[word] = None
             kept.append(file.parse(row))
-    _report_odd(path, odd, say)
+    _report_odd(path, odd)
     return WordVectors(list(words), kept.rows(), str(path))
 
 
-def _wanted_rows(
-    path: str | Path, file: VectorFile, words: Iterable[str], say: Callable[[str], None]
-) -> WordVectors:
+def _wanted_rows(path: str | Path, file: VectorFile, words: Iterable[str]) -> WordVectors:
     wanted = [word for word in dict.fromkeys(words) if word]
     spellings = _spellings(wanted)
     best = np.full(len(wanted), len(SPELLINGS), dtype=np.int64)  # the spelling a word has been found in
@@ -157,11 +154,11 @@ def _wanted_rows(
             at = kept.append(file.parse(row))
             for word, rank in better:
                 best[word], place[word] = rank, at
-    _report_odd(path, odd, say)
+    _report_odd(path, odd)
     found = np.flatnonzero(best < len(SPELLINGS))
     for rank, (name, _) in enumerate(SPELLINGS[1:], start=1):
         if hits := int((best == rank).sum()):
-            say(f"{path}: found {name}: {hits:,}")
+            logger.info(f"{path}: found {name}: {hits:,}")
     return WordVectors([wanted[index] for index in found], kept.rows()[place[found]], str(path))
 
 
@@ -205,9 +202,9 @@ def _decoded(word: bytes) -> str | None:
         return None
 
 
-def _report_odd(path: str | Path, odd: Counter[str], say: Callable[[str], None]) -> None:
+def _report_odd(path: str | Path, odd: Counter[str]) -> None:
     for what, rows in sorted(odd.items()):
-        say(f"{path}: {rows:,} rows {what}, skipped")
+        logger.info(f"{path}: {rows:,} rows {what}, skipped")
 
 
 def _is_hub_name(source: str) -> bool:
@@ -217,7 +214,3 @@ def _is_hub_name(source: str) -> bool:
         and not source.endswith(_FILE_SUFFIXES)
         and not Path(source).parent.is_dir()
     )
-
-
-def _silent(line: str) -> None:
-    """Nobody listens."""

@@ -1,6 +1,7 @@
 """From a collection and a recipe to a model folder; after an interruption, from the last epoch."""
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -11,16 +12,13 @@ import torch
 
 from aptool.config import Recipe
 from aptool.errors import AptoolError, InputError, UsageError
-from aptool.evaluation.metrics import measure_names
+from aptool.evaluation.measures import measure_names
 from aptool.formats.atomic import check_folder
 from aptool.formats.collection import Collection
-from aptool.models.checkpoint import CONFIG, WEIGHTS, save_model
 from aptool.models.encoder import Corpus
-from aptool.models.ranker import Ranker, build_ranker, check_recipe, start
-from aptool.training.dev import DevSet
-from aptool.training.examples import read_texts, split_texts, tokenized
-from aptool.training.loop import Progress, State, train
-from aptool.training.state import (
+from aptool.models.model import CONFIG, WEIGHTS, save_model
+from aptool.models.ranker import Ranker, build_ranker, check_recipe, initialize
+from aptool.training.checkpoint import (
     STATE,
     VECTORS,
     load_state,
@@ -31,7 +29,12 @@ from aptool.training.state import (
     training_folder,
     training_key,
 )
-from aptool.training.world import ALONE, World
+from aptool.training.data import read_texts, split_texts, tokenized
+from aptool.training.dev import DevSet
+from aptool.training.loop import State, train
+from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -68,10 +71,7 @@ def fit(
     dev_split: str = "dev",
     vectors_cache: Path | None = None,
     device: torch.device | str = "cpu",
-    say: Callable[[str], None] = lambda line: None,
-    progress: Callable[[Progress], None] = lambda progress: None,
-    epoch_done: Callable[[dict[str, Any]], None] = lambda entry: None,
-    world: World = ALONE,
+    group: ProcessGroup = SINGLE_PROCESS,
 ) -> Fit:
     """Trains a system on a collection and writes its model folder.
 
@@ -88,10 +88,7 @@ def fit(
         vectors_cache: a folder for learned vectors, so that systems that start from the same ones learn
             them once.
         device: where to train.
-        say: told in a line what is being done.
-        progress: told how far an epoch is.
-        epoch_done: told the history's entry of each epoch.
-        world: the processes that train together; each calls this with the same arguments, and the first one
+        group: the processes that train together; each calls this with the same arguments, and the first one
             writes.
 
     Raises:
@@ -100,47 +97,49 @@ def fit(
         AptoolError: what was restored of an earlier training does not do what it did then.
     """
     splits = (train_split, dev_split)
-    recipe, key = _together(world, lambda: check_training(collection, recipe, output, seed, splits, device))
+    recipe, key = _together(group, lambda: check_training(collection, recipe, output, seed, splits, device))
     folder = training_folder(output)
-    done = world.first(
-        _together(world, lambda: already_trained(output, key, say) if world.rank == 0 else None)
+    done = group.broadcast(
+        _together(group, lambda: already_trained(output, key) if group.rank == 0 else None)
     )
     if done is not None:
         return done
-    if world.rank == 0:
+    if group.rank == 0:
         if (Path(output) / WEIGHTS).is_file():
-            say(f"{output}: the model there, of another recipe, seed, collection or version, is replaced")
+            logger.info(
+                f"{output}: the model there, of another recipe, seed, collection or version, is replaced"
+            )
         remove_leftovers(output)
-    texts = _together(world, lambda: read_texts(collection, train_split))
+    texts = _together(group, lambda: read_texts(collection, train_split))
     torch.manual_seed(seed)
     cache = vectors_cache if vectors_cache is not None else folder / VECTORS
-    corpus = Corpus(texts.all(), partial(_every_text, collection), seed, say, cache)
-    begun = _in_turn(world, lambda: start(recipe, corpus))
-    tokenizer, recipe = begun.tokenizer, begun.recipe
+    corpus = Corpus(texts.all(), partial(_every_text, collection), seed, cache)
+    initial = _in_turn(group, lambda: initialize(recipe, corpus))
+    tokenizer, recipe = initial.tokenizer, initial.recipe
     examples = tokenized(texts, tokenizer, recipe.text)
-    dev = _together(world, lambda: DevSet(collection, dev_split, tokenizer, recipe.text))
-    ranker = build_ranker(recipe, *begun.shape)
-    known = begun.fill(ranker)
-    ranker.load_state_dict(world.first(ranker.state_dict()))
+    dev = _together(group, lambda: DevSet(collection, dev_split, tokenizer, recipe.text))
+    ranker = build_ranker(recipe, *initial.shape)
+    known = initial.load_weights(ranker)
+    ranker.load_state_dict(group.broadcast(ranker.state_dict()))
     ranker.to(device)
 
     def evaluate(ranker: Ranker) -> dict[str, float]:
-        return dev.measures(ranker, recipe.training.dev_measure, world)
+        return dev.measures(ranker, recipe.training.dev_measure, group)
 
     def keep(state: State) -> None:
-        _together(world, lambda: save_state(folder, key, state) if world.rank == 0 else None)
+        _together(group, lambda: save_state(folder, key, state) if group.rank == 0 else None)
 
-    state = world.first(_together(world, lambda: load_state(folder, key) if world.rank == 0 else None))
+    state = group.broadcast(_together(group, lambda: load_state(folder, key) if group.rank == 0 else None))
     if state is not None:
         ranker.load_state_dict(state.weights)
-        _prove(evaluate(ranker.eval()), state, folder)
-        say(f"{folder}: going on after epoch {len(state.history)} of {recipe.training.epochs}")
+        _verify_restored(evaluate(ranker.eval()), state, folder)
+        logger.info(f"{folder}: going on after epoch {len(state.history)} of {recipe.training.epochs}")
     elif (folder / STATE).is_file():
-        say(
+        logger.info(
             f"{folder}: left by another training (recipe, seed, collection or versions differ): "
             "training from the beginning"
         )
-    say(
+    logger.info(
         f"training {recipe.preset} on {len(examples.pairs)} pairs of {len(examples.questions)} questions, "
         f"{len(examples.answers)} answers ({examples.answers.truncated} cut at "
         f"{recipe.text.max_answer_tokens} tokens), {len(tokenizer)} {tokenizer.unit} ({known} with vectors)"
@@ -151,11 +150,9 @@ def fit(
         recipe.training,
         seed=seed,
         evaluate=evaluate,
-        report=progress,
-        finished=epoch_done,
         start=state,
         keep=keep,
-        world=world,
+        group=group,
     )
     # Where no epoch was asked for, of the system as it comes.
     best = result.best_epoch
@@ -172,11 +169,11 @@ def fit(
     }
 
     def save() -> None:
-        if world.rank == 0:
+        if group.rank == 0:
             save_model(output, ranker, tokenizer, recipe, facts, result.history)
             remove_state(output)
 
-    _together(world, save)
+    _together(group, save)
     return Fit(best, figures, result.history, len(tokenizer), known, dev.unknown)
 
 
@@ -214,9 +211,7 @@ def check_training(
     return recipe, training_key(collection, recipe, seed, splits, torch.device(device).type)
 
 
-def already_trained(
-    output: str | Path, key: str, say: Callable[[str], None] = lambda line: None
-) -> Fit | None:
+def already_trained(output: str | Path, key: str) -> Fit | None:
     """What came of an earlier training with this key, if its model folder is whole, which is said."""
     path = Path(output)
     if trained_key(path) != key or not (path / WEIGHTS).is_file():
@@ -225,7 +220,9 @@ def already_trained(
     training = config["training"]
     lines = (path / "training" / "history.jsonl").read_text(encoding="utf-8").splitlines()
     remove_state(path)
-    say(f"{output}: already trained, by this recipe on this collection; remove the folder to train anew")
+    logger.info(
+        f"{output}: already trained, by this recipe on this collection; remove the folder to train anew"
+    )
     return Fit(
         training["best_epoch"],
         training["dev"],
@@ -241,7 +238,7 @@ def _every_text(collection: Collection) -> Iterator[str]:
         yield from split_texts(collection, split)
 
 
-def _prove(figures: dict[str, float], state: State, folder: Path) -> None:
+def _verify_restored(figures: dict[str, float], state: State, folder: Path) -> None:
     """Holds the dev figures of restored weights against those written down with them."""
     recorded = state.history[-1]["dev"]
     for name, value in recorded.items():
@@ -252,21 +249,21 @@ def _prove(figures: dict[str, float], state: State, folder: Path) -> None:
             )
 
 
-def _together(world: World, work: Callable[[], T]) -> T:
+def _together(group: ProcessGroup, work: Callable[[], T]) -> T:
     """Does a piece of work in every process; what goes wrong in one of them is raised in all."""
     problem, result = None, None
     try:
         result = work()
     except AptoolError as error:
         problem = error
-    world.check(problem)
+    group.check(problem)
     return result  # type: ignore[return-value]  # there is one where there was no problem
 
 
-def _in_turn(world: World, work: Callable[[], T]) -> T:
+def _in_turn(group: ProcessGroup, work: Callable[[], T]) -> T:
     """Does it in the first process before the others, which then find what it left on disk."""
-    result = _together(world, lambda: work() if world.rank == 0 else None)
-    after = _together(world, lambda: work() if world.rank > 0 else None)
+    result = _together(group, lambda: work() if group.rank == 0 else None)
+    after = _together(group, lambda: work() if group.rank > 0 else None)
     return result if result is not None else after  # type: ignore[return-value]
 
 

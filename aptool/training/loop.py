@@ -4,7 +4,7 @@ Each epoch draws negatives anew, keeps the best-scored of each draw, takes gradi
 then judged on the dev split. The weights of the best epoch are what training returns.
 
 All that an epoch draws follows from the seed, the epoch and nothing before it, so training goes on from the
-state after any epoch as if it had never stopped. Where several processes train together (``World``) they draw
+state after any epoch as if it had never stopped. Where several processes train together (``ProcessGroup``) they draw
 alike, and each takes its share of every minibatch.
 """
 
@@ -23,19 +23,17 @@ from aptool.errors import AptoolError
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.models.words import WordEncoder
-from aptool.training.examples import TrainingSet
+from aptool.progress import get_progress
+from aptool.training.data import TrainingSet
 from aptool.training.losses import loss
 from aptool.training.negatives import NegativeSampler, hardest
-from aptool.training.world import ALONE, Share, World, add_gradients, gathered
-
-
-class Progress(NamedTuple):
-    """How far training is, told after every minibatch."""
-
-    epoch: int
-    pairs: int  # trained on in this epoch
-    pairs_in_epoch: int
-    loss: float  # mean over the epoch so far
+from aptool.training.process_group import (
+    SINGLE_PROCESS,
+    MinibatchShard,
+    ProcessGroup,
+    add_gradients,
+    gathered,
+)
 
 
 class State(NamedTuple):
@@ -70,11 +68,9 @@ def train(
     *,
     seed: int,
     evaluate: Callable[[Ranker], dict[str, float]],
-    report: Callable[[Progress], None] = lambda progress: None,
-    finished: Callable[[dict[str, Any]], None] = lambda entry: None,
     start: State | None = None,
     keep: Callable[[State], None] = lambda state: None,
-    world: World = ALONE,
+    group: ProcessGroup = SINGLE_PROCESS,
 ) -> Trained:
     """Trains a ranker in place, on the device that it is on.
 
@@ -84,17 +80,15 @@ def train(
         options: the procedure.
         seed: of shuffling, drawing and dropout.
         evaluate: dev measures of a ranker by name; ``options.dev_measure`` must be one of them.
-        report: told of progress within an epoch.
-        finished: told each epoch's entry of the history.
         start: where to go on from; from the beginning if None.
-        keep: given the state after each epoch, before ``finished`` is told; to be written down before it
+        keep: given the state after each epoch, before its end is reported; to be written down before it
             returns.
-        world: the processes that train together; each calls this with the same arguments.
+        group: the processes that train together; each calls this with the same arguments.
 
     Raises:
         AptoolError: the loss is no longer a number, or there is no negative answer to train with.
     """
-    sampler = NegativeSampler(examples, options.negatives, options.draws, options.shared_draw)
+    sampler = NegativeSampler(examples, options.negatives, options.sampled_negatives, options.shared_draw)
     pairs = examples.pairs[sampler.trainable()[examples.pairs[:, 0]]]
     if not len(pairs):
         raise AptoolError(
@@ -108,54 +102,59 @@ def train(
         ranker.load_state_dict(start.weights)
         for optimizer, remembered in zip(optimizers, start.optimizers, strict=True):
             optimizer.load_state_dict(remembered)
-    for epoch in range(len(history) + 1, options.epochs + 1):
-        if options.patience and epoch - 1 - best_epoch >= options.patience:
-            break
-        started = time.perf_counter()
-        generator = np.random.default_rng([seed, epoch])
-        _seed_dropout(seed, epoch, world.rank)
-        todo = _epoch_pairs(pairs, options.pairs, generator)
-        total = active = mining = 0.0
-        done = 0
-        for round_ in _blocks(todo, options.minibatch * options.refresh):
-            clock = time.perf_counter()
-            if options.draws:
-                drawn = sampler.draw(round_[:, 0], generator, options.minibatch)
-                mined = _mined(ranker, examples, round_[:, 0], drawn, options.keep, world)
-                round_ = np.column_stack([round_, mined])
-            mining += time.perf_counter() - clock
-            ranker.train()
-            for batch in _blocks(round_, options.minibatch):
-                progress = (epoch - 1 + done / len(todo)) / options.epochs
-                rate = learning_rate(options, epoch, progress)
-                loss_here, active_here = _step(ranker, examples, batch, options, optimizers, rate, world)
-                done += len(batch)
-                total += loss_here
-                active += active_here
-                if not np.isfinite(total):
-                    updates = (epoch - 1) * math.ceil(len(todo) / options.minibatch)
-                    updates += math.ceil(done / options.minibatch)
-                    raise AptoolError(
-                        f"epoch {epoch}: the loss is {total} after {updates} updates: expected a number; "
-                        "a lower training.learning_rate or a training.clip (such as 5) keeps it finite"
-                    )
-                report(Progress(epoch, done, len(todo), total / done))
-        trained = time.perf_counter() - started
-        measures = evaluate(ranker.eval())
-        entry = {
-            "epoch": epoch,
-            "loss": total / done,
-            "active": active / done,
-            "learning_rate": learning_rate(options, epoch, epoch / options.epochs),
-            "dev": measures,
-            "seconds": {"train": trained, "mining": mining, "dev": time.perf_counter() - started - trained},
-        }
-        history.append(entry)
-        if not best_epoch or measures[options.dev_measure] > _best(history, best_epoch, options):
-            best_epoch, best_weights = epoch, copy.deepcopy(ranker.state_dict())
-        remembered_now = [optimizer.state_dict() for optimizer in optimizers]
-        keep(State(history, best_epoch, ranker.state_dict(), best_weights, remembered_now))
-        finished(entry)
+    with get_progress().task("train") as update:
+        for epoch in range(len(history) + 1, options.epochs + 1):
+            if options.patience and epoch - 1 - best_epoch >= options.patience:
+                break
+            started = time.perf_counter()
+            generator = np.random.default_rng([seed, epoch])
+            _seed_dropout(seed, epoch, group.rank)
+            todo = _epoch_pairs(pairs, options.pairs, generator)
+            total = active = mining = 0.0
+            done = 0
+            for round_ in _blocks(todo, options.minibatch * options.mining_interval):
+                clock = time.perf_counter()
+                if options.sampled_negatives:
+                    drawn = sampler.draw(round_[:, 0], generator, options.minibatch)
+                    mined = _mined(ranker, examples, round_[:, 0], drawn, options.hard_negatives, group)
+                    round_ = np.column_stack([round_, mined])
+                mining += time.perf_counter() - clock
+                ranker.train()
+                for batch in _blocks(round_, options.minibatch):
+                    progress = (epoch - 1 + done / len(todo)) / options.epochs
+                    rate = learning_rate(options, epoch, progress)
+                    loss_here, active_here = _step(ranker, examples, batch, options, optimizers, rate, group)
+                    done += len(batch)
+                    total += loss_here
+                    active += active_here
+                    if not np.isfinite(total):
+                        updates = (epoch - 1) * math.ceil(len(todo) / options.minibatch)
+                        updates += math.ceil(done / options.minibatch)
+                        raise AptoolError(
+                            f"epoch {epoch}: the loss is {total} after {updates} updates: expected a number; "
+                            "a lower training.learning_rate or a training.clip (such as 5) keeps it finite"
+                        )
+                    update(done, len(todo), f"pairs, epoch {epoch}, loss {total / done:.4f}")
+            trained = time.perf_counter() - started
+            measures = evaluate(ranker.eval())
+            entry = {
+                "epoch": epoch,
+                "loss": total / done,
+                "active": active / done,
+                "learning_rate": learning_rate(options, epoch, epoch / options.epochs),
+                "dev": measures,
+                "seconds": {
+                    "train": trained,
+                    "mining": mining,
+                    "dev": time.perf_counter() - started - trained,
+                },
+            }
+            history.append(entry)
+            if not best_epoch or measures[options.dev_measure] > _best(history, best_epoch, options):
+                best_epoch, best_weights = epoch, copy.deepcopy(ranker.state_dict())
+            remembered_now = [optimizer.state_dict() for optimizer in optimizers]
+            keep(State(history, best_epoch, ranker.state_dict(), best_weights, remembered_now))
+            get_progress().epoch(entry)
     ranker.load_state_dict(best_weights)
     return Trained(best_epoch, history)
 
@@ -178,7 +177,11 @@ def learning_rate(options: TrainingOptions, epoch: int, progress: float) -> floa
 
 
 def score_batch(
-    ranker: Ranker, examples: TrainingSet, batch: np.ndarray, in_batch: bool, world: World = ALONE
+    ranker: Ranker,
+    examples: TrainingSet,
+    batch: np.ndarray,
+    in_batch: bool,
+    group: ProcessGroup = SINGLE_PROCESS,
 ) -> Tensor:
     """Scores of this process's share of a minibatch, each text encoded once.
 
@@ -187,14 +190,14 @@ def score_batch(
         examples: the training set.
         batch: (n, 2 + k) question, positive answer and k negative answers, perhaps none.
         in_batch: score every answer of the minibatch, whoever encodes it, against every question.
-        world: the processes that share the minibatch.
+        group: the processes that share the minibatch.
 
     Returns:
         (n', k) for the n' questions of the share: the positive answer in column 0, its negatives in the
         others, -inf where one is not.
     """
     device = next(ranker.parameters()).device
-    share = Share(world, len(batch))
+    share = MinibatchShard(group, len(batch))
     place = np.arange(len(batch))[share.rows]
     questions = ranker.encode(Ragged.of(examples.questions.take(batch[place, 0]), device))
     rows = batch[:, 1:].T.reshape(-1)  # positives, then negatives
@@ -208,13 +211,13 @@ def score_batch(
         every = np.tile(np.arange(len(place)), columns) * len(distinct) + which
         pairs, again = (torch.from_numpy(some).to(device) for some in np.unique(every, return_inverse=True))
         of_pair, answer_of_pair = pairs // len(distinct), pairs % len(distinct)
-        scores = ranker.compare(questions.select(of_pair), answers.select(answer_of_pair))
+        scores = ranker.score_pairs(questions.select(of_pair), answers.select(answer_of_pair))
         return scores[again].view(columns, -1).T
     answers = answers.select(torch.from_numpy(which).to(device))
     if not share.whole:
         lengths = torch.from_numpy(examples.answers.lengths[rows]).to(device)
-        answers = gathered(world, answers, lengths, torch.from_numpy(own).to(device))
-    scores = ranker.compare_all(questions, answers)  # (n', n (1 + k))
+        answers = gathered(group, answers, lengths, torch.from_numpy(own).to(device))
+    scores = ranker.score_matrix(questions, answers)  # (n', n (1 + k))
     relevant = torch.from_numpy(examples.positives.contain(batch[place, 0], rows)).to(device)
     right = scores[index, torch.from_numpy(place).to(device), None]
     return torch.cat([right, scores.masked_fill(relevant, -torch.inf)], dim=1)
@@ -227,40 +230,45 @@ def _step(
     options: TrainingOptions,
     optimizers: list[torch.optim.Optimizer],
     rate: float,
-    world: World,
+    group: ProcessGroup,
 ) -> tuple[float, float]:
     """One update by the mean loss of a minibatch; the sum of its losses, and how many were not zero."""
-    losses = loss(score_batch(ranker, examples, batch, options.in_batch, world), options)
-    weight = Share(world, len(batch)).weight
+    losses = loss(score_batch(ranker, examples, batch, options.in_batch, group), options)
+    weight = MinibatchShard(group, len(batch)).weight
     for optimizer in optimizers:
         optimizer.zero_grad(set_to_none=True)
     (losses.sum() * (weight / len(batch))).backward()
     losses = losses.detach()
     totals = torch.stack([losses.sum(), (losses > 0).sum().to(losses.dtype)]) * weight
-    totals = add_gradients(world, [one for one in ranker.parameters() if one.requires_grad], totals)
+    totals = add_gradients(group, [one for one in ranker.parameters() if one.requires_grad], totals)
     if options.clip:
         clip_gradients(ranker, options.clip)
     for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["lr"] = rate
+        for parameters in optimizer.param_groups:
+            parameters["lr"] = rate
         optimizer.step()
     summed, active = totals.tolist()
     return summed, active
 
 
 def _mined(
-    ranker: Ranker, examples: TrainingSet, questions: np.ndarray, drawn: np.ndarray, keep: int, world: World
+    ranker: Ranker,
+    examples: TrainingSet,
+    questions: np.ndarray,
+    drawn: np.ndarray,
+    hard_negatives: int,
+    group: ProcessGroup,
 ) -> np.ndarray:
-    """(n, keep) int64: the best-scored of the (n, draws) answers drawn for each question.
+    """(n, hard_negatives) int64: the best-scored of the (n, draws) answers drawn for each question.
 
     Each process finds those of its share of the questions.
     """
-    part = world.part(len(questions))
-    chosen = np.zeros((len(questions), min(keep, drawn.shape[1])), dtype=np.int64)
+    part = group.part(len(questions))
+    chosen = np.zeros((len(questions), min(hard_negatives, drawn.shape[1])), dtype=np.int64)
     if part.start < part.stop:
-        chosen[part] = hardest(ranker.eval(), examples, questions[part], drawn[part], keep)
+        chosen[part] = hardest(ranker.eval(), examples, questions[part], drawn[part], hard_negatives)
     device = next(ranker.parameters()).device
-    return world.add(torch.from_numpy(chosen).to(device)).cpu().numpy()
+    return group.all_reduce(torch.from_numpy(chosen).to(device)).cpu().numpy()
 
 
 def _seed_dropout(seed: int, epoch: int, rank: int) -> None:

@@ -1,41 +1,43 @@
 """Negative answers: drawn anew each round, never a positive, the best-scored of each draw trains.
 
-The draws depend on the seed and the epoch alone, not on weights or on what was drawn before.
+The sampled_negatives depend on the seed and the epoch alone, not on weights or on what was drawn before.
 """
 
 import numpy as np
 
 from aptool.models.ranker import Ranker
 from aptool.scoring.scorer import Scorer
-from aptool.training.examples import Lists, TrainingSet
+from aptool.training.data import Lists, TrainingSet
 
 
 class NegativeSampler:
     """Draws answers of a training set that are not relevant to a question."""
 
-    def __init__(self, examples: TrainingSet, source: str, draws: int, shared: bool = False) -> None:
+    def __init__(
+        self, examples: TrainingSet, source: str, sampled_negatives: int, shared: bool = False
+    ) -> None:
         """Prepares to draw.
 
         Args:
             examples: the training set.
             source: ``corpus``, ``pool`` or ``mix``, as in ``TrainingOptions.negatives``.
-            draws: negatives per question.
+            sampled_negatives: negatives per question.
             shared: the questions of a minibatch share what is drawn for them from the corpus.
         """
         self._corpus = len(examples.answers)
         self._positives = examples.positives
         self._pools = examples.pool_negatives
-        self._from_pool = {"corpus": 0, "pool": draws, "mix": draws // 2}[source]
-        self._draws = draws
+        self._from_pool = {"corpus": 0, "pool": sampled_negatives, "mix": sampled_negatives // 2}[source]
+        self._draws = sampled_negatives
         self._shared = shared
 
     def draw(self, questions: np.ndarray, generator: np.random.Generator, minibatch: int = 1) -> np.ndarray:
-        """(n, draws) int64 answers for (n,) questions, drawn with replacement.
+        """(n, sampled_negatives) int64 answers for (n,) questions, drawn with replacement.
 
-        Where draws are shared, each block of ``minibatch`` questions has one; where an answer of it is
+        Where sampled_negatives are shared, each block of ``minibatch`` questions has one; where an answer of it is
         relevant to a question, that question alone is given another one.
 
-        A question whose own pool has no negative draws from the corpus instead. A question to which every
+        A question whose own pool has no negative sampled_negatives from the corpus instead. A question to which every
         answer of the corpus is relevant cannot be given one; ``trainable`` leaves such out.
         """
         corpus = self._corpus_draws(questions, generator)
@@ -57,7 +59,7 @@ class NegativeSampler:
         return self._positives.lengths < self._corpus
 
     def _relevant(self, questions: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """(n, draws) bool: which of the (n, draws) answers are relevant to their question."""
+        """(n, sampled_negatives) bool: which of the (n, sampled_negatives) answers are relevant to their question."""
         owner = np.repeat(np.arange(len(self._positives.lengths)), self._positives.lengths)
         known = owner * self._corpus + self._positives.values  # ascending
         asked = questions[:, None] * self._corpus + answers
@@ -74,10 +76,10 @@ class NegativeSampler:
 
 
 def hardest(
-    ranker: Ranker, examples: TrainingSet, questions: np.ndarray, drawn: np.ndarray, keep: int = 1
+    ranker: Ranker, examples: TrainingSet, questions: np.ndarray, drawn: np.ndarray, hard_negatives: int = 1
 ) -> np.ndarray:
-    """(n, keep) int64: the best-scored of the (n, draws) answers drawn for (n,) questions, best first."""
-    if drawn.shape[1] <= keep:
+    """(n, hard_negatives) int64: the best-scored of the (n, sampled_negatives) answers drawn for (n,) questions, best first."""
+    if drawn.shape[1] <= hard_negatives:
         return drawn
     asked, row = np.unique(questions, return_inverse=True)
     present, column = np.unique(drawn, return_inverse=True)
@@ -86,7 +88,7 @@ def hardest(
     tokens = sum(int(some.offsets[-1]) for some in texts)
     scorer = Scorer(ranker, device=next(ranker.parameters()).device, tokens=tokens)
     scores = scorer.score(*texts, pair_question, column.reshape(-1))
-    best = np.argsort(-scores.reshape(drawn.shape), axis=1, kind="stable")[:, :keep]
+    best = np.argsort(-scores.reshape(drawn.shape), axis=1, kind="stable")[:, :hard_negatives]
     return np.take_along_axis(drawn, best, axis=1)
 
 

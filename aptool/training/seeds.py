@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from aptool.config import Recipe
 from aptool.errors import InputError
 from aptool.formats.atomic import atomic_file
-from aptool.models.checkpoint import WEIGHTS
+from aptool.models.model import WEIGHTS
 from aptool.training.fit import Fit
 
 SUMMARY = "seeds.json"

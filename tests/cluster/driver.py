@@ -31,8 +31,6 @@ def die_after(calls, function):
 
 def main(address, pools, output, notes, phase="", seconds=0.0, workers=None):
     with connect(address) as cluster:
-        from aptool.scoring import distributed
-
         report = die_after(3, lambda *progress: None) if phase == "scoring" else lambda *progress: None
         if phase == "beginning":
             distributed.map_units = die

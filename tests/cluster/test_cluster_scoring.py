@@ -13,13 +13,13 @@ import pytest
 from slow import SlowSystem, opener, scored
 from tiny import labelled_pools, row, write_pools
 
-from aptool.cluster.nodes import Share
+from aptool.cluster.resources import Resources
+from aptool.cluster.worker import OWNER
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units
 from aptool.scoring import local
+from aptool.scoring.job import plan, read_task, score_task
 from aptool.scoring.parts import parts_folder, write_part
-from aptool.scoring.shards import plan, read_task, score_task
-from aptool.scoring.workers import OWNER
 
 UNITS = 8
 SYSTEM = SlowSystem("/", 0)  # here for its fingerprint
@@ -60,7 +60,7 @@ class Scene:
         return sha256(alone)
 
     def score(self, cluster, seconds=0.0, **more):
-        from aptool.scoring.distributed import score_pools
+        from aptool.cluster.score import score_pools
 
         how = opener(self.notes, seconds)
         return score_pools(
@@ -124,8 +124,8 @@ def test_reading_apart_from_scoring(nodes, cluster, scene):
     node = nodes.add_node(num_cpus=2, num_gpus=1, object_store_memory=80 << 20)
     try:
         wait_for(lambda: cluster.gpus() == 1)
-        assert cluster.check_room(None, Share(1, 0.5)) == 2
-        result = scene.score(cluster, seconds=0.2, workers=2, each=Share(cpus=0.5, gpus=0.5))
+        assert cluster.check_room(None, Resources(1, 0.5)) == 2
+        result = scene.score(cluster, seconds=0.2, workers=2, each=Resources(cpus=0.5, gpus=0.5))
     finally:
         nodes.remove_node(node)
 
@@ -171,7 +171,7 @@ def test_killed_worker(cluster, scene):
 def test_removed_node(nodes, cluster, scene):
     """(b): the third node goes while a worker of its scores; the rest is scored by the others."""
     node = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
-    wait_for(lambda: cluster.check_room(None, Share(cpus=1)) == 3)
+    wait_for(lambda: cluster.check_room(None, Resources(cpus=1)) == 3)
     raylet = node.all_processes["raylet"][0].process.pid
 
     def remove():
@@ -336,9 +336,9 @@ def test_unreadable_row_group_is_named_and_all_others_are_kept(cluster, scene):
 
 def test_every_pools_count_is_held_against_the_input(scene):
     """A part whose checksum and number of pairs are right, and whose pools are not: one pair has moved."""
-    from aptool.scoring.distributed import check_counts
+    from aptool.cluster.score import check_counts
+    from aptool.scoring.job import score_task
     from aptool.scoring.parts import write_part
-    from aptool.scoring.shards import score_task
 
     part = plan(scene.units, SYSTEM, scene.output, "slow")[1]
     scene.parts.mkdir()

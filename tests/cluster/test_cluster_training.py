@@ -11,8 +11,8 @@ from tiny import options, recipe
 
 from aptool.errors import AptoolError, UsageError
 from aptool.formats.collection import Collection
+from aptool.training.checkpoint import training_folder
 from aptool.training.fit import fit
-from aptool.training.state import training_folder
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
 # Other answers of the minibatch are negatives as well, and the hardest of those drawn; learned vectors.
@@ -22,7 +22,7 @@ SEED = 3
 
 
 def trained(cluster, collection, output, *overrides, epoch_done=lambda entry: None, **more):
-    from aptool.training.distributed import fit_on_cluster  # imports Ray, which reads the environment then
+    from aptool.cluster.train import fit_on_cluster  # imports Ray, which reads the environment then
 
     said, entries = [], []
     result = fit_on_cluster(
@@ -94,7 +94,7 @@ def test_one_worker_trains_the_same_model_to_the_byte(cluster, collection_folder
 def test_a_worker_killed_in_an_epoch(cluster, collection_folder, together, tmp_path, monkeypatch):
     import dying_training
 
-    monkeypatch.setattr("aptool.training.distributed._work", dying_training.killed_worker)
+    monkeypatch.setattr("aptool.cluster.train._work", dying_training.killed_worker)
 
     result, said, _ = trained(cluster, collection_folder, tmp_path / "model", workers=2)
 
@@ -129,7 +129,7 @@ def test_a_driver_killed_between_epochs(run, address, collection_folder, togethe
 def test_a_node_that_is_lost_for_good(cluster, nodes, collection_folder, alone, tmp_path, monkeypatch):
     import dying_training
 
-    monkeypatch.setattr("aptool.training.distributed._work", dying_training.slow_worker)
+    monkeypatch.setattr("aptool.cluster.train._work", dying_training.slow_worker)
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "15")
     extra = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
 

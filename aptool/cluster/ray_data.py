@@ -1,0 +1,130 @@
+"""Units through Ray Data: read by some workers, scored by others, or both by one.
+
+Ray tries a unit again when its worker or node is lost; what comes of it here is what comes of it at last.
+"""
+
+import logging
+import pickle
+import threading
+import time
+from collections.abc import Generator
+from functools import partial
+from typing import Any
+
+import ray
+import ray.data
+
+from aptool.cluster.resources import Cluster, Resources
+from aptool.cluster.worker import Outcome, Reading, ScoringJob, Worker, read
+from aptool.errors import AptoolError, first_line
+from aptool.scoring.parts import Part
+
+# Names of the threads of Ray Data that ask Ray for what comes next, and seconds that they may take to end.
+ITERATE = ("iter_threaded", "StreamingExecutor", "ray-data")
+TIMEOUT_SECONDS = 10.0
+
+
+def map_units(
+    parts: list[Part],
+    job: ScoringJob,
+    workers: int | None,
+    room: int,
+    each: Resources,
+    cluster: Cluster,
+    debug: bool = False,
+) -> Generator[Outcome]:
+    """What became of each unit, as they are done; to be closed by whoever takes not all.
+
+    Args:
+        parts: the units and where their scores belong.
+        job: what every worker needs to know.
+        workers: how many processes score; None is as many as there is room for, more as nodes come.
+        room: how many there is room for now.
+        each: what one of them gets.
+        cluster: where they are.
+        debug: leave Ray's own progress bars and messages on.
+
+    Raises:
+        AptoolError: a worker was lost too often, or Ray itself gave up.
+    """
+    if not parts:
+        return
+    _quiet(debug)
+    rows = [{"number": number, "part": pickle.dumps(part)} for number, part in enumerate(parts)]
+    dataset: ray.data.Dataset = ray.data.from_items(rows, override_num_blocks=len(rows))
+    if each.gpus:
+        dataset = dataset.map(partial(_read, job), num_cpus=1)
+    if workers is not None:
+        pool = ray.data.ActorPoolStrategy(size=min(workers, len(rows)), max_tasks_in_flight_per_actor=2)
+    else:
+        begin = max(1, min(room, len(rows)))
+        pool = ray.data.ActorPoolStrategy(
+            min_size=1, max_size=len(rows), initial_size=begin, max_tasks_in_flight_per_actor=2
+        )
+    dataset = dataset.map_batches(
+        Scorer,
+        batch_size=1,
+        fn_constructor_args=(job,),
+        compute=pool,
+        num_cpus=each.cpus,
+        num_gpus=each.gpus or None,
+    )
+    try:
+        for batch in dataset.iter_batches(prefetch_batches=0, batch_size=1, batch_format="numpy"):
+            yield Outcome(**{name: column.tolist()[0] for name, column in batch.items()})
+    except (ray.exceptions.RayError, SystemError) as error:
+        raise AptoolError(f"--cluster {cluster.address}: {cause(error)}") from error
+    finally:
+        _let_end()
+
+
+def _let_end() -> None:
+    """Waits for Ray Data's threads in this process, which end by themselves once nobody takes more.
+
+    If one of them asks Ray for something after it was shut down, Ray ends the process there and then,
+    whatever was still to be said.
+    """
+    until = time.monotonic() + TIMEOUT_SECONDS
+    for thread in threading.enumerate():
+        if thread.name.startswith(ITERATE):
+            thread.join(max(0.0, until - time.monotonic()))
+
+
+def _read(job: ScoringJob, row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, **read(job, row["number"], pickle.loads(row["part"]))._asdict()}
+
+
+class Scorer:
+    """A ``Worker`` as Ray Data wants one: batches of one row in, batches of one row out."""
+
+    def __init__(self, job: ScoringJob) -> None:
+        self._worker = Worker(job)
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
+        """Scores the one unit of a batch."""
+        row = {name: column[0] for name, column in batch.items()}
+        number, part = int(row["number"]), pickle.loads(row["part"])
+        reading = None
+        if "task" in row:
+            reading = Reading(number, row["task"], str(row["error"]), bool(row["fatal"]))
+        outcome = self._worker.score(number, part, reading)
+        return {name: [value] for name, value in outcome._asdict().items()}
+
+
+def _quiet(debug: bool) -> None:
+    """Ray Data's bars and messages, which by default go to the terminal, only where they are asked for."""
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = debug
+    context.print_on_execution_start = debug
+    for handler in logging.getLogger("ray.data").handlers:
+        if not debug and "File" not in type(handler).__name__:
+            handler.setLevel(logging.CRITICAL)
+
+
+def cause(error: BaseException) -> str:
+    """The line of Ray's long messages that says what happened: that of the innermost exception."""
+    while isinstance(getattr(error, "cause", None), BaseException):
+        error = error.cause  # type: ignore[attr-defined]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
+    return raised[-1] if raised else first_line(error)

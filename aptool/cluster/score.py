@@ -1,0 +1,288 @@
+"""Scoring on a Ray cluster: the units of a job, mapped by Ray Data over a pool of workers.
+
+Ray retries a unit when its worker or node is lost, so a unit may be scored more than once; it counts once
+all the same (see ``cluster.worker``). Only a few numbers a unit come back here: texts and scores go from file
+to file.
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+
+from aptool.cluster.connection import connect
+from aptool.cluster.ray_data import cause, map_units
+from aptool.cluster.resources import Cluster, Resources, count, worker_resources
+from aptool.cluster.worker import Outcome, ScoringJob, own, sweep
+from aptool.errors import AptoolError, error_with
+from aptool.formats.pools import Unit, pool_sizes, read_answers, read_pools
+from aptool.formats.storage import is_remote
+from aptool.models.model import load_model
+from aptool.scoring.parts import Part, parts_folder, read_index
+from aptool.scoring.score import AnySystem, Executor, ScoredRun
+from aptool.scoring.scorer import Precision
+from aptool.scoring.systems import STORE_BYTES, ModelLoader, System, fingerprint
+
+logger = logging.getLogger(__name__)
+
+# Units that may be at fault, each by itself, before the rest is given up.
+MAX_FAULTS = 10
+
+# Seconds that a shared file system may take to show what a worker has written.
+TIMEOUT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class RemoteSystem(System):
+    """A system that only workers have; here it is no more than its fingerprint.
+
+    Attributes:
+        fingerprint: of the system on a worker.
+        load: makes the system on a worker, given the worker's device; sent there by pickle.
+        tag: see ``System``.
+        resources: what a worker gets.
+        max_answer_tokens: see ``System``.
+        paths: files and folders that every node must see.
+    """
+
+    fingerprint: str
+    load: Callable[[str], System]
+    tag: str
+    resources: Resources = Resources(cpus=1)
+    max_answer_tokens: int | None = None
+    paths: tuple[str, ...] = ()
+
+    def score(self, prepared: Any) -> np.ndarray:
+        """Not here."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class RemoteLoader:
+    """Loads a model on the worker that it is sent to."""
+
+    loader: ModelLoader
+
+    def __call__(self, device: str) -> System:
+        """The model on a device; its precision has been decided.
+
+        Raises:
+            AptoolError: the folder is not there, or is not a whole model.
+        """
+        return self.loader.load(device, _no_sample)
+
+
+class ClusterExecutor(Executor):
+    """Workers of a Ray cluster, each scoring units into parts on storage that all nodes share."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        workers: int | None = None,
+        gpus_per_worker: float | None = None,
+        debug: bool = False,
+    ) -> None:
+        """Prepares to score.
+
+        Args:
+            cluster: where to.
+            workers: number of worker processes; None is as many as there is room for, more as nodes come.
+            gpus_per_worker: may be fractional; None is one where the cluster has any. With a GPU a worker only
+                scores, and others read and tokenise for it; without, it does all of it, as nothing would be
+                gained by handing texts from one core to another.
+            debug: leave Ray's own progress bars and messages on.
+        """
+        self.cluster = cluster
+        self._workers = workers
+        self._gpus_per_worker = gpus_per_worker
+        self._debug = debug
+        self._owner: str | None = None
+        self._folder = Path()
+        self._hosts: set[str] = set()
+
+    @property
+    def workers(self) -> int:  # type: ignore[override]
+        """Processes that have scored."""
+        return len(self._hosts)
+
+    def drive(self, work: Callable[[Executor], ScoredRun]) -> ScoredRun:
+        """See ``Executor.drive``: Ray Data cannot be driven through Ray's client, so a node does it."""
+        if not self.cluster.through_client:
+            return work(self)
+        address, logs = self.cluster.address, self.cluster.logs
+        logger.info(f"cluster {address}: driven from one of its nodes; Ray's logs are in {logs}")
+        options = {"workers": self._workers, "gpus_per_worker": self._gpus_per_worker}
+        driver = ray.remote(num_cpus=0, max_retries=0)(_run_driver_remotely)
+        try:
+            scored: ScoredRun = ray.get(driver.remote(work, options))
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, AptoolError):
+                raise error_with(error.cause.exit_code, str(error.cause)) from error
+            raise
+        return scored
+
+    def open(self, system: AnySystem, units: Sequence[Unit], answers: str | None) -> RemoteSystem:
+        """See ``Executor.open``; the precision is decided once, on one worker, for all of them."""
+        if isinstance(system, RemoteSystem):
+            return system
+        if not isinstance(system, ModelLoader):
+            raise TypeError(
+                f"{type(system).__name__}: only a ModelLoader or a RemoteSystem can be sent to workers"
+            )
+        cluster, folder = self.cluster, absolute_path(system.folder)
+        each = worker_resources(cluster, system.device, self._gpus_per_worker)
+        cluster.check_room(self._workers, each)
+        model = load_model(folder)
+        device = "cuda" if each.gpus else "cpu"
+        precision: Precision = "fp32" if system.precision == "auto" else system.precision
+        if system.precision == "auto" and each.gpus:
+            trial = ray.remote(num_cpus=each.cpus, num_gpus=each.gpus)(_try_precision)
+            unit, shared = _absolute(units[0]), absolute_path(answers) if answers is not None else None
+            try:
+                precision = ray.get(trial.remote(system, folder, unit, shared))
+            except ray.exceptions.RayError as error:
+                raise AptoolError(f"--cluster {cluster.address}: {cause(error)}") from error
+        # On a GPU encoded answers stand in its memory, of which each worker sees for itself what is free.
+        store = None if each.gpus else min(STORE_BYTES, cluster.memory(each) // 3)
+        loader = replace(system, folder=folder, precision=precision, store_bytes=store)
+        return RemoteSystem(
+            fingerprint=fingerprint(model.fingerprint, device, precision, system.tokens_per_batch),
+            load=RemoteLoader(loader),
+            tag="-".join(model.recipe.preset.split()),
+            resources=each,
+            max_answer_tokens=model.recipe.text.max_answer_tokens,
+            paths=(folder,),
+        )
+
+    @contextlib.contextmanager
+    def claim(self, output: Path) -> Iterator[Path]:
+        """See ``Executor.claim``; whoever had the folder before has lost it."""
+        self._folder = parts_folder(output.absolute())
+        self._folder.mkdir(exist_ok=True)
+        self._owner = own(self._folder)
+        sweep(output)
+        yield self._folder
+
+    def run(self, parts: list[Part], system: System, answers: str | None) -> Generator[Part]:
+        """See ``Executor.run``."""
+        assert isinstance(system, RemoteSystem)
+        assert self._owner is not None
+        cluster, each, workers = self.cluster, system.resources, self._workers
+        room = cluster.check_room(workers, each)
+        described = count(workers, "worker") if workers is not None else f"room for {count(room, 'worker')}"
+        logger.info(
+            f"cluster {cluster.address}: {described} with {each} each; Ray's logs are in {cluster.logs}"
+        )
+        shared = absolute_path(answers) if answers is not None else None
+        todo = [part._replace(unit=_absolute(part.unit), path=part.path.absolute()) for part in parts]
+        inputs = dict.fromkeys(
+            [*(part.unit.path for part in todo), *([shared] if shared is not None else [])]
+        )
+        job = ScoringJob(
+            load=system.load,
+            device="cuda" if each.gpus else "cpu",
+            fingerprint=system.fingerprint,
+            folder=self._folder,
+            owner=self._owner,
+            answers=shared,
+            paths=(*system.paths, *(path for path in inputs if not is_remote(path))),
+        )
+        faults: list[str] = []
+        done = 0
+        with contextlib.closing(map_units(todo, job, workers, room, each, cluster, self._debug)) as outcomes:
+            for outcome in outcomes:
+                if outcome.fatal:
+                    raise AptoolError(f"--cluster {cluster.address}: {outcome.error}")
+                if outcome.error:
+                    faults.append(outcome.error)
+                    if len(faults) == MAX_FAULTS:
+                        break
+                    continue
+                done += 1
+                self._note(outcome)
+                yield todo[outcome.number]
+        if faults:
+            more = f" (and {len(faults) - 1} more like it)" if len(faults) > 1 else ""
+            raise AptoolError(
+                f"{faults[0]}{more}; {done} of {len(parts)} row groups were scored and kept: "
+                "run the same command again when it is mended"
+            )
+
+    def check(self, parts: list[Part], scored: list[Part]) -> None:
+        """See ``Executor.check``: every pool is there, with every candidate."""
+        _await(scored)
+        check_counts(parts)
+        own(self._folder)  # workers that a killed driver has left behind write nothing from here on
+
+    def _note(self, outcome: Outcome) -> None:
+        self.retried += outcome.tries > 1
+        self._hosts.add(outcome.worker)
+
+
+def absolute_path(path: str | Path) -> str:
+    """A path that means the same in whatever folder a worker is."""
+    return str(path) if is_remote(path) else str(Path(path).absolute())
+
+
+def _absolute(unit: Unit) -> Unit:
+    return unit._replace(path=absolute_path(unit.path))
+
+
+def _run_driver_remotely(work: Callable[[Executor], ScoredRun], options: dict[str, Any]) -> ScoredRun:
+    with connect("auto") as cluster:
+        return work(ClusterExecutor(cluster, **options))
+
+
+def _no_sample() -> Any:
+    raise AssertionError("the driver has decided the precision")
+
+
+def _try_precision(system: ModelLoader, folder: str, unit: Unit, answers: str | None) -> Precision:
+    """The precision to encode in, found out on a worker with a GPU."""
+    import torch
+
+    from aptool.scoring.systems import pick_precision
+
+    device = torch.device("cuda")
+    texts = read_answers(answers) if answers is not None else None
+    return pick_precision("auto", load_model(folder, device), device, lambda: read_pools(unit, texts))
+
+
+def _await(parts: list[Part]) -> None:
+    """Waits until parts that workers have written are seen here: shared file systems take a moment."""
+    until = time.monotonic() + TIMEOUT_SECONDS
+    for part in parts:
+        while not part.path.is_file():
+            if time.monotonic() > until:
+                raise AptoolError(
+                    f"{part.path}: a worker has written it and it is not here: "
+                    "expected an output on storage that all nodes share"
+                )
+            time.sleep(0.2)
+
+
+def check_counts(parts: Sequence[Part]) -> None:
+    """Holds parts against their inputs: every pool there, with every candidate.
+
+    Raises:
+        AptoolError: they differ.
+    """
+    for path, some in groupby(parts, key=lambda part: part.unit.path):
+        these = list(some)
+        for part, sizes in zip(these, pool_sizes(path, [one.unit.row_group for one in these]), strict=True):
+            written = read_index(part).questions
+            found = dict(zip(written["question_id"], written["pairs"], strict=True))
+            for question, size in sizes.items():
+                if found.get(question, 0) != size:
+                    raise AptoolError(
+                        f"{part.path}: question {question!r}: {found.get(question, 0)} scores: "
+                        f"expected {size}, as in {path}; remove it and run again"
+                    )

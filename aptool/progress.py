@@ -1,0 +1,119 @@
+"""Progress of long work: one interface, which a terminal, a notebook or a worker of a cluster implements.
+
+Whoever does long work asks for the current progress and tells it how far it is; whoever started the work decides
+what becomes of that:
+
+    with get_progress().task("score") as update:
+        update(3, 10, "row groups")
+
+Messages in sentences go through ``logging``, to the loggers below ``aptool``.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+logger = logging.getLogger(__name__)
+
+# Seconds between two lines of progress where there is no bar.
+INTERVAL = 10.0
+
+
+class Update(Protocol):
+    """Tells a task's progress."""
+
+    def __call__(self, done: int, total: int, detail: str = "") -> None:
+        """Sets the progress to ``done`` of ``total``; ``detail`` stands beside it."""
+
+
+class Progress:
+    """Shows nothing but a log line for each epoch; the base of what shows more."""
+
+    def task(self, name: str) -> AbstractContextManager[Update]:
+        """A piece of work whose progress is shown while the block runs."""
+        return _silent(name)
+
+    def epoch(self, entry: dict[str, Any]) -> None:
+        """An epoch of training has ended; ``entry`` is its line of the history."""
+        logger.info(epoch_line(entry))
+
+
+class LineProgress(Progress):
+    """A log line every ``INTERVAL`` seconds, for output that is no terminal."""
+
+    @contextmanager
+    def task(self, name: str) -> Iterator[Update]:
+        """See ``Progress.task``."""
+        last = time.monotonic()
+
+        def update(done: int, total: int, detail: str = "") -> None:
+            nonlocal last
+            if time.monotonic() - last >= INTERVAL:
+                last = time.monotonic()
+                logger.info(f"{name}: {done:,} of {total:,} {detail}")
+
+        yield update
+
+
+class BarProgress(Progress):
+    """A bar on a terminal or in a notebook, removed when the task ends."""
+
+    @contextmanager
+    def task(self, name: str) -> Iterator[Update]:
+        """See ``Progress.task``."""
+        from tqdm.auto import tqdm
+
+        with tqdm(desc=name, leave=False, file=None if in_notebook() else sys.stderr, unit="") as bar:
+
+            def update(done: int, total: int, detail: str = "") -> None:
+                bar.total = total
+                bar.set_postfix_str(detail, refresh=False)
+                bar.update(done - bar.n)
+
+            yield update
+
+
+_current: Progress | None = None
+
+
+def get_progress() -> Progress:
+    """The progress that long work reports to; without ``use_progress`` a bar in a notebook, else nothing."""
+    if _current is not None:
+        return _current
+    return BarProgress() if in_notebook() else Progress()
+
+
+@contextmanager
+def use_progress(progress: Progress) -> Iterator[None]:
+    """Sets the current progress while the block runs."""
+    global _current
+    before, _current = _current, progress
+    try:
+        yield
+    finally:
+        _current = before
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    return "ipykernel" in sys.modules
+
+
+def epoch_line(entry: dict[str, Any]) -> str:
+    """An entry of a training history as a sentence."""
+    seconds = entry["seconds"]["train"] + entry["seconds"]["dev"]  # mining is a part of training
+    dev = measures_line(entry["dev"])
+    return f"epoch {entry['epoch']}: loss {entry['loss']:.4f}, dev {dev}, {seconds:.0f} s"
+
+
+def measures_line(measures: dict[str, float]) -> str:
+    """Measures by name, as ``map 0.5000, P_1 1.0000``."""
+    return ", ".join(f"{name} {value:.4f}" for name, value in measures.items())
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[Update]:
+    yield lambda done, total, detail="": None

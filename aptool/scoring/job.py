@@ -1,0 +1,112 @@
+"""What one unit of scoring reads and writes.
+
+A unit is one row group of a pools file. Its part is written beside and renamed, under a name derived from the
+input, the row group, the system and the tag, so a part is either whole and right or not there: a run that was
+interrupted goes on from the parts it left, and a part of another input or another system is never taken up.
+Who maps the work over the units, one process or a cluster, makes no difference to the result.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aptool.errors import AptoolError
+from aptool.formats import storage
+from aptool.formats.pools import Answers, Unit, read_pools
+from aptool.scoring.parts import Part, parts_folder
+from aptool.scoring.systems import System
+
+
+class Task(NamedTuple):
+    """A unit that has been read: all that is needed to score it and to write its part."""
+
+    part: Part
+    question_ids: pa.Array  # (pools,)
+    answer_ids: pa.Array  # (pairs,)
+    pair_question: np.ndarray  # (pairs,)
+    prepared: Any  # what the system made of the texts
+
+
+def plan(
+    units: Iterable[Unit], system: System, output: str | Path, tag: str, answers: str | Path | None = None
+) -> list[Part]:
+    """Names the part of every unit, by all that its lines follow from.
+
+    Raises:
+        InputError: an input cannot be read.
+    """
+    folder = parts_folder(output)
+    parts = []
+    footers: dict[str, tuple[str, pq.FileMetaData]] = {}
+    shared = _identity(str(answers))[0] if answers is not None else None
+    for unit in units:
+        if unit.path not in footers:
+            footers[unit.path] = _identity(unit.path)
+        identity, footer = footers[unit.path]
+        name = json.dumps([identity, unit.row_group, system.fingerprint, shared, tag])
+        digest = hashlib.sha256(name.encode()).hexdigest()[:24]
+        parts.append(Part(unit, folder / f"{digest}.part", _pairs(footer, unit.row_group), tag))
+    return parts
+
+
+def read_task(part: Part, system: System, answers: Answers | None) -> Task:
+    """Reads a unit and prepares it for scoring.
+
+    Raises:
+        InputError: the unit cannot be read.
+    """
+    pools = read_pools(part.unit, answers)
+    return Task(part, pools.question_ids, pools.answer_ids, pools.pair_question, system.prepare(pools))
+
+
+def score_task(task: Task, system: System) -> pl.DataFrame:
+    """The scores of all pairs: question_id, answer_id, score (f32), in the order of the pools.
+
+    Raises:
+        AptoolError: a score is NaN or infinite.
+    """
+    scores = system.score(task.prepared)
+    bad = np.flatnonzero(~np.isfinite(scores))
+    if len(bad):
+        question = task.question_ids[int(task.pair_question[bad[0]])].as_py()
+        answer = task.answer_ids[int(bad[0])].as_py()
+        unit = task.part.unit
+        raise AptoolError(
+            f"{unit.path}: row group {unit.row_group}: question {question!r}, answer {answer!r}: "
+            f"score {scores[bad[0]]}: expected a finite number"
+        )
+    return pl.DataFrame(
+        {
+            "question_id": pl.Series(task.question_ids).gather(task.pair_question),
+            "answer_id": pl.Series(task.answer_ids),
+            "score": scores.astype(np.float32, copy=False),
+        }
+    )
+
+
+def _identity(path: str) -> tuple[str, pq.FileMetaData]:
+    """What tells a file from one that replaced it, and its footer."""
+    with storage.open_binary(path) as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - (1 << 16)))
+        tail = hashlib.sha256(file.read()).hexdigest()
+        footer = pq.read_metadata(file)
+    changed = None if storage.is_remote(path) else Path(path).stat().st_mtime_ns
+    return json.dumps([Path(path).name, size, changed, tail]), footer
+
+
+def _pairs(footer: pq.FileMetaData, row_group: int) -> int:
+    """How many candidates a row group holds; no pool is empty, so each value of the column is one."""
+    group = footer.row_group(row_group)
+    for column in range(group.num_columns):
+        path = group.column(column).path_in_schema.split(".")
+        if path[0] == "candidates" and path[-1] == "answer_id":
+            return int(group.column(column).num_values)
+    return 0

@@ -1,0 +1,259 @@
+"""``aptool explain``: the weights of a real model on a terminal, as JSON, on a page and in a picture."""
+
+import json
+import re
+import struct
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+from aptool.formats.collection import CollectionWriter, LabelledPool
+from aptool.models.model import load_model
+from aptool.models.ragged import Ragged
+
+QUESTION = "where is the river with the bridge"
+ANSWER = "the river near the bridge is silver"
+NASTY = '<script>alert(1)</script> & [red]"it\'s"[/red] $x_2$ \x1b[31m\x07 עברית 😀 {{ 7 * 7 }}'
+
+
+class Words(HTMLParser):
+    """The words of a page with their weights, its text, and its elements with their attributes."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.words, self.text, self.elements = [], "", []
+        self._weight = None
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.elements.append((tag, attributes))
+        self._weight = attributes.get("data-weight")
+
+    def handle_endtag(self, tag):
+        self._weight = None
+
+    def handle_data(self, data):
+        self.text += data
+        if self._weight is not None:
+            self.words.append((data, float(self._weight)))
+
+
+@pytest.fixture
+def attention(model_folder):
+    """σ_q and σ_a by the model's own pooling, one pair at a time."""
+    model = load_model(model_folder)
+
+    def of(question: str, answer: str) -> tuple[list[float], list[float]]:
+        with torch.no_grad():
+            states = [
+                model.ranker.encoder(Ragged.of(model.tokenizer.encode([text]))) for text in (question, answer)
+            ]
+            q, a = model.ranker.pooling.attention(*states)
+        return q[0].tolist(), a[0].tolist()
+
+    return of
+
+
+def explained(aptool, model_folder, *more, question=QUESTION, answer=ANSWER):
+    return aptool("explain", "--model", model_folder, "--question", question, "--answer", answer, *more)
+
+
+def weights(side: dict) -> list[float]:
+    return [word["weight"] for word in side["words"]]
+
+
+def test_json_holds_the_models_own_weights(aptool, model_folder, attention):
+    found = json.loads("".join(explained(aptool, model_folder, "--json").out))
+    sigma_q, sigma_a = attention(QUESTION, ANSWER)
+
+    assert weights(found["question"]) == pytest.approx(sigma_q, abs=1e-6)
+    assert weights(found["answer"]) == pytest.approx(sigma_a, abs=1e-6)
+    assert sum(weights(found["answer"])) == pytest.approx(1, abs=1e-6)
+    assert [word["word"] for word in found["answer"]["words"]] == ANSWER.split()
+    assert found["answer"]["words"][1]["window"] == "the river near"
+    assert found["weights"] == "attention"
+
+
+def test_the_matrix_has_a_row_for_each_question_word_and_its_maxima_give_the_weights(
+    aptool, model_folder, attention
+):
+    found = json.loads("".join(explained(aptool, model_folder, "--json", "--matrix").out))
+    G = torch.tensor(found["alignment"])
+
+    assert G.shape == (7, 7)
+    assert G.amax(1).softmax(0).tolist() == pytest.approx(attention(QUESTION, ANSWER)[0], abs=1e-6)
+    assert G.amax(0).softmax(0).tolist() == pytest.approx(attention(QUESTION, ANSWER)[1], abs=1e-6)
+
+
+def test_plain_text_says_the_strongest_windows_in_their_order(aptool, model_folder, attention):
+    done = explained(aptool, model_folder)
+    listed = [float(line.split()[0]) for line in done.out if re.match(r"  0\.\d{4}  ", line)]
+    sigma_q, sigma_a = (sorted(side, reverse=True) for side in attention(QUESTION, ANSWER))
+
+    assert done.code == 0
+    assert listed == pytest.approx([*sigma_q, *sigma_a], abs=6e-5)
+    assert QUESTION in done.out
+    assert ANSWER in done.out
+    assert not any("\x1b" in line for line in done.out)
+
+
+def test_a_terminal_gets_the_deepest_ground_behind_the_strongest_word(
+    aptool, model_folder, attention, monkeypatch
+):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    line = next(line for line in explained(aptool, model_folder).out if "silver" in line)
+    sigma_a = attention(QUESTION, ANSWER)[1]
+    strongest = ANSWER.split()[sigma_a.index(max(sigma_a))]
+    # The deeper an orange, the less green is in it.
+    greens = re.findall(r"\x1b\[[\d;]*48;2;\d+;(\d+);\d+m([^\x1b]+)", line)
+
+    assert min(greens, key=lambda found: int(found[0]))[1] == strongest
+
+
+def test_unknown_words_and_words_that_were_cut_are_said(aptool, model_folder):
+    long = " ".join(["river", "zebra", *["bridge"] * 202])
+    done = explained(aptool, model_folder, answer=long)
+
+    assert "not in the model's vocabulary: zebra" in done.out
+    assert "the last 4 words, behind the limit of 200, not read" in done.out
+
+
+def test_a_terminal_is_not_told_what_a_text_says_to_it(aptool, model_folder, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    text = "\n".join(explained(aptool, model_folder, answer=NASTY).out)
+    own = re.compile(r"\x1b\[[\d;]*m")
+
+    assert "\x07" not in text
+    assert "␛" in text
+    assert "[red]" in own.sub("", text)  # markup of rich is text as well
+    assert "\x1b" not in own.sub("", text)
+
+
+def test_a_page_shows_every_word_with_its_weight_and_obeys_none(aptool, model_folder, attention, tmp_path):
+    page = tmp_path / "page.html"
+    done = explained(aptool, model_folder, "--html", page, "--matrix", question=NASTY, answer=NASTY + ANSWER)
+    found = Words(page.read_text(encoding="utf-8"))
+    sigma_q, sigma_a = attention(NASTY, NASTY + ANSWER)
+
+    assert done.out == [str(page)]
+    assert [weight for _, weight in found.words] == pytest.approx([*sigma_q, *sigma_a], abs=1e-6)
+    assert [tag for tag, _ in found.elements].count("script") == 1  # the page's own
+    assert "alert(1)" not in page.read_text(encoding="utf-8").split("<script", 1)[1]
+    assert NASTY.replace("\x1b", "").split()[0] in found.text.replace("\x1b", "")
+    assert "{{ 7 * 7 }}" in found.text
+    assert not any({"src", "href"} & attributes.keys() for _, attributes in found.elements)
+
+
+@pytest.mark.parametrize("matrix", [(), ("--matrix",)])
+def test_a_picture_is_one_whatever_the_texts_hold(aptool, model_folder, tmp_path, matrix):
+    picture = tmp_path / "picture.png"
+    # A lone $ and a pair of them begin a formula elsewhere; Hebrew and emoji are in few fonts.
+    done = explained(
+        aptool, model_folder, "--png", picture, *matrix, question="a $", answer=NASTY + " \\frac{"
+    )
+    data = picture.read_bytes()
+    width, height = struct.unpack(">II", data[16:24])
+
+    assert done.code == 0, done.err
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert width > 1000
+    assert height > 200
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """A collection whose pools share their answers; one right answer is in no pool."""
+    folder = tmp_path / "shared"
+    with CollectionWriter(folder, name="shared", source="made for tests") as writer:
+        writer.add_answers([("a1", ANSWER), ("a2", "nothing of the kind"), ("a3", "in no pool")])
+        writer.add_split("test", [LabelledPool("q1", QUESTION, ["a1", "a2"], None, {"a3": 1})])
+    return folder
+
+
+def test_a_pair_of_a_collection_is_that_of_its_texts(aptool, model_folder, shared):
+    from_ids = aptool(
+        *("explain", "--model", model_folder, "--collection", shared),
+        *("--question-id", "q1", "--answer-id", "a1"),
+    )
+
+    assert from_ids == explained(aptool, model_folder)
+
+
+def test_an_answer_outside_the_pool_is_found_among_the_shared_ones(aptool, model_folder, shared):
+    done = aptool(
+        *("explain", "--model", model_folder, "--collection", shared),
+        *("--question-id", "q1", "--answer-id", "a3"),
+    )
+
+    assert "in no pool" in done.out
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "said"),
+    [
+        ([], 2, "no --question and no --answer given"),
+        (["--question", "a"], 2, "no --answer given"),
+        (["--question", "caf\udce9", "--answer", "a"], 2, "'caf\\udce9': expected text in UTF-8"),
+        (["--collection", "shared", "--question-id", "q1"], 2, "no --answer-id given"),
+        (
+            ["--question", "a", "--collection", "c", "--question-id", "q", "--answer-id", "a"],
+            2,
+            "one or the other",
+        ),
+        (
+            ["--collection", "shared", "--question-id", "q9", "--answer-id", "a1"],
+            1,
+            "'q9': expected a question",
+        ),
+        (
+            ["--collection", "shared", "--question-id", "q1", "--answer-id", "a9"],
+            1,
+            "'a9': expected a candidate",
+        ),
+        (
+            ["--collection", "shared", "--split", "dev", "--question-id", "q1", "--answer-id", "a1"],
+            1,
+            "expected one of test",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(aptool, model_folder, shared, monkeypatch, given, code, said):
+    monkeypatch.chdir(shared.parent)
+    done = aptool("explain", "--model", model_folder, *given)
+
+    assert done.code == code
+    assert len(done.err) == 1
+    assert said in done.err[0]
+
+
+def test_a_model_that_pools_by_the_maximum_has_no_matrix(aptool, collection_folder, tmp_path):
+    from tiny import recipe
+
+    from aptool.formats.collection import Collection
+    from aptool.training.fit import fit
+
+    fit(Collection(collection_folder), recipe("qa-cnn", "training.epochs=1"), tmp_path / "qa", seed=1)
+    found = json.loads("".join(explained(aptool, tmp_path / "qa", "--json").out))
+    refused = explained(aptool, tmp_path / "qa", "--matrix")
+
+    assert sum(weights(found["answer"])) == pytest.approx(1, abs=1e-6)
+    assert found["weights"] == "maxima"
+    assert refused.code == 2
+    assert refused.err == [f"aptool: --matrix: {tmp_path / 'qa'} pools by max, which aligns no words"]
+
+
+@pytest.mark.parametrize(("module", "option"), [("jinja2", "--html"), ("matplotlib.figure", "--png")])
+def test_what_is_not_installed_is_said_in_one_line(
+    aptool, model_folder, tmp_path, monkeypatch, module, option
+):
+    monkeypatch.setitem(__import__("sys").modules, module, None)
+    done = explained(aptool, model_folder, option, tmp_path / "file")
+
+    assert done.code == 1
+    assert len(done.err) == 1
+    assert "pip install 'aptool[report]'" in done.err[0]
+    assert not (tmp_path / "file").exists()

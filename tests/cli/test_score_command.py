@@ -1,0 +1,332 @@
+"""`aptool score`: every candidate once, in trec_eval's order, however often the work was interrupted."""
+
+import gzip
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from tiny import labelled_pools, row, write_pools
+
+from aptool.formats.collection import CollectionWriter
+from aptool.formats.pools import list_units, read_pools
+from aptool.models.model import load_model, save_model
+from aptool.scoring.systems import ModelSystem
+
+POOLS = labelled_pools("test", 12)
+GROUPS = 4  # row groups of three pools, eighteen candidates
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Twelve pools in four row groups, in a folder that is the current one."""
+    rows = [
+        row(pool.question_id, pool.question, list(zip(pool.answer_ids, pool.texts, strict=True)))
+        for pool in POOLS
+    ]
+    write_pools(tmp_path / "test.pools.parquet", *(rows[start : start + 3] for start in range(0, 12, 3)))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def score(aptool, folder, model_folder):
+    """`aptool score test.pools.parquet --model MODEL --output out.run`, with further or other arguments."""
+
+    def run(*more, pools=("test.pools.parquet",), model=model_folder, output="out.run"):
+        return aptool("score", *pools, "--model", model, "--output", output, *more)
+
+    return run
+
+
+def assert_one_line(finished, code, *phrases):
+    assert (finished.code, finished.out) == (code, [])
+    assert len(finished.err) == 1
+    assert finished.err[0].startswith("aptool: ")
+    for phrase in phrases:
+        assert phrase in finished.err[0]
+
+
+def test_run_holds_every_candidate_once_in_the_order_of_trec_eval(score, folder):
+    finished = score("--tag", "mine")
+
+    assert (finished.code, finished.out, finished.err) == (0, ["out.run: 72 pairs"], [])
+    lines = [line.split(" ") for line in (folder / "out.run").read_text().splitlines()]
+    wanted = {(pool.question_id, answer_id) for pool in POOLS for answer_id in pool.answer_ids}
+    assert len(lines) == len(wanted) == 72
+    assert {(line[0], line[2]) for line in lines} == wanted
+    assert {(line[1], line[5]) for line in lines} == {("Q0", "mine")}
+    # Question id ascending, score descending, answer id descending, as bytes.
+    ordered = sorted(lines, key=lambda line: line[2].encode(), reverse=True)
+    ordered.sort(key=lambda line: -float(line[4]))
+    ordered.sort(key=lambda line: line[0].encode())
+    assert lines == ordered
+    assert [line[3] for line in lines] == [str(rank) for _ in range(12) for rank in range(1, 7)]
+    assert not Path("out.run.parts").exists()
+
+
+def test_scores_are_those_of_the_model(score, folder, model_folder):
+    score()
+
+    system = ModelSystem(load_model(model_folder))
+    expected = {}
+    for unit in list_units([folder / "test.pools.parquet"]):
+        pools = read_pools(unit)
+        questions = pools.question_ids.take(pa.array(pools.pair_question)).to_pylist()
+        scores = system.score(system.prepare(pools))
+        expected |= dict(zip(zip(questions, pools.answer_ids.to_pylist(), strict=True), scores, strict=True))
+    lines = [line.split(" ") for line in (folder / "out.run").read_text().splitlines()]
+    # Printed so that reading gives the very number back.
+    assert {(line[0], line[2]): np.float32(line[4]) for line in lines} == expected
+
+
+def tags(run):
+    return {line.split(" ")[5] for line in run.read_text().splitlines()}
+
+
+def test_the_tag_is_the_models_name_if_none_is_given(score, folder, model_folder):
+    model = load_model(model_folder)
+    recipe = replace(model.recipe, preset="my own recipe")
+    save_model("mine", model.ranker, model.tokenizer, recipe, model.config["training"], [])
+
+    score()
+    score(model="mine", output="mine.run")
+
+    assert (tags(folder / "out.run"), tags(folder / "mine.run")) == ({"ap-cnn"}, {"my-own-recipe"})
+
+
+def test_scoring_again_gives_the_same_bytes(score, folder):
+    score()
+    first = (folder / "out.run").read_bytes()
+    (folder / "out.run").unlink()
+    score()
+    score(output="out.run.gz")
+    score(output="again.run.gz")
+
+    assert (folder / "out.run").read_bytes() == first
+    assert gzip.decompress((folder / "out.run.gz").read_bytes()) == first
+    assert (folder / "out.run.gz").read_bytes() == (folder / "again.run.gz").read_bytes()
+
+
+def test_an_interrupted_command_goes_on_where_it_stopped(score, folder, monkeypatch):
+    score(output="whole.run")
+    scored = []
+    whole = ModelSystem.score
+
+    def stopped_after_two(system, pools):
+        if len(scored) == 2:
+            raise KeyboardInterrupt
+        scored.append(pools)
+        return whole(system, pools)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ModelSystem, "score", stopped_after_two)
+        finished = score()
+
+    # The terminal shows ^C; the message goes on a line of its own. Nothing stands under the final name.
+    assert (finished.code, finished.out, finished.err) == (130, [], ["", "aptool: interrupted"])
+    assert not (folder / "out.run").exists()
+    assert len(list((folder / "out.run.parts").iterdir())) == 2
+    assert score().code == 0
+    assert (folder / "out.run").read_bytes() == (folder / "whole.run").read_bytes()
+
+
+@pytest.fixture
+def shared(tmp_path, monkeypatch):
+    """A collection whose pools share answers."""
+    answers = {name: text for pool in POOLS for name, text in zip(pool.answer_ids, pool.texts, strict=True)}
+    with CollectionWriter(tmp_path / "shared", name="shared", source="here") as writer:
+        writer.add_answers(answers.items())
+        writer.add_split("test", [pool._replace(texts=None) for pool in POOLS])
+    return tmp_path / "shared"
+
+
+def test_shared_answers_beside_the_pools_are_found(score, folder, shared):
+    score(output="own.run")
+    score(output="beside.run", pools=[shared / "test.pools.parquet"])
+    shutil.move(shared / "answers.parquet", folder / "moved.parquet")
+    score("--answers", "moved.parquet", output="given.run", pools=[shared / "test.pools.parquet"])
+
+    scores = [
+        {
+            tuple(line.split()[:3:2]): float(line.split()[4])
+            for line in (folder / name).read_text().splitlines()
+        }
+        for name in ("own.run", "beside.run", "given.run")
+    ]
+    assert scores[1] == scores[2] == pytest.approx(scores[0], abs=1e-5)
+
+
+def test_missing_answers_are_named(score, shared):
+    (shared / "answers.parquet").unlink()
+
+    finished = score(pools=[shared / "test.pools.parquet"])
+
+    first = POOLS[0].answer_ids[0]
+    wanted = f"column 'candidates.text': None: expected a text, or an answers file with '{first}'"
+    assert_one_line(finished, 1, "test.pools.parquet: row group 0: row 0: ", wanted)
+    assert not Path("out.run").exists()
+
+
+def test_answers_that_lack_a_candidate_are_named(score, folder, shared):
+    pl.read_parquet(shared / "answers.parquet").head(3).write_parquet(folder / "few.parquet")
+
+    finished = score("--answers", "few.parquet", pools=[shared / "test.pools.parquet"])
+
+    assert_one_line(
+        finished, 1, "row group 0: row ", "column 'candidates.answer_id'", "expected an answer of few.parquet"
+    )
+
+
+@pytest.mark.parametrize(
+    "pools", [["many"], ["many/*.parquet"], ["many/a.pools.parquet", "many/b.pools.parquet"]]
+)
+def test_pools_may_be_folders_globs_and_several_files(score, folder, pools):
+    rows = [
+        row(pool.question_id, pool.question, list(zip(pool.answer_ids, pool.texts, strict=True)))
+        for pool in POOLS
+    ]
+    (folder / "many").mkdir()
+    write_pools("many/b.pools.parquet", rows[6:9], rows[9:])
+    write_pools("many/a.pools.parquet", rows[:3], rows[3:6])
+    score(output="whole.run")
+
+    finished = score(pools=pools)
+
+    assert finished.out == ["out.run: 72 pairs"]
+    assert (folder / "out.run").read_bytes() == (folder / "whole.run").read_bytes()
+
+
+def test_shortest_form(aptool, folder, model_folder):
+    shutil.copytree(model_folder, "models/ap-cnn")
+    shutil.copy("test.pools.parquet", "pools.parquet")
+
+    finished = aptool("score", "pools.parquet")
+
+    assert finished.code == 0
+    assert finished.err == ["--model not given: models/ap-cnn", "--output not given: pools.run"]
+    assert finished.out == ["pools.run: 72 pairs"]
+    assert aptool("score", "test.pools.parquet").out == ["test.run: 72 pairs"]
+
+
+def test_long_answers_are_cut_and_counted(score, folder, model_folder):
+    rows = [row("q1", "where", [("a1", "here " * 500), ("a2", "there"), ("a3", "far " * 201)])]
+    write_pools("test.pools.parquet", rows)
+
+    assert score().err == ["2 answers were cut at 200 tokens"]
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    """Fails the test if scoring begins or even a model is read."""
+    monkeypatch.setattr("aptool.models.model.load_model", lambda *given: pytest.fail("a model was read"))
+
+
+@pytest.mark.usefixtures("no_work")
+def test_an_output_that_cannot_be_written_is_said_first(score, folder):
+    (folder / "file").write_text("x")
+    (folder / "place").mkdir()
+
+    assert_one_line(
+        score(output="file/out.run"), 1, "file/out.run: ", "expected a place that can be written to"
+    )
+    assert_one_line(score(output="place"), 1, "place: 'a folder': expected a file, or nothing yet")
+
+
+@pytest.mark.usefixtures("no_work")
+def test_what_is_read_is_not_written_over(score, folder, shared):
+    pools, answers = folder / "test.pools.parquet", shared / "answers.parquet"
+    (folder / "link").symlink_to(pools)
+    before = pools.read_bytes(), answers.read_bytes()
+
+    said = "'read by the same command': expected another file to write to"
+    for name in ("test.pools.parquet", "link"):
+        assert_one_line(score(output=name), 1, f"{name}: {said}")
+    assert_one_line(
+        score(pools=[shared / "test.pools.parquet"], output=answers), 1, f"answers.parquet: {said}"
+    )
+    assert before == (pools.read_bytes(), answers.read_bytes())
+
+
+@pytest.mark.usefixtures("no_work")
+def test_a_tag_of_two_words_is_said_first(score):
+    assert_one_line(score("--tag", "my run"), 2, "--tag 'my run': expected one word")
+    assert_one_line(score("--tag", "caf\udce9"), 2, "'--tag'", "expected text in UTF-8")
+
+
+@pytest.mark.usefixtures("no_work")
+def test_an_output_must_be_given_for_several_pools(aptool, folder):
+    finished = aptool("score", "test.pools.parquet", "test.pools.parquet", "--model", "m")
+
+    assert_one_line(finished, 2, "--output RUN is needed unless POOLS is one file")
+    finished = aptool("score", "tset.pools.parquet", "--model", "m")
+    assert_one_line(finished, 1, "tset.pools.parquet: 'no such file': expected a pools file")
+
+
+def test_a_device_that_there_is_not(score):
+    assert_one_line(score("--device", "abacus"), 2, "--device 'abacus': ", "expected auto, cpu or a GPU")
+
+
+def test_a_model_that_there_is_not(score):
+    finished = score(model="models/none")
+
+    assert_one_line(
+        finished, 1, "models/none: no such model folder; `aptool train COLLECTION --output models/none`"
+    )
+
+
+def test_a_model_without_weights(score, model_folder, folder):
+    shutil.copytree(model_folder, "mine")
+    (folder / "mine" / "model.safetensors").unlink()
+
+    assert_one_line(
+        score(model="mine"), 1, "mine/model.safetensors: 'no such file': expected the weights of a model"
+    )
+
+
+def test_pools_that_there_are_not(score, folder):
+    (folder / "empty").mkdir()
+
+    assert_one_line(score(pools=["none.parquet"]), 1, "none.parquet: 'no such file'")
+    assert_one_line(
+        score(pools=["empty"]), 1, "empty: expected a file, a glob that matches files, or a folder with"
+    )
+    assert_one_line(score(pools=["em*.parquet"]), 1, "em*.parquet: expected a file, a glob that matches")
+
+
+def test_pools_without_a_pool(score, folder):
+    write_pools("test.pools.parquet")
+    assert_one_line(score(), 1, "test.pools.parquet: 'no row': expected at least one pool")
+
+    write_pools("test.pools.parquet", [])
+    assert_one_line(score(), 1, "test.pools.parquet: 'no row': expected at least one pool")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (row("q1", candidates=[]), "column 'candidates': []: expected a pool of at least one candidate"),
+        (row("q1", candidates=[("a1", "x"), ("a1", "y")]), "'a1': expected each answer once in a pool"),
+        (row("q 1"), "column 'question_id': 'q 1': expected an id without white space"),
+    ],
+)
+def test_malformed_pools_end_in_one_line_and_leave_no_run(score, folder, wrong, message):
+    write_pools("test.pools.parquet", [row("q0")], [wrong])
+
+    assert_one_line(score(), 1, "test.pools.parquet: row group 1: row 0: ", message)
+    assert not (folder / "out.run").exists()
+
+
+def test_what_is_not_parquet_ends_in_one_line(score, folder):
+    (folder / "test.pools.parquet").write_text("q1\twhere\n")
+
+    assert_one_line(score(), 1, "test.pools.parquet: ", "expected a readable Parquet file")
+
+
+def test_missing_columns_end_in_one_line(score, folder):
+    pl.DataFrame({"question": ["where"], "answer": ["here"]}).write_parquet("test.pools.parquet")
+
+    assert_one_line(score(), 1, "test.pools.parquet: 'question, answer': expected a column 'question_id'")

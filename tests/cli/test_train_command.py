@@ -1,0 +1,371 @@
+"""`aptool train`: a collection and a preset in, a model folder out; then score and eval."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+from tiny import options
+
+from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.models.model import load_model
+
+# Six candidates in random order: reciprocal ranks 1 to 1/6, a mean of 49/20 / 6.
+RANDOM_MRR = 49 / 120
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def tiny(system="ap-cnn", *more):
+    """--set for each option that makes a preset tiny."""
+    return [part for option in options(system, *more) for part in ("--set", option)]
+
+
+def assert_one_line(finished, code, *phrases):
+    assert (finished.code, finished.out) == (code, [])
+    assert len(finished.err) == 1, finished.err
+    assert finished.err[0].startswith("aptool: ")
+    for phrase in phrases:
+        assert phrase in finished.err[0]
+
+
+def test_train_score_and_eval(aptool, folder, collection_folder):
+    trained = aptool(
+        "train", collection_folder, "--preset", "qa-cnn", "--output", "model", "--seed", "3", *tiny("qa-cnn")
+    )
+
+    assert trained.code == 0
+    figures = r"dev map 0\.\d{4}, recip_rank 0\.\d{4}, P_1 \d\.\d{4}"
+    assert re.fullmatch(rf"model: best epoch \d of 4, {figures}", trained.out[0].replace("1.0000", "0.9999"))
+    words = r"\d+ words, \d+ of them without a vector; \d+\.\d% of dev's words unknown"
+    assert re.fullmatch(rf"4 epochs in \d+ s; {words}", trained.out[1])
+    assert len(trained.out) == 2
+    assert trained.err[0].startswith("training qa-cnn on 40 pairs of 40 questions, 40 answers")
+    assert [line.split(":")[0] for line in trained.err[1:]] == [f"epoch {n}" for n in (1, 2, 3, 4)]
+    assert json.loads((folder / "model" / "config.json").read_text())["training"]["seed"] == 3
+
+    scored = aptool(
+        "score", collection_folder / "test.pools.parquet", "--model", "model", "--output", "test.run"
+    )
+    assert (scored.code, scored.out) == (0, ["test.run: 120 pairs"])
+    evaluated = aptool("eval", "test.run", "--qrels", collection_folder / "test.qrels")
+    assert evaluated.code == 0
+    name, questions, _, mrr, _ = evaluated.out[1].split()
+    assert (name, questions) == ("test.run", "20")
+    assert float(mrr) > RANDOM_MRR + 0.15
+
+
+def test_shortest_form(aptool, folder, collection_folder):
+    # A small collection in the place of the built-in one; the preset at its full size.
+    shutil.copytree(collection_folder, "data/functions")
+
+    trained = aptool("train")
+    scored = aptool("score", "data/functions/test.pools.parquet")
+
+    assert (trained.code, scored.code) == (0, 0)
+    assert trained.err[:2] == ["--output not given: models/ap-cnn", "COLLECTION not given: data/functions"]
+    assert trained.out[0].startswith("models/ap-cnn: best epoch ")
+    assert load_model("models/ap-cnn").ranker.encoder.size == 400
+    assert scored.out == ["data/functions/test.run: 120 pairs"]
+    assert aptool("eval", "data/functions/test.run").code == 0
+
+
+def test_the_built_in_collection_is_built_if_it_is_not_there(aptool, folder, collection_folder, monkeypatch):
+    def build(path, limit, report):
+        assert (str(path), limit) == ("data/functions", None)
+        shutil.copytree(collection_folder, path)
+
+    monkeypatch.setattr("aptool.datasets.functions.build", build)
+
+    trained = aptool("train", "--preset", "qa-cnn", *tiny("qa-cnn", "training.epochs=1"))
+
+    assert trained.code == 0
+    assert trained.err[:2] == [
+        "--output not given: models/qa-cnn",
+        "COLLECTION not given: data/functions, which is built now",
+    ]
+
+
+def test_the_same_command_makes_the_same_model(aptool, folder, collection_folder):
+    for name in ("one", "two"):
+        aptool("train", collection_folder, "--output", name, *tiny())
+
+    weights = [(folder / name / "model.safetensors").read_bytes() for name in ("one", "two")]
+    assert weights[0] == weights[1]
+
+
+def test_a_model_is_replaced_by_the_next(aptool, folder, collection_folder):
+    for seed in ("1", "2"):
+        aptool("train", collection_folder, "--output", "model", "--seed", seed, *tiny())
+
+    assert json.loads((folder / "model" / "config.json").read_text())["training"]["seed"] == 2
+    assert [path.name for path in folder.iterdir()] == ["model"]
+
+
+def test_a_recipe_file_is_a_preset(aptool, folder, collection_folder):
+    (folder / "mine.toml").write_text(
+        '[encoder]\ntype = "cnn"\nfeatures = 8\n[pooling]\ntype = "max"\n'
+        '[vectors]\nsource = "random"\ndim = 8\n[training]\nepochs = 1\nlearning_rate = 0.1\n'
+    )
+
+    trained = aptool("train", collection_folder, "--preset", "mine.toml")
+
+    assert trained.code == 0
+    assert trained.out[0].startswith("models/mine: best epoch 1 of 1")
+    assert load_model("models/mine").recipe.preset == "mine"
+
+
+@pytest.fixture
+def vectors(folder):
+    """Vectors of two numbers: words of the training texts, of the test texts alone, and of no text."""
+    (folder / "vectors.txt").write_text("river 1 2\nharbour 3 4\nzebra 5 6\n")
+    return "vectors.txt"
+
+
+def pool(question_id, text, relevance=None):
+    relevance = {"a1": 1} if relevance is None else relevance
+    return LabelledPool(
+        question_id, f"where is the {text}", ["a1", "a2"], [f"the {text}", "elsewhere"], relevance
+    )
+
+
+def embedding_of(model, word):
+    return model.ranker.encoder.embedding.weight[model.tokenizer.words.index(word)].tolist()
+
+
+def test_vectors_from_a_file_are_where_training_starts(aptool, folder, vectors):
+    with CollectionWriter("c", name="c", source="here") as writer:
+        writer.add_split("train", [pool("q1", "river")])
+        writer.add_split("dev", [pool("q2", "river")])
+        writer.add_split("test", [pool("q3", "harbour")])
+
+    trained = aptool(
+        "train", "c", "--output", "m", "--vectors", vectors, *tiny("ap-cnn", "training.epochs=0")
+    )
+
+    assert trained.code == 0
+    assert trained.out[0].startswith("m: nothing trained, dev map ")
+    model = load_model("m")
+    assert model.config["dim"] == 2
+    assert model.recipe.vectors.dim == 2
+    assert embedding_of(model, "river") == [1, 2]
+    # A word that only the other splits have, yet with a vector; one that none has; padding.
+    assert embedding_of(model, "harbour") == [3, 4]
+    assert "zebra" not in model.tokenizer.words
+    assert embedding_of(model, "[PAD]") == [0, 0]
+    rest = [
+        embedding_of(model, word) for word in model.tokenizer.words[1:] if word not in ("river", "harbour")
+    ]
+    assert np.abs(rest).max() <= 0.25
+    assert len({tuple(vector) for vector in rest}) == len(rest)
+
+
+def test_vectors_for_none_of_the_words_are_a_mistake(aptool, folder, collection_folder):
+    (folder / "other.txt").write_text("Fluss 1 2\nBrücke 3 4\n", encoding="utf-8")
+
+    finished = aptool("train", collection_folder, "--output", "m", "--vectors", "other.txt", *tiny())
+
+    assert finished.code == 1
+    assert finished.err[-1].startswith("aptool: other.txt: 'none of its words': expected vectors for words")
+
+
+def test_splits_without_judgements_do_not_stand_in_the_way_of_vectors(aptool, folder, vectors):
+    with CollectionWriter("c", name="c", source="here") as writer:
+        writer.add_split("train", [pool("q1", "river")])
+        writer.add_split("dev", [pool("q2", "river")])
+        writer.add_split("test", [pool("q3", "harbour", {})])
+
+    trained = aptool(
+        "train", "c", "--output", "m", "--vectors", vectors, *tiny("ap-cnn", "training.epochs=0")
+    )
+
+    assert trained.code == 0, trained.err
+    assert embedding_of(load_model("m"), "harbour") == [3, 4]
+
+
+def test_embeddings_can_be_kept_as_the_vectors_are(aptool, folder, vectors, collection_folder):
+    trained = aptool(
+        "train",
+        collection_folder,
+        "--output",
+        "m",
+        "--vectors",
+        vectors,
+        *tiny("ap-cnn", "vectors.fine_tune=false"),
+    )
+
+    assert trained.code == 0
+    assert embedding_of(load_model("m"), "river") == [1, 2]
+
+
+def test_learned_vectors_are_a_start_as_well(aptool, folder, collection_folder):
+    trained = aptool("train", collection_folder, "--output", "m", *tiny("ap-cnn", "vectors.source=learned"))
+
+    assert trained.code == 0
+    assert any(line.startswith("learning 16-dimensional word vectors from ") for line in trained.err)
+    # All words have one; padding and the unknown word are none.
+    words = len(load_model("m").tokenizer) - 2
+    assert any(f"({words} with vectors)" in line for line in trained.err)
+
+
+def test_learned_vectors_are_learned_once_for_several_systems(collection_folder, folder):
+    from tiny import recipe
+
+    from aptool.training.fit import fit
+
+    said = []
+    for name in ("one", "two"):
+        asked = recipe("qa-cnn", "vectors.source=learned", "training.epochs=1")
+        fit(
+            Collection(collection_folder),
+            asked,
+            folder / name,
+            vectors_cache=folder / "kept",
+            say=said.append,
+        )
+
+    assert sum(line.startswith("learning ") for line in said) == 1
+    weights = [(folder / name / "model.safetensors").read_bytes() for name in ("one", "two")]
+    assert weights[0] == weights[1]
+
+
+def test_a_training_that_is_done_is_not_done_again(aptool, folder, collection_folder):
+    command = ("train", collection_folder, "--output", "model", *tiny("qa-cnn"))
+
+    first, again = aptool(*command), aptool(*command)
+
+    assert (again.code, again.out) == (0, first.out)
+    assert again.err == [
+        "model: already trained, by this recipe on this collection; remove the folder to train anew"
+    ]
+    other = aptool(*command, "--seed", "1")
+    assert other.err[0].startswith(
+        "model: the model there, of another recipe, seed, collection or version, is"
+    )
+
+
+def test_several_seeds_in_one_command(aptool, folder, collection_folder):
+    aptool("train", collection_folder, "--output", "one", "--seed", "2", *tiny("qa-cnn"))
+
+    trained = aptool(
+        "train", collection_folder, "--output", "m", "--seed", "1", "--seeds", "3", *tiny("qa-cnn")
+    )
+
+    assert trained.code == 0
+    assert sorted(path.name for path in (folder / "m").iterdir()) == ["seed1", "seed2", "seed3", "seeds.json"]
+    # Each is the model that its seed makes by itself.
+    weights = [(folder / name / "model.safetensors").read_bytes() for name in ("one", "m/seed2", "m/seed3")]
+    assert weights[0] == weights[1] != weights[2]
+    dev = [json.loads((folder / f"m/seed{n}/config.json").read_text())["training"]["dev"] for n in (1, 2, 3)]
+    for line, seed, figures in zip(trained.out, (1, 2, 3), dev, strict=False):
+        assert line.startswith(f"seed {seed}: best epoch ")
+        assert f"dev map {figures['map']:.4f}, recip_rank {figures['recip_rank']:.4f}, " in line
+    maps = [figures["map"] for figures in dev]
+    best = 1 + maps.index(max(maps))
+    spread = f"map {np.mean(maps):.4f} ± {np.std(maps, ddof=1):.4f}, recip_rank 0."
+    assert trained.out[3].startswith(f"m: mean ± sd of 3 seeds, dev {spread}")
+    assert trained.out[3].endswith(f"; best seed {best}")
+    assert len(trained.out) == 4
+
+
+def test_seeds_that_are_done_are_not_trained_again(aptool, folder, collection_folder):
+    command = ("train", collection_folder, "--output", "m", *tiny("qa-cnn"), "--json", "--seeds")
+    aptool(*command, 2)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("model.safetensors")}
+
+    more = aptool(*command, 3)
+
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert sum("already trained" in line for line in more.err) == 2
+    result = json.loads("\n".join(more.out))
+    assert (result["output"], list(result["seeds"])) == ("m", ["0", "1", "2"])
+    assert {key: result[key] for key in ("best_seed", "dev", "seeds")} == json.loads(
+        (folder / "m" / "seeds.json").read_text()
+    )
+
+
+BAD = {
+    "unknown preset": (["C", "--preset", "ap-cmn"], 2, "preset 'ap-cmn': expected one of ap-bilstm, "),
+    "missing recipe file": (
+        ["C", "--preset", "none.toml"],
+        1,
+        "none.toml: 'no such file': expected a recipe",
+    ),
+    "unknown option of the recipe": (
+        ["C", "--set", "training.epoch=3"],
+        1,
+        "ap-cnn: training.epoch: expected 'epochs' perhaps",
+    ),
+    "unknown option of the encoder": (
+        ["C", "--set", "encoder.windows=3"],
+        1,
+        "ap-cnn: encoder.windows: expected 'window' perhaps",
+    ),
+    "override of another form": (
+        ["C", "--set", "epochs=3"],
+        2,
+        "--set 'epochs=3': expected section.key=value",
+    ),
+    "unknown option": (["C", "--presets", "ap-cnn"], 2, "--preset"),
+    "seed that is no number": (["C", "--seed", "one"], 2, "'one' is not a valid integer"),
+    "negative seed": (["C", "--seed", "-1"], 2, "-1 is not in the range 0<=x<="),
+    "no seeds": (["C", "--seeds", "0"], 2, "0 is not in the range x>=1"),
+    "workers without a cluster": (["C", "--workers", "2"], 2, "--workers: expected --cluster with it"),
+    "address that is none": (["C", "--cluster", "http://head:8265"], 2, "--cluster 'http://head:8265': the"),
+    "unknown device": (["C", "--device", "abacus"], 2, "--device 'abacus': "),
+    "shared draws from pools": (
+        ["C", "--set", "training.shared_draw=true", "--set", "training.negatives=pool"],
+        1,
+        "ap-cnn: training.shared_draw: True: expected training.negatives=corpus or mix",
+    ),
+    "unknown measure": (["C", "--set", "training.dev_measure=mrr"], 2, "did you mean 'recip_rank'?"),
+    "missing collection": (
+        ["none"],
+        1,
+        "none: 'no collection.json in it': expected the folder of a collection",
+    ),
+    "unwritable output": (["C", "--output", "file/model"], 1, "file/model: "),
+    "output that is a file": (
+        ["C", "--output", "file"],
+        1,
+        "file: 'a file': expected a folder, or nothing yet",
+    ),
+    "output that is another folder": (
+        ["C", "--output", "letters"],
+        1,
+        "letters: 'no model.safetensors in it'",
+    ),
+    "missing vectors": (["C", "--vectors", "none.txt"], 1, "none.txt: 'no such file'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), BAD.values(), ids=BAD.keys())
+def test_wrong_usage_ends_in_one_line(aptool, folder, collection_folder, arguments, code, message):
+    (folder / "file").write_text("x")
+    (folder / "letters").mkdir()
+    (folder / "letters" / "dear.txt").write_text("x")
+    given = [str(collection_folder) if argument == "C" else argument for argument in arguments]
+    output = [] if "--output" in given else ["--output", "model"]
+
+    assert_one_line(aptool("train", *given, *output), code, message)
+    assert sorted(path.name for path in folder.iterdir()) == ["file", "letters"]
+
+
+def test_a_collection_without_dev_questions_ends_in_one_line(aptool, folder):
+    with CollectionWriter("c", name="c", source="here") as writer:
+        writer.add_split("train", [pool("q1", "river")])
+
+    assert_one_line(aptool("train", "c", "--output", "m"), 1, "c: \"split 'dev'\": expected one of train")
+
+
+def test_seeds_do_not_go_into_a_model(aptool, folder, collection_folder):
+    aptool("train", collection_folder, "--output", "model", *tiny("qa-cnn", "training.epochs=1"))
+
+    refused = aptool("train", collection_folder, "--output", "model", "--seeds", 2, *tiny("qa-cnn"))
+
+    assert_one_line(refused, 1, "model: 'a model': expected another folder for the models of several seeds")

@@ -1,0 +1,104 @@
+"""A worker by itself, without a cluster: what its node lacks it says with the first unit."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from tiny import labelled_pools, row, write_pools
+
+from aptool.cluster.worker import Job, Worker, own
+from aptool.formats.pools import list_units
+from aptool.scoring.job import plan
+from aptool.scoring.parts import parts_folder
+from aptool.scoring.systems import RandomSystem
+
+NOBODY = 65534
+
+
+def opened(device):
+    return RandomSystem()
+
+
+@pytest.fixture
+def place():
+    """A folder that everyone may look into."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def as_nobody():
+    """Runs a function without the rights of root, who may write anywhere."""
+
+    def run(function):
+        if os.geteuid():
+            return function()
+        os.seteuid(NOBODY)
+        try:
+            return function()
+        finally:
+            os.seteuid(0)
+
+    return run
+
+
+@pytest.fixture
+def job(place):
+    pools = labelled_pools("test", 12)
+    rows = [row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True))) for p in pools]
+    write_pools(place / "test.pools.parquet", rows)
+    parts_folder(place / "x.run").mkdir()
+    owner = own(parts_folder(place / "x.run"))
+    return Job(opened, "cpu", RandomSystem().fingerprint, parts_folder(place / "x.run"), owner, None)
+
+
+def first_part(place):
+    return plan(list_units([place / "test.pools.parquet"]), RandomSystem(), place / "x.run", "tag")[0]
+
+
+def test_a_unit_is_scored(place, job):
+    part = first_part(place)
+
+    outcome = Worker(job).score(0, part)
+
+    assert (outcome.pairs, outcome.tries, outcome.error) == (part.pairs, 1, "")
+    assert part.path.exists()
+
+
+def test_output_that_cannot_be_written_is_said_with_the_node(place, job, as_nobody):
+    part = first_part(place)
+    job.folder.chmod(0o555)
+
+    outcome = as_nobody(lambda: Worker(job).score(0, part))
+
+    assert outcome.fatal
+    assert outcome.error.startswith("node ")
+    assert "x.run.parts/part: 'Permission denied': expected a place that can be written to" in outcome.error
+    assert not part.path.exists()
+
+
+def test_another_model_than_the_drivers_scores_nothing(place, job):
+    part = first_part(place)
+
+    outcome = Worker(job._replace(fingerprint="other")).score(0, part)
+
+    assert outcome.fatal
+    assert (
+        "the model there is not the driver's: expected the same model folder on every node" in outcome.error
+    )
+    assert not part.path.exists()
+
+
+def test_another_owner_of_the_folder_is_no_fault_of_the_unit(place, job):
+    worker = Worker(job)
+    own(job.folder)  # a second driver
+
+    outcome = worker.score(0, first_part(place))
+
+    assert outcome.fatal
+    assert "has taken over" in outcome.error
+    assert not first_part(place).path.exists()

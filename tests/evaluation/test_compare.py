@@ -1,0 +1,131 @@
+"""Intervals of all kinds of means, correction over all comparisons, and what moved."""
+
+import math
+
+import polars as pl
+import pytest
+
+from aptool.errors import UsageError
+from aptool.evaluation.compare import compare, explain_moves, mean_intervals, moves
+from aptool.evaluation.measures import evaluate
+from aptool.evaluation.significance import bootstrap_interval
+
+
+def table(**measures):
+    ids = [f"q{number}" for number in range(1, 1 + len(next(iter(measures.values()))))]
+    return pl.DataFrame({"question_id": ids, **measures})
+
+
+def run_of(rankings):
+    """A run from question id -> answer ids, the best first."""
+    rows = [(q, a, -float(place)) for q, answers in rankings.items() for place, a in enumerate(answers)]
+    return pl.DataFrame(rows, schema=["question_id", "answer_id", "score"], orient="row")
+
+
+def qrels_of(right):
+    rows = [(q, a, 1) for q, answers in right.items() for a in answers]
+    return pl.DataFrame(rows, schema=["question_id", "answer_id", "relevance"], orient="row")
+
+
+def test_interval_of_a_sum_is_that_of_the_mean_times_the_questions():
+    values = [1.0, 2.0, 2.0, 5.0]
+    both = mean_intervals(table(num_rel_ret=values, map=values))
+
+    assert both["num_rel_ret"] == pytest.approx([4 * bound for bound in both["map"]])
+
+
+def test_interval_of_a_geometric_mean_is_that_of_logarithms():
+    values = [0.01, 0.5, 0.25, 1.0, 1.0, 0.125]
+    low, high = mean_intervals(table(gm_map=values))["gm_map"]
+
+    assert (math.log(low), math.log(high)) == pytest.approx(
+        tuple(bootstrap_interval([math.log(value) for value in values]))
+    )
+
+
+def test_intervals_hold_the_averages_of_an_evaluation():
+    right = {f"q{number}": ["a"] for number in range(30)}
+    order = {f"q{number}": ["a", "b", "c"] if number % 3 else ["b", "c", "a"] for number in range(30)}
+    evaluation = evaluate(qrels_of(right), run_of(order), ["map", "gm_map", "num_rel_ret", "P_1"])
+
+    intervals = mean_intervals(evaluation.per_question)
+
+    assert intervals.keys() == evaluation.means.keys()
+    for name, mean in evaluation.means.items():
+        assert intervals[name].low <= mean <= intervals[name].high
+    assert intervals["num_rel_ret"] == (30, 30)
+
+
+def test_holm_is_over_all_systems_and_measures():
+    before = table(P_1=[0.0] * 6, map=[0.5] * 6)
+    better = table(P_1=[1.0] * 6, map=[0.5] * 6)
+    mixed = table(P_1=[0.0] * 6, map=[0.75] * 6)
+
+    found = {
+        (one.measure, one.system): one for one in compare(before, {"b": better, "c": mixed}, ["P_1", "map"])
+    }
+
+    assert list(found) == [("P_1", "b"), ("P_1", "c"), ("map", "b"), ("map", "c")]
+    # 2 of 64 for the two that changed everywhere, times 4 comparisons, and 3, raised to the former.
+    assert found["P_1", "b"].paired.permutation.p == pytest.approx(1 / 32)
+    assert found["P_1", "b"].permutation_holm == pytest.approx(4 / 32)
+    assert found["map", "c"].permutation_holm == pytest.approx(4 / 32)
+    assert found["P_1", "c"].permutation_holm == found["map", "b"].permutation_holm == 1
+
+
+def test_questions_are_paired_by_id_and_not_by_place():
+    before = table(P_1=[1.0, 0.0, 0.0])
+    shuffled = before[[2, 0, 1]]
+
+    (one,) = compare(before, {"b": shuffled}, ["P_1"])
+
+    assert one.paired.ties == 3
+
+
+def test_other_questions_cannot_be_compared():
+    with pytest.raises(ValueError, match="3 and 2 questions, 2 of them the same"):
+        compare(table(P_1=[1.0, 0.0, 0.0]), {"b": table(P_1=[1.0, 0.0])}, ["P_1"])
+
+
+def test_sums_and_geometric_means_are_refused_together():
+    with pytest.raises(UsageError, match="num_ret, gm_map"):
+        compare(table(P_1=[1.0]), {}, ["num_ret", "P_1", "gm_map"])
+
+
+def test_moves_are_ordered_by_size_and_then_id():
+    before = table(map=[0.5, 0.2, 1.0, 0.3, 0.1 + 0.2, 0.3, 0.1])
+    after = table(map=[1.0, 0.2, 0.5, 0.9, 0.3, 0.6, 0.4])
+
+    # q2 did not move, and q5 by rounding only, by which q7 moved more than q6.
+    assert moves(before, after, "map").select("question_id", "change").rows() == [
+        ("q4", pytest.approx(0.6)),
+        ("q1", 0.5),
+        ("q3", -0.5),
+        ("q6", pytest.approx(0.3)),
+        ("q7", pytest.approx(0.3)),
+    ]
+
+
+def test_what_happened_to_the_right_answers():
+    right = {"gain": ["r1", "r2"], "loss": ["r", "s"], "absent": ["r"], "unranked": ["r"]}
+    before = run_of(
+        {"gain": ["x", "r1", "y", "r2"], "loss": ["r", "x", "s"], "unranked": ["x"], "other": ["z"]}
+    )
+    after = run_of(
+        {"gain": ["r2", "x", "r1", "y"], "loss": ["x", "s", "r"], "absent": ["r"], "unranked": ["x"]}
+    )
+    moved = pl.DataFrame(
+        [("gain", 0.5, 0.75), ("loss", 1.0, 0.5), ("absent", 0.0, 1.0), ("unranked", 0.0, 0.1)],
+        schema=["question_id", "before", "after"],
+        orient="row",
+    ).with_columns(change=pl.col("after") - pl.col("before"))
+
+    gain, loss, absent, unranked = explain_moves(moved, qrels_of(right), before, after)
+
+    # Of two right answers, the one that the better system put highest.
+    assert (gain.right, gain.right_before, gain.right_after) == ("r2", 4, 1)
+    assert (gain.first_before, gain.first_after, gain.change) == ("x", "r2", 0.25)
+    assert (loss.right, loss.right_before, loss.right_after, loss.first_after) == ("r", 1, 3, "x")
+    assert (absent.right, absent.right_before, absent.right_after) == ("r", None, 1)
+    assert (absent.first_before, absent.first_after) == (None, "r")
+    assert (unranked.right, unranked.right_before, unranked.first_before) == (None, None, "x")

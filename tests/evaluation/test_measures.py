@@ -1,0 +1,379 @@
+"""The measures against numbers printed by the trec_eval program (10.0-rc3) and against their definitions."""
+
+import math
+import os
+import random
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aptool.errors import InputError, UsageError
+from aptool.evaluation.measures import averages, evaluate, measure_names
+from aptool.formats.trec import read_qrels, read_run
+
+# Ties, a missing and an extra question, a question without positives, negative and graded relevance,
+# scores 1e-8 apart, exponent notation.
+QRELS = """\
+q1 0 a1 1
+q1 0 a2 0
+q1 0 a3 1
+q2 0 b1 1
+q3 0 c1 0
+q3 0 c2 0
+q4 0 d1 1
+q5 0 e1 2
+q5 0 e2 1
+q5 0 e3 -1
+q10 0 f1 1
+q9 0 g1 1
+"""
+RUN = """\
+q1 Q0 a1 1 0.5 t
+q1 Q0 a2 2 0.5 t
+q1 Q0 a3 3 0.5 t
+q1 Q0 a4 4 0.25 t
+q2 Q0 b0 1 0.30000001 t
+q2 Q0 b1 2 0.3 t
+q3 Q0 c1 1 2 t
+q3 Q0 c2 2 1 t
+q5 Q0 e3 1 9.5 t
+q5 Q0 e2 2 9.25 t
+q5 Q0 e1 3 -1e-3 t
+q5 Q0 e9 4 -2 t
+q10 Q0 f10 1 1.0 t
+q10 Q0 f9 2 1.0 t
+q10 Q0 f1 3 1.0 t
+q77 Q0 z1 1 1.0 t
+"""
+MEASURES = ("num_rel", "num_rel_ret", "map", "recip_rank", "P_1", "ndcg")
+# trec_eval -q -c. Without -c this version prints the same lines for q1, q10, q2, q3 and ends at q4, the first
+# question that the run lacks.
+PER_QUESTION = {
+    "q1": (2, 2, 0.8333, 1.0000, 1.0000, 0.9197),
+    "q10": (1, 1, 0.3333, 0.3333, 0.0000, 0.5000),
+    "q2": (1, 1, 0.5000, 0.5000, 0.0000, 0.6309),
+    "q3": (0, 0, 0.0000, 0.0000, 0.0000, 0.0000),
+    "q4": (1, 0, 0.0000, 0.0000, 0.0000, 0.0000),
+    "q5": (2, 2, 0.5833, 0.5000, 0.0000, 0.6199),
+    "q9": (1, 0, 0.0000, 0.0000, 0.0000, 0.0000),
+}
+PLAIN = ("q1", "q10", "q2", "q3")
+ALL = {
+    "num_q": 7,
+    "num_rel": 8,
+    "num_rel_ret": 6,
+    "map": 0.3214,
+    "recip_rank": 0.3333,
+    "P_1": 0.1429,
+    "ndcg": 0.3815,
+}
+
+
+def qrels_of(judgements):
+    rows = [(q, a, r) for q, judged in judgements.items() for a, r in judged.items()]
+    return pl.DataFrame(rows, schema=["question_id", "answer_id", "relevance"], orient="row")
+
+
+def run_of(rankings):
+    rows = [(q, a, float(s)) for q, scores in rankings.items() for a, s in scores.items()]
+    return pl.DataFrame(rows, schema=["question_id", "answer_id", "score"], orient="row")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("small")
+    (folder / "small.qrels").write_text(QRELS)
+    (folder / "small.run").write_text(RUN)
+    return read_qrels(folder / "small.qrels"), read_run(folder / "small.run").frame
+
+
+def test_every_question_is_as_trec_eval_prints_it(small):
+    result = evaluate(*small, MEASURES)
+
+    assert result.per_question["question_id"].to_list() == list(PER_QUESTION)
+    for row in result.per_question.drop("candidates").iter_rows():
+        assert row[1:] == pytest.approx(PER_QUESTION[row[0]], abs=5.1e-5)
+
+
+def test_means_are_those_of_trec_eval_complete(small):
+    result = evaluate(*small, ("num_q", *MEASURES))
+
+    assert result.means == pytest.approx(ALL, abs=5.1e-5)
+    assert tuple(result.means) == ("num_q", *MEASURES)
+
+
+def test_questions_that_both_have_are_as_trec_eval_plain_prints_them(small):
+    qrels, run = small
+    both = qrels.filter(pl.col("question_id").is_in(PLAIN))
+    result = evaluate(both, run, MEASURES)
+
+    for row in result.per_question.drop("candidates").iter_rows():
+        assert row[1:] == pytest.approx(PER_QUESTION[row[0]], abs=5.1e-5)
+    # (5/6 + 1/3 + 1/2 + 0) / 4
+    assert result.means["map"] == pytest.approx(5 / 12)
+    # The same questions out of all: without -c, trec_eval averages over the questions that both have.
+    found = evaluate(qrels, run, MEASURES).per_question.filter(pl.col("candidates") > 0).drop("candidates")
+    # (5/6 + 1/3 + 1/2 + 0 + 7/12) / 5
+    assert averages(found)["map"] == pytest.approx(0.45)
+
+
+def test_gaps_are_counted_and_named(small):
+    result = evaluate(*small)
+
+    assert result.missing == ("q4", "q9")
+    assert result.extra == ("q77",)
+    # No line for a4, b0, e9, f10, f9; the line of e3 says that it was not judged.
+    assert result.unjudged.rows() == [
+        ("q1", "a4"),
+        ("q10", "f10"),
+        ("q10", "f9"),
+        ("q2", "b0"),
+        ("q5", "e3"),
+        ("q5", "e9"),
+    ]
+    assert result.per_question["candidates"].to_list() == [4, 3, 2, 2, 0, 4, 0]
+
+
+def test_ties_go_to_the_higher_id_in_bytes():
+    qrels = qrels_of({"q": {"a9": 1, "a10": 0, "é": 0}})
+    run = run_of({"q": {"a10": 1, "a9": 1, "é": 1}})
+
+    # é, a9, a10
+    assert evaluate(qrels, run, ["recip_rank"]).means["recip_rank"] == 0.5
+
+
+@pytest.mark.parametrize("gap", [1e-6, 1e-8, 2**-53])
+def test_scores_are_compared_as_float64(gap):
+    # As float32 all but the first gap are ties, which go to "z".
+    qrels, run = qrels_of({"q": {"a": 1, "z": 0}}), run_of({"q": {"a": 1.0, "z": 1.0 - gap}})
+
+    assert evaluate(qrels, run, ["P_1"]).means["P_1"] == 1.0
+
+
+def test_scores_beyond_float32_keep_their_order():
+    qrels = qrels_of({"q": {"a": 1}, "r": {"a": 1}})
+    run = run_of({"q": {"a": 1e300, "z": 1e299}, "r": {"a": 1e-299, "z": 1e-300}})
+
+    assert evaluate(qrels, run, ["P_1"]).means["P_1"] == 1.0
+
+
+def test_zero_and_minus_zero_tie():
+    qrels, run = qrels_of({"q": {"a": 1, "z": 0}}), run_of({"q": {"a": 0.0, "z": -0.0}})
+
+    assert evaluate(qrels, run, ["P_1"]).means["P_1"] == 0.0
+
+
+def test_geometric_mean_has_trec_evals_floor(small):
+    # APs 5/6, 1/3, 1/2, 7/12 and three zeros, for which trec_eval puts 0.00001.
+    expected = (5 / 6 * 1 / 3 * 1 / 2 * 7 / 12 * 1e-15) ** (1 / 7)
+
+    assert evaluate(*small, ["gm_map"]).means["gm_map"] == pytest.approx(expected)
+
+
+def test_negative_judgements_are_unjudged_whatever_their_size():
+    # q1 comes first, so that anything kept from it would show in q2.
+    judgements = {"q1": {"a": 3, "b": 2}, "q2": {"a": -7, "b": -1}}
+    run = run_of({"q1": {"a": 1, "b": 2}, "q2": {"a": 2, "b": 1, "c": 0}})
+    result = evaluate(qrels_of(judgements), run, ["all_trec"])
+
+    second = dict(zip(result.per_question.columns, result.per_question.row(1), strict=True))
+    for name in (
+        "num_rel",
+        "map",
+        "ndcg",
+        "bpref",
+        "infAP",
+        "recall_5",
+        "iprec_at_recall_0.00",
+        "set_F",
+        "G",
+    ):
+        assert second[name] == 0
+    assert second["num_ret"] == 3
+    assert result.unjudged.rows() == [("q2", "a"), ("q2", "b"), ("q2", "c")]
+
+
+def test_a_first_question_with_negative_judgements_alone():
+    # trec_eval's own code would read what is not there.
+    judgements = {"q1": {"a": -7, "b": -1}, "q2": {"a": 1}}
+    run = run_of({"q1": {"a": 2, "b": 1, "c": 0}, "q2": {"a": 1}})
+
+    found = evaluate(qrels_of(judgements), run, ["map", "num_ret"]).per_question
+
+    assert found.select("map", "num_ret").rows() == [(0, 3), (1, 1)]
+
+
+def test_relevant_answers_are_counted_without_those_judged_zero_or_less():
+    judgements = {"q1": {"a": 1}, "q2": {"b": 1, "c": 0, "d": -1}}
+
+    assert evaluate(qrels_of(judgements), run_of({"q1": {"a": 1}}), ["num_rel"]).means["num_rel"] == 2
+
+
+def test_repeated_calls_give_the_same_numbers(small):
+    wanted = ["P_1", "ndcg_cut.3", "success", "map_cut_2", "recall_2", "set_F", "bpref", "num_ret", "P.5,10"]
+    first = evaluate(*small, wanted)
+    for _ in range(5):
+        evaluate(*small, ["P_2", "ndcg_cut_7"])
+        again = evaluate(*small, wanted)
+        assert again.per_question.equals(first.per_question)
+        assert again.means == first.means
+    alone = {name: evaluate(*small, [name]).means[name] for name in first.means}
+    assert alone == first.means
+
+
+def test_order_of_lines_does_not_matter(small):
+    qrels, run = small
+    first = evaluate(qrels, run, ["official"])
+    for seed in range(5):
+        shuffled = evaluate(
+            qrels.sample(fraction=1, shuffle=True, seed=seed),
+            run.sample(fraction=1, shuffle=True, seed=seed),
+            ["official"],
+        )
+        assert shuffled.per_question.equals(first.per_question)
+        assert shuffled.means == first.means
+
+
+def test_measures_have_trec_evals_names():
+    assert measure_names(["map", "P_1", "ndcg_cut.10", "map"]) == ("map", "P_1", "ndcg_cut_10")
+    assert measure_names(["P.5,10", "recall_0100"]) == ("P_5", "P_10", "recall_100")
+    assert measure_names(["iprec_at_recall.0.1", "Rprec_mult_1"]) == (
+        "iprec_at_recall_0.10",
+        "Rprec_mult_1.00",
+    )
+    # trec_eval -h -m success: default param: success.1,5,10
+    assert measure_names(["success"]) == ("success_1", "success_5", "success_10")
+    # trec_eval -h -m P: default param: P.5,10,15,20,30,100,200,500,1000
+    assert measure_names(["P"]) == tuple(f"P_{k}" for k in (5, 10, 15, 20, 30, 100, 200, 500, 1000))
+    assert set(measure_names(["set"])) > {"set_P", "set_recall", "set_F", "num_q", "num_rel"}
+    assert "runid" not in measure_names(["official"])
+
+
+def test_all_bad_measures_are_named_together():
+    with pytest.raises(UsageError) as error:
+        measure_names(
+            ["mrr", "map", "ndcg@10", "P_0", "precision@3", "recip_rnk", "map_5", "xyzzy", "P_1abc"]
+        )
+
+    assert str(error.value) == (
+        "not measures of trec_eval: 'mrr' (did you mean 'recip_rank'?), "
+        "'ndcg@10' (did you mean 'ndcg_cut_10'?), 'P_0', 'precision@3' (did you mean 'P_3'?), "
+        "'recip_rnk' (did you mean 'recip_rank'?), "
+        "'map_5' (did you mean 'map_cut_5'?), 'xyzzy', 'P_1abc'"
+    )
+
+
+# The first three end the process inside pytrec_eval, the next are answered as if they were something else.
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ndcg_10",
+        "P_0.5",
+        "ndcg.1=3",
+        "P_5_7",
+        "bpref_3",
+        "P_99999999999",
+        "runid",
+        "relstring",
+        "utility_1,-1",
+        "",
+    ],
+)
+def test_names_that_pytrec_eval_would_misread_are_refused(name):
+    with pytest.raises(UsageError, match="not measures of trec_eval"):
+        measure_names([name])
+
+
+def test_no_measure_is_refused():
+    with pytest.raises(UsageError, match="map,recip_rank,P_1"):
+        measure_names([])
+
+
+def test_no_common_question_is_an_error(small):
+    qrels, run = small
+
+    with pytest.raises(InputError) as error:
+        evaluate(qrels, run.filter(pl.col("question_id") == "q77"), run_name="x.run", qrels_name="x.qrels")
+
+    assert str(error.value) == "x.run: 'q77': expected at least one question of x.qrels, such as 'q1'"
+
+
+def test_what_is_no_run_or_qrels_is_refused():
+    qrels, run = qrels_of({"q": {"a": 1}}), run_of({"q": {"a": 1.0}})
+
+    with pytest.raises(ValueError, match="not a finite number"):
+        evaluate(qrels, run.with_columns(score=float("nan")))
+    with pytest.raises(ValueError, match="twice"):
+        evaluate(qrels, pl.concat([run, run]))
+    with pytest.raises(ValueError, match="twice"):
+        evaluate(pl.concat([qrels, qrels]), run)
+    with pytest.raises(TypeError, match="not an integer"):
+        evaluate(qrels.cast({"relevance": pl.Float64}), run)
+    with pytest.raises(InputError, match="expected at most 1000000"):
+        evaluate(qrels.with_columns(relevance=2**40), run)
+
+
+IDS = st.sampled_from(["a", "b", "a10", "a9", "Z", "é", "c", "d"])
+POOLS = st.dictionaries(IDS, st.sampled_from([0.0, 1.0, 1.0 + 1e-9, -1.0, 1e-30]), min_size=1)
+LABELS = st.dictionaries(IDS, st.integers(-2, 3), min_size=1)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    pools=st.dictionaries(st.sampled_from(["q1", "q2", "q3"]), POOLS, min_size=1),
+    labels=st.dictionaries(st.sampled_from(["q1", "q2", "q3"]), LABELS, min_size=1),
+)
+def test_measures_follow_their_definitions(pools, labels):
+    if not pools.keys() & labels.keys():
+        return
+    expected = {}
+    for question, judged in labels.items():
+        ranked = sorted(
+            pools.get(question, {}).items(), key=lambda item: (item[1], item[0].encode()), reverse=True
+        )
+        hits = [rank for rank, (answer, _) in enumerate(ranked, 1) if judged.get(answer, 0) > 0]
+        positives = sum(relevance > 0 for relevance in judged.values())
+        precisions = [number / rank for number, rank in enumerate(hits, 1)]
+        expected[question] = (
+            sum(precisions) / positives if positives else 0.0,
+            1 / hits[0] if hits else 0.0,
+            float(1 in hits),
+            sum(rank <= 3 for rank in hits) / 3,
+            float(bool(hits) and hits[0] <= 5),
+            sum(rank <= 2 for rank in hits) / positives if positives else 0.0,
+            float(len(ranked)),
+        )
+    names = ("map", "recip_rank", "P_1", "P_3", "success_5", "recall_2", "num_ret")
+
+    result = evaluate(qrels_of(labels), run_of(pools), names)
+
+    for question, _, *values in result.per_question.iter_rows():
+        assert values == pytest.approx(expected[question], abs=1e-12)
+    total = len(expected)
+    assert result.means["map"] == pytest.approx(math.fsum(row[0] for row in expected.values()) / total)
+    assert result.means["num_ret"] == sum(row[-1] for row in expected.values())
+    assert result.missing == tuple(sorted(labels.keys() - pools.keys()))
+    assert result.extra == tuple(sorted(pools.keys() - labels.keys()))
+
+
+def test_real_run_is_as_trec_eval_prints_it():
+    data = os.environ.get("APTOOL_DATA")
+    if not data:
+        pytest.skip("APTOOL_DATA does not name the folder of real data")
+    folder = Path(data) / "trec_eval"
+    qrels, run = read_qrels(folder / "wikiqa-dev.qrels"), read_run(folder / "wikiqa-dev-bm25.run").frame
+    printed = (folder / "wikiqa-dev-bm25.trec_eval10.complete.txt").read_text().splitlines()
+    expected = {name: float(value) for name, _, value in map(str.split, printed)}
+
+    result = evaluate(qrels, run, expected)
+
+    assert result.means == pytest.approx(expected, abs=5.1e-5)
+    # Half of the questions left out of the run: the same sum over as many questions.
+    kept = random.Random(1).sample(sorted(set(qrels["question_id"])), 148)
+    half = evaluate(qrels, run.filter(pl.col("question_id").is_in(kept)))
+    found = result.per_question.filter(pl.col("question_id").is_in(kept))
+    assert half.means["map"] == pytest.approx(found["map"].sum() / 296)
+    assert len(half.missing) == 148

@@ -1,0 +1,364 @@
+"""`aptool matrix`: a table of experiments, of which only what is new or has changed is run."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import options
+
+from aptool.config import load_recipe
+from aptool.evaluation.fusion import reciprocal_rank_fusion
+from aptool.evaluation.measures import evaluate
+from aptool.experiments.matrix import read_matrix
+from aptool.experiments.runner import Result
+from aptool.experiments.table import cells, columns, not_above_random, summarise
+from aptool.formats.trec import read_qrels, read_run
+from aptool.models.ranker import check_recipe
+from aptool.scoring.job import System
+
+NAMES = ["random", "bm25", "qa-cnn", "ap-cnn", "qa-cnn+bm25", "ap-cnn+bm25"]
+TRAINED = ["qa-cnn", "ap-cnn"]
+
+
+JOBS = sorted((Path(__file__).parents[2] / "jobs").glob("*.toml"))
+
+
+def table(collection, *, qa_cnn=(), seeds="[1, 2]", systems=NAMES, more=""):
+    return f"""
+{more}
+[collections.tiny]
+path = "{collection}"
+
+[systems.random]
+baseline = "random"
+[systems.bm25]
+baseline = "bm25"
+[systems.qa-cnn]
+preset = "qa-cnn"
+set = {json.dumps([*options("qa-cnn"), *qa_cnn])}
+[systems.ap-cnn]
+preset = "ap-cnn"
+set = {json.dumps(options("ap-cnn"))}
+[systems."qa-cnn+bm25"]
+fuse = ["qa-cnn", "bm25"]
+[systems."ap-cnn+bm25"]
+fuse = ["bm25", "ap-cnn"]
+
+[[rows]]
+collection = "tiny"
+systems = {json.dumps(systems)}
+seeds = {seeds}
+"""
+
+
+@pytest.fixture
+def matrix(aptool, tmp_path, collection_folder, monkeypatch):
+    """Runs `aptool matrix` on a table."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(text):
+        (tmp_path / "eval.toml").write_text(text)
+        return aptool("matrix", "eval.toml", "--output", "out")
+
+    return run
+
+
+def made(finished):
+    """The systems that were run, as said on stderr."""
+    return [line.split(": ")[1] for line in finished.err if line.startswith("tiny: ")]
+
+
+def states(folder, pattern):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob(pattern) if path.is_file()}
+
+
+def test_a_table_is_run_once_and_then_only_what_has_changed(matrix, tmp_path, collection_folder):
+    first = matrix(table(collection_folder))
+
+    assert first.code == 0
+    assert made(first) == [f"{name}, seed {seed}" for name in NAMES for seed in (1, 2)]
+    lines = [line.split() for line in first.out]
+    assert first.out[0].split()[:7] == ["collection", "system", "MAP", "MRR", "P@1", "questions", "seeds"]
+    assert [line[1] for line in lines[1:7]] == NAMES
+    assert first.out[-1] == "out/table.md, out/table.json; run files beside them"
+
+    # Again: nothing is run, nothing is touched, the same is shown.
+    before = states(tmp_path / "out", "*.run") | states(tmp_path / "out", "model/*")
+    assert len(before) == 6 * 2 + 2 * 2 * 4
+    again = matrix(table(collection_folder))
+    assert (again.code, made(again), again.out) == (0, [], first.out)
+    assert states(tmp_path / "out", "*.run") | states(tmp_path / "out", "model/*") == before
+
+    # Another recipe for one system: it, and what is fused from it, are run again; the others are not.
+    changed = matrix(table(collection_folder, qa_cnn=["training.epochs=2"]))
+    assert made(changed) == [f"{name}, seed {seed}" for name in ("qa-cnn", "qa-cnn+bm25") for seed in (1, 2)]
+    after = states(tmp_path / "out", "*.run") | states(tmp_path / "out", "model/*")
+    touched = {path.relative_to(tmp_path / "out").parts[1] for path in before if after[path] != before[path]}
+    assert touched == {"qa-cnn", "qa-cnn+bm25"}
+
+    # A further seed, and a run file that has been lost.
+    (tmp_path / "out/tiny/bm25/seed1/test.run").unlink()
+    more = matrix(table(collection_folder, qa_cnn=["training.epochs=2"], seeds="[1, 2, 3]"))
+    assert made(more) == ["random, seed 3", "bm25, seed 1"] + [f"{name}, seed 3" for name in NAMES[1:]]
+
+    # Another collection at the same place changes everything.
+    shutil.copytree(collection_folder, "other")
+    manifest = json.loads((tmp_path / "other/collection.json").read_text())
+    manifest["files"]["test.qrels"] = "0" * 64
+    (tmp_path / "other/collection.json").write_text(json.dumps(manifest))
+    assert made(matrix(table("other", systems=["random", "bm25"], seeds="[1]"))) == [
+        "random, seed 1",
+        "bm25, seed 1",
+    ]
+
+
+def test_figures_are_those_of_the_run_files(matrix, tmp_path, collection_folder):
+    finished = matrix(table(collection_folder, more='measures = ["recip_rank", "P.1"]'))
+
+    assert finished.code == 0
+    document = json.loads((tmp_path / "out/table.json").read_text())
+    qrels = read_qrels(collection_folder / "test.qrels")
+    runs = {
+        (result["system"], result["seed"]): tmp_path / "out" / result["run"] for result in document["results"]
+    }
+    assert set(runs) == {(name, seed) for name in NAMES for seed in (1, 2)}
+    for result in document["results"]:
+        means = evaluate(qrels, read_run(tmp_path / "out" / result["run"]).frame, ["recip_rank", "P_1"]).means
+        assert result["measures"] == dict(means)
+        assert result["questions"] == 20
+    for line in document["lines"]:
+        both = [r["measures"]["P_1"] for r in document["results"] if r["system"] == line["system"]]
+        # Mean and deviation (of the sample) of two numbers.
+        assert line["means"]["P_1"] == pytest.approx(sum(both) / 2)
+        assert line["deviations"]["P_1"] == pytest.approx(abs(both[0] - both[1]) / 2**0.5)
+    # Fusion goes by the ranks of the two runs with the same seed.
+    frames = [read_run(runs[name, 2]).frame for name in ("qa-cnn", "bm25")]
+    fused = read_run(runs["qa-cnn+bm25", 2])
+    assert fused.frame.rows() == reciprocal_rank_fusion(frames).rows()
+    assert fused.tag == "qa-cnn+bm25"
+    # The same table in Markdown as on the screen.
+    markdown = (tmp_path / "out/table.md").read_text().splitlines()
+    assert [[cell.strip() for cell in line.strip("|").split("|")][1] for line in markdown[2:]] == NAMES
+    # Learned systems read; random order does not.
+    figures = {line["system"]: line["means"]["recip_rank"] for line in document["lines"]}
+    assert all(figures[name] > figures["random"] for name in TRAINED)
+
+
+class Perfect(System):
+    """The gold answer of question test-q7 is test-a7."""
+
+    def __init__(self, seed):
+        self.fingerprint = "perfect"
+
+    def score(self, pools):
+        questions = pools.question_ids.to_pylist()
+        pairs = zip(pools.pair_question, pools.answer_ids.to_pylist(), strict=True)
+        gold = [questions[question].split("q")[-1] == answer.split("a")[-1] for question, answer in pairs]
+        return np.array(gold, dtype=np.float32)
+
+
+def test_a_system_that_is_not_above_random_makes_the_command_fail(matrix, collection_folder, monkeypatch):
+    # Nothing is above an order that happens to be perfect.
+    monkeypatch.setattr("aptool.experiments.runner.RandomSystem", Perfect)
+
+    finished = matrix(table(collection_folder, systems=["random", "bm25", "qa-cnn"], seeds="[1]"))
+
+    assert finished.code == 1
+    assert [line.split()[1] for line in finished.out[1:4]] == ["random", "bm25", "qa-cnn"]
+    assert finished.out[1].split()[2:5] == ["1.0000", "1.0000", "1.0000"]
+    assert finished.err[-1].startswith("aptool: not above random order: qa-cnn on tiny: ")
+    assert finished.err[-1].endswith(", random 1.0000")
+
+
+def result(system, seed, value, seconds=1.0, collection="c"):
+    times = {"train": seconds, "score": 0.5}
+    return Result(collection, system, seed, None, {"map": value}, 10, times, "c", "test", None)
+
+
+def test_a_line_is_the_mean_over_seeds_with_the_deviation_of_the_sample():
+    # .2, .4, .6: mean .4, deviation of the sample √((.04 + 0 + .04) / 2) = .2.
+    (line, once) = summarise(
+        [*(result("x", n, v, n) for n, v in ((1, 0.2), (2, 0.4), (3, 0.6))), result("y", 1, 0.5)]
+    )
+
+    assert columns(["map"]) == ["collection", "system", "MAP", "questions", "seeds", "train s", "score s"]
+    assert cells(line) == ["c", "x", "0.4000 ± 0.2000", "10", "3", "2.0", "0.5"]
+    assert cells(once) == ["c", "y", "0.5000", "10", "1", "1.0", "0.5"]
+
+
+def test_only_trained_systems_are_held_against_random_of_their_own_collection():
+    lines = summarise(
+        [
+            *(
+                result(name, 0, value)
+                for name, value in (("random", 0.4), ("bm25", 0.1), ("x", 0.4), ("y", 0.41))
+            ),
+            result("random", 0, 0.9, collection="d"),
+            result("y", 0, 0.8, collection="d"),
+            result("x", 0, 0.0, collection="without"),
+        ]
+    )
+
+    assert not_above_random(lines, {"x", "y"}, "random", "map") == [
+        "x on c: 0.4000, random 0.4000",
+        "y on d: 0.8000, random 0.9000",
+    ]
+
+
+GOOD = """
+[collections.tiny]
+path = "C"
+[systems.random]
+baseline = "random"
+[systems.ap-cnn]
+preset = "ap-cnn"
+[systems.both]
+fuse = ["random", "ap-cnn"]
+[[rows]]
+collection = "tiny"
+systems = ["random"]
+"""
+BAD = {
+    "not TOML": ("baseline =", "baseline", 1, "eval.toml: ", "expected TOML"),
+    "unknown entry": ("[[rows]]", "[[row]]", 1, "eval.toml: top level: ", ""),
+    "unknown collection": (
+        'collection = "tiny"',
+        'collection = "tony"',
+        1,
+        "eval.toml: rows/0/collection: 'tony'",
+        "expected one of tiny",
+    ),
+    "unknown system": (
+        'systems = ["random"]',
+        'systems = ["bm25"]',
+        1,
+        "eval.toml: rows/0/systems: 'bm25'",
+        "expected one of random, ap-cnn, both",
+    ),
+    "unknown part": (
+        'fuse = ["random", "ap-cnn"]',
+        'fuse = ["random", "x"]',
+        1,
+        "eval.toml: systems/both/fuse: 'x'",
+        "",
+    ),
+    "fusion of a fusion": (
+        'fuse = ["random", "ap-cnn"]',
+        'fuse = ["random", "both"]',
+        1,
+        "eval.toml: systems/both/fuse: 'both'",
+        "expected a system that is not itself fused",
+    ),
+    "fusion without its parts": (
+        'systems = ["random"]',
+        'systems = ["random", "both"]',
+        1,
+        "both fuses: 'ap-cnn'",
+        "expected one of random, both",
+    ),
+    "name of two words": ("[systems.both]", '[systems."b oth"]', 1, "eval.toml: systems: 'b oth'", ""),
+    "name that leads out of the folder": (
+        "[systems.both]",
+        '[systems.".."]',
+        1,
+        "eval.toml: systems: '..'",
+        "",
+    ),
+    "unknown measure": (
+        "[collections.tiny]",
+        'measures = ["mrr"]\n[collections.tiny]',
+        1,
+        "eval.toml: measures: ['mrr']",
+        "did you mean 'recip_rank'?",
+    ),
+    "a name that nothing was given for": (
+        'path = "C"',
+        'path = "${place}/C"',
+        1,
+        "eval.toml: '${place}/C'",
+        "expected --let place=...",
+    ),
+    "split and splits": (
+        'path = "C"',
+        'path = "C"\nsplit = "dev"\nsplits = ["dev"]',
+        1,
+        "eval.toml: collections/tiny: ",
+        "",
+    ),
+    "no seed": (
+        'systems = ["random"]',
+        'systems = ["random"]\nseeds = []',
+        1,
+        "eval.toml: rows/0/seeds: []",
+        "",
+    ),
+    "a seed twice": (
+        'systems = ["random"]',
+        'systems = ["random"]\nseeds = [3, 3]',
+        1,
+        "eval.toml: rows/0/seeds: [3, 3]",
+        "",
+    ),
+    "unknown preset": ('preset = "ap-cnn"', 'preset = "ap-cmn"', 2, "preset 'ap-cmn'", "expected one of"),
+    "unknown option": (
+        'preset = "ap-cnn"',
+        'preset = "ap-cnn"\nset = ["training.epoch=1"]',
+        1,
+        "training.epoch",
+        "expected 'epochs' perhaps",
+    ),
+    "missing collection": ('path = "C"', 'path = "none"', 1, "none: 'no collection.json in it'", ""),
+    "unknown split": (
+        'path = "C"',
+        'path = "C"\nsplit = "test2"',
+        1,
+        "\"split 'test2'\"",
+        "expected one of train, dev, test",
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "code", "place", "expected"), BAD.values(), ids=BAD.keys())
+def test_a_wrong_table_ends_in_one_line(matrix, collection_folder, old, new, code, place, expected):
+    text = GOOD.replace('["random"]', '["random", "ap-cnn"]') if "preset" in old else GOOD
+    assert old in text
+
+    finished = matrix(text.replace(old, new).replace('"C"', f'"{collection_folder}"'))
+
+    assert (finished.code, finished.out, len(finished.err)) == (code, [], 1)
+    assert place in finished.err[0]
+    assert expected in finished.err[0]
+
+
+def test_a_missing_table_and_an_unwritable_output_end_in_one_line(
+    aptool, tmp_path, collection_folder, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "eval.toml").write_text(GOOD.replace('"C"', f'"{collection_folder}"'))
+
+    missing = aptool("matrix", "none.toml", "--output", "out")
+    unwritable = aptool("matrix", "eval.toml", "--output", "eval.toml")
+
+    assert (missing.code, missing.err) == (
+        1,
+        ["aptool: none.toml: 'no such file': expected a table of experiments"],
+    )
+    assert (unwritable.code, len(unwritable.err)) == (1, 1)
+    assert "eval.toml/table.md: " in unwritable.err[0]
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
+def test_the_tables_of_the_project_name_systems_that_can_be_trained(path):
+    if path.stem == "transformers":
+        pytest.importorskip("transformers")
+    values = dict.fromkeys(re.findall(r"\$\{(\w+)\}", path.read_text()), "given") | {"precision": "bf16"}
+
+    matrix = read_matrix(path, values)
+
+    assert {row.spec.name for row in matrix.rows} == set(matrix.specs)
+    for spec in matrix.specs.values():
+        if spec.preset is not None:
+            check_recipe(load_recipe(spec.preset, spec.overrides))

@@ -1,0 +1,189 @@
+"""`aptool matrix` as `make reproduce` runs it: published files in, figures beside the paper's out."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from tiny import options
+
+from aptool.experiments.matrix import read_matrix
+from aptool.experiments.paper import beside, beside_cells, seed_cells
+from aptool.experiments.runner import Result
+from aptool.formats.collection import Collection
+
+DATA = os.environ.get("APTOOL_DATA")
+SYSTEMS = ("qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm")
+
+
+def result(figure, *, seed=0, split="test", published="wikiqa", preset="ap-cnn", measure="map"):
+    times = {"train": 1.0, "score": 0.5}
+    return Result(f"w-{split}", "mine", seed, None, {measure: figure}, 9, times, published, split, preset)
+
+
+@pytest.mark.parametrize(
+    ("figures", "verdict"),
+    [([0.6886, 0.6886], "OK"), ([0.67, 0.70], "close"), ([0.6785, 0.6785], "below")],
+)
+def test_a_mean_is_held_against_the_papers_figure(figures, verdict):
+    # AP-CNN has MAP .6886 on WikiQA's test (table 5 of the paper); .685 is .0036 short of it, .6785 is .0101.
+    (row,) = beside([result(figure, seed=seed) for seed, figure in enumerate(figures)])
+
+    assert (row.paper, row.verdict) == (0.6886, verdict)
+    assert row.mean == pytest.approx(sum(figures) / 2)
+    assert (row.best, row.best_seed) == (max(figures), figures.index(max(figures)))
+
+
+def test_dev_stands_beside_the_papers_test_and_says_so():
+    dev, test = beside_cells(beside([result(0.7, split="dev"), result(0.7)]))[1:]
+
+    assert dev == ["w-dev", "mine", "MAP", "0.6886 on test", "0.7000", "0.7000 (seed 0)", "OK"]
+    assert test == ["w-test", "mine", "MAP", "0.6886", "0.7000", "0.7000 (seed 0)", "OK"]
+
+
+def test_the_papers_letter_stands_beside_the_paper_and_what_it_has_no_figure_for_does_not():
+    letter = result(0.7, preset="ap-cnn-paper", published="trecqa-clean")
+    without = [
+        result(0.7, published="functions"),
+        result(0.7, preset=None),
+        result(0.7, preset="own.toml"),
+        result(0.7, measure="P_1"),
+    ]
+
+    assert [row.paper for row in beside([letter])] == [0.7530]
+    assert [row for one in without for row in beside([one])] == []
+
+
+def test_every_seed_has_a_column():
+    results = [result(0.5, seed=1), result(0.25, seed=3), result(0.1, preset=None)]
+
+    assert seed_cells(results) == [
+        ["collection", "system", "measure", "seed 1", "seed 3"],
+        ["w-test", "mine", "MAP", "0.5000", "0.2500"],
+    ]
+
+
+def tsv(pools):
+    """WikiQA's own layout of pools."""
+    lines = ["QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel"]
+    for pool in pools:
+        for answer, text in zip(pool.answer_ids, pool.texts, strict=True):
+            label = pool.relevance.get(answer, 0)
+            lines.append(f"{pool.question_id}\t{pool.question}\tD\tT\t{answer}\t{text}\t{label}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def table(aptool, tmp_path, monkeypatch):
+    """Runs a table with two small systems on published files below `data`."""
+    from tiny import labelled_pools
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data/wikiqa").mkdir(parents=True)
+    for split, questions in (("train", 40), ("dev", 20)):
+        text = tsv(labelled_pools(split, questions))
+        (tmp_path / f"data/wikiqa/WikiQA-{split}.tsv").write_text(text)
+    systems = "".join(
+        f'[systems.{name}]\npreset = "{name}"\nset = {json.dumps(options(name, "vectors.source=${v}"))}\n'
+        for name in ("qa-cnn", "ap-cnn")
+    )
+    (tmp_path / "table.toml").write_text(
+        '[collections.w]\npath = "${d}/wikiqa"\nbuild = "wikiqa"\nsplits = ["dev", "test"]\n'
+        + systems
+        + '[[rows]]\ncollection = "w"\nsystems = ["qa-cnn", "ap-cnn"]\nseeds = [0, 1]\n'
+    )
+    return lambda: aptool("matrix", "table.toml", "--output", "out", "--let", "d=data", "--let", "v=random")
+
+
+def trained(finished):
+    return [line for line in finished.err if line.startswith("training ")]
+
+
+def test_published_files_are_imported_and_each_system_trained_once_for_all_splits(table, tmp_path):
+    from tiny import labelled_pools
+
+    first = table()
+
+    assert first.code == 0
+    assert "w: no split 'test', so w-test is left out" in first.err
+    assert len(trained(first)) == 4
+    shown = [line.split() for line in first.out]
+    assert [line[:3] for line in shown if "test" in line] == [
+        [f"w-{split}", name, measure]
+        for split in ("dev",)
+        for name in ("qa-cnn", "ap-cnn")
+        for measure in ("MAP", "MRR")
+    ]
+    # Again: nothing is run, and the same is shown.
+    again = table()
+    assert (trained(again), again.out) == ([], first.out)
+
+    # With the test file there, the collection is another one; one training serves both of its splits.
+    (tmp_path / "data/wikiqa/WikiQA-test.tsv").write_text(tsv(labelled_pools("test", 20)))
+    both = table()
+    assert both.code == 0
+    assert len(trained(both)) == 4
+    document = json.loads((tmp_path / "out/table.json").read_text())
+    assert [(line["collection"], line["system"]) for line in document["lines"]] == [
+        (f"w-{split}", name) for split in ("dev", "test") for name in ("qa-cnn", "ap-cnn")
+    ]
+    assert {(row["collection"], row["paper_split"]) for row in document["beside_paper"]} == {
+        ("w-dev", "test"),
+        ("w-test", "test"),
+    }
+    assert "| w-test | ap-cnn | MAP | 0.6886 |" in (tmp_path / "out/paper.md").read_text()
+
+
+def test_a_collection_is_taken_as_it_stands(table, tmp_path, collection_folder):
+    shutil.rmtree("data/wikiqa")
+    shutil.copytree(collection_folder, "data/wikiqa")
+
+    finished = table()
+
+    assert finished.code == 0
+    assert not Path("out/collections").exists()
+    # Its name is not that of a published collection.
+    assert not any("PaperRow the paper" in line for line in finished.out)
+
+
+def test_files_that_are_not_there_end_in_one_line(table):
+    Path("data/wikiqa/WikiQA-dev.tsv").unlink()
+
+    finished = table()
+
+    assert finished.code == 1
+    assert finished.err[-1] == (
+        "aptool: data/wikiqa: \"no split 'dev'\": expected WikiQA-dev.tsv, or a collection that "
+        "`aptool data import wikiqa` made"
+    )
+
+
+def test_the_table_of_the_project_trains_the_four_systems_on_both_sets_with_five_seeds():
+    job = Path(__file__).parents[2] / "jobs/reproduce.toml"
+
+    matrix = read_matrix(job, {"data": "D", "vectors": "V.bin"})
+
+    rows = [(row.source.name, row.spec.preset, row.seeds) for row in matrix.rows]
+    assert rows == [
+        (f"{collection}-{split}", system, (0, 1, 2, 3, 4))
+        for collection in ("wikiqa", "trecqa")
+        for split in ("dev", "test")
+        for system in SYSTEMS
+    ]
+    assert {row.spec.overrides[0] for row in matrix.rows} == {"vectors.source=V.bin"}
+
+
+@pytest.mark.skipif(not DATA, reason="APTOOL_DATA is not set")
+def test_the_published_subsets_are_imported(tmp_path):
+    from aptool.experiments.published_files import import_published
+
+    made = {kind: import_published(kind, Path(DATA) / kind, tmp_path / kind) for kind in ("wikiqa", "trecqa")}
+
+    # Questions that the paper's table 1 counts: 873 and 126; 1,162 and 65.
+    counts = {
+        kind: [Collection(one.path).manifest["splits"][split]["questions"] for split in ("train", "dev")]
+        for kind, one in made.items()
+    }
+    assert counts == {"wikiqa": [873, 126], "trecqa": [1162, 65]}
+    assert made["trecqa"].name == "trecqa-clean"

@@ -1,0 +1,219 @@
+"""Encoders: one state a token, from its own text alone."""
+
+import math
+
+import pytest
+import torch
+from tiny import ranker, tokens
+
+from aptool.models import encoders
+from aptool.models.encoders import BiLstmEncoder, CnnEncoder
+from aptool.models.ragged import Ragged
+
+SHORT, LONG, ONE = [4, 2], [7, 3, 9, 2, 5, 11, 2], [6]
+
+
+def encode(encoder, *texts):
+    """The states of each text, when all are encoded in one batch."""
+    ragged = Ragged.of(tokens(*texts))
+    with torch.inference_mode():
+        states = encoder(ragged)
+    return states.values.split(states.lengths.tolist())
+
+
+def counting_cnn(window):
+    """A CNN whose feature j is the word at place j of the window, as a number: word w has the vector (w)."""
+    encoder = CnnEncoder(20, 1, CnnEncoder.Options(features=window, window=window))
+    with torch.no_grad():
+        encoder.embedding.weight.copy_(torch.arange(20.0)[:, None])
+        encoder.convolution.weight.copy_(torch.eye(window))
+        encoder.convolution.bias.zero_()
+    return encoder
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 4, 5])
+def test_as_many_states_as_tokens_for_every_window(window):
+    states = encode(counting_cnn(window), SHORT, LONG, ONE)
+
+    assert [tuple(each.shape) for each in states] == [(2, window), (7, window), (1, window)]
+
+
+@pytest.mark.parametrize(
+    ("window", "seen"),
+    [
+        # What the filters see at each of the tokens 4 2 8, zero outside the text.
+        (1, [[4], [2], [8]]),
+        # An even window has no middle: it reaches one further to the right than to the left.
+        (2, [[4, 2], [2, 8], [8, 0]]),
+        (3, [[0, 4, 2], [4, 2, 8], [2, 8, 0]]),
+        (4, [[0, 4, 2, 8], [4, 2, 8, 0], [2, 8, 0, 0]]),
+        (5, [[0, 0, 4, 2, 8], [0, 4, 2, 8, 0], [4, 2, 8, 0, 0]]),
+    ],
+)
+def test_windows_end_at_the_borders_of_the_text(window, seen):
+    # Neighbours in the batch stand next to the text in memory and must not be seen.
+    before, states, after = encode(counting_cnn(window), [19, 19], [4, 2, 8], [17, 17])
+
+    assert states.tolist() == seen
+    assert {int(word) for word in torch.cat([before, after]).flatten()} <= {0, 17, 19}
+
+
+def test_convolution_is_one_linear_layer_without_a_nonlinearity():
+    # Words 1 and 2 have the vectors (1, 0) and (0, 2); window 2; one filter (1, 10, 100, 1000), bias -7.
+    encoder = CnnEncoder(3, 2, CnnEncoder.Options(features=1, window=2))
+    with torch.no_grad():
+        encoder.embedding.weight.copy_(torch.tensor([[0.0, 0], [1, 0], [0, 2]]))
+        encoder.convolution.weight.copy_(torch.tensor([[1.0, 10, 100, 1000]]))
+        encoder.convolution.bias.fill_(-7)
+
+    (states,) = encode(encoder, [1, 2, 1])
+
+    # (1,0,0,2): 1 + 2000 - 7;  (0,2,1,0): 20 + 100 - 7;  (1,0,0,0): 1 - 7, which stays negative.
+    assert states.tolist() == [[1994.0], [113.0], [-6.0]]
+
+
+def prepared(encoder):
+    """An encoder ready for inference, as a function of token ids alone."""
+    with torch.inference_mode():
+        states_of = encoder.inference_encoder()
+    return torch.inference_mode()(
+        lambda tokens: tokens.with_values(states_of(tokens, Ragged.of_lengths(tokens.lengths).values))
+    )
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 4])
+def test_prepared_cnn_equals_the_definition(window):
+    encoder = ranker("ap-cnn", dim=6, size=9, window=window).encoder
+    table = prepared(encoder)
+
+    for defined, looked_up in zip(
+        encode(encoder, SHORT, LONG, ONE), encode(table, SHORT, LONG, ONE), strict=True
+    ):
+        torch.testing.assert_close(looked_up, defined, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("system", ["ap-cnn", "ap-bilstm"])
+def test_the_same_bits_whatever_else_is_in_the_batch(system):
+    # What is kept of a text must not depend on the texts that happened to be encoded along with it.
+    encode_all = prepared(ranker(system, dim=50, size=64).encoder)
+
+    alone = [encode(encode_all, text)[0] for text in (SHORT, LONG, ONE)]
+    together = encode(encode_all, SHORT, LONG, ONE)
+    amid_others = encode(encode_all, *[[5] * 40] * 30, ONE, SHORT, *[[3, 8]] * 7, LONG)
+
+    for text, batch in enumerate(together):
+        assert torch.equal(alone[text], batch)
+    assert torch.equal(alone[2], amid_others[30])
+    assert torch.equal(alone[0], amid_others[31])
+    assert torch.equal(alone[1], amid_others[-1])
+
+
+@pytest.mark.parametrize("system", ["ap-cnn", "ap-bilstm"])
+def test_states_in_the_layout_asked_for(system):
+    encoder = ranker(system, dim=6, size=9).encoder
+    tokens = Ragged.join([torch.tensor(text) for text in (SHORT, LONG)])
+    rows = torch.tensor([len(SHORT), 0, 0, len(tokens.values) - 1])
+
+    states = encoder.inference_encoder()(tokens, rows)
+
+    torch.testing.assert_close(states, encoder(tokens).values[rows], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("largest", "expected"), [(1, None), (1, 10**9), (10**9, 3)])
+def test_table_that_would_be_too_large_or_used_too_little_is_not_made(monkeypatch, largest, expected):
+    encoder = ranker("ap-cnn", dim=6, size=9).encoder
+    tokens = Ragged.join([torch.tensor(LONG)])
+    monkeypatch.setattr(encoders, "LARGEST_TABLE", largest)
+    monkeypatch.setattr(encoders.F, "embedding_bag", lambda *arguments, **more: 1 / 0)
+
+    states = encoder.inference_encoder(expected)(tokens, torch.arange(3))
+
+    assert torch.equal(states, encoder(tokens).values[:3])
+
+
+@pytest.mark.parametrize("system", ["ap-cnn", "ap-bilstm"])
+def test_a_state_depends_on_its_own_text_alone(system):
+    encoder = ranker(system, dim=8, size=16).encoder
+
+    together = encode(encoder, SHORT, LONG, ONE, LONG)
+
+    for text, states in zip((SHORT, LONG, ONE, LONG), together, strict=True):
+        torch.testing.assert_close(encode(encoder, text)[0], states, atol=1e-6, rtol=0)
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def lstm(inputs, W, U, b):
+    """The hidden states of an LSTM in plain Python; W (H × d), U (H × H), b (H) for each of i, f, o, C."""
+    hidden = cell = [0.0] * len(b["i"])
+    states = []
+    for x in inputs:
+
+        def gate(name, squash, x=x, hidden=hidden):
+            return [
+                squash(
+                    sum(w * v for w, v in zip(row, x, strict=True))
+                    + sum(map(float.__mul__, back, hidden))
+                    + c
+                )
+                for row, back, c in zip(W[name], U[name], b[name], strict=True)
+            ]
+
+        i, f, o = gate("i", sigmoid), gate("f", sigmoid), gate("o", sigmoid)
+        new = gate("C", math.tanh)
+        cell = [i[h] * new[h] + f[h] * cell[h] for h in range(len(cell))]
+        hidden = [o[h] * math.tanh(cell[h]) for h in range(len(cell))]
+        states.append(hidden)
+    return states
+
+
+def gates(layer):
+    """A torch LSTM's weights by gate; torch stacks input, forget, candidate, output and has two biases."""
+    size = layer.hidden_size
+    parts = {name: slice(n * size, (n + 1) * size) for n, name in enumerate(("i", "f", "C", "o"))}
+    bias = (layer.bias_ih_l0.double() + layer.bias_hh_l0.double()).tolist()
+    W = {name: layer.weight_ih_l0.double()[part].tolist() for name, part in parts.items()}
+    U = {name: layer.weight_hh_l0.double()[part].tolist() for name, part in parts.items()}
+    return W, U, {name: bias[part] for name, part in parts.items()}
+
+
+def test_bilstm_equals_the_equations_in_plain_python():
+    # i, f, o = σ(W x + U h + b), C~ = tanh(...), C = i C~ + f C', h = o tanh(C); once from either end.
+    torch.manual_seed(5)
+    encoder = BiLstmEncoder(12, 3, BiLstmEncoder.Options(hidden=2))
+    vectors = encoder.embedding.weight.double().tolist()
+
+    for text, states in zip((SHORT, LONG, ONE), encode(encoder, SHORT, LONG, ONE), strict=True):
+        inputs = [vectors[word] for word in text]
+        forwards = lstm(inputs, *gates(encoder.forwards))
+        backwards = lstm(inputs[::-1], *gates(encoder.backwards))[::-1]
+        expected = [left + right for left, right in zip(forwards, backwards, strict=True)]
+
+        torch.testing.assert_close(
+            states.double(), torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0
+        )
+
+
+@pytest.mark.parametrize("system", ["ap-cnn", "ap-bilstm"])
+def test_padding_is_the_zero_vector_and_gets_no_gradient(system):
+    encoder = ranker(system).encoder.train()
+
+    encoder(Ragged.of(tokens(SHORT, LONG, ONE))).values.sum().backward()
+
+    gradient = encoder.embedding.weight.grad.to_dense()
+    assert not encoder.embedding.weight[0].any()
+    assert not gradient[0].any()
+    assert {int(word) for word in gradient.abs().sum(1).nonzero()} == {*SHORT, *LONG, *ONE}
+
+
+def test_texts_that_are_read_in_turns_keep_their_own_states(monkeypatch):
+    # In training a CPU reads texts of like length together, so many at one time.
+    monkeypatch.setattr(encoders, "READ_TOGETHER", 2)
+    encoder = ranker("ap-bilstm").encoder
+    texts = Ragged.of(tokens(LONG, ONE, SHORT, [3, 9, 5, 2], LONG[::-1]))
+
+    with torch.no_grad():
+        alone = encoder.eval()(texts)
+        torch.testing.assert_close(encoder.train()(texts).values, alone.values)

@@ -1,0 +1,245 @@
+"""Model folders: what is loaded scores as what was saved, and nothing damaged is loaded."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny import SYSTEMS, ranker, recipe
+
+from aptool.errors import AptoolError
+from aptool.formats.pools import list_units, read_pools
+from aptool.models.model import load_model, model_fingerprint, save_model
+from aptool.scoring.scorer import Scorer
+from aptool.scoring.systems import ModelSystem
+from aptool.text.tokenizer import WordTokenizer
+
+WORDS = [f"w{n}" for n in range(18)]
+FACTS = {"collection": "tiny", "fingerprint": "0" * 16, "seed": 3, "best_epoch": 2, "dev": {"map": 0.71234}}
+
+
+def save(folder, system="ap-cnn", seed=1, facts=FACTS):
+    made = recipe(system, "encoder.features=8" if system.endswith("cnn") else "encoder.hidden=8")
+    tokenizer = WordTokenizer.from_words(WORDS)
+    more = {"window": made.encoder["window"]} if system.endswith("cnn") else {}
+    weights = ranker(system, words=len(tokenizer), dim=16, size=8, seed=seed, **more)
+    save_model(
+        folder, weights, tokenizer, made, facts, [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}]
+    )
+    return weights, tokenizer
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_what_is_loaded_scores_the_same(tmp_path, system):
+    texts = ["w1 w2 w3", "w4", "", "w5 w1 zebra w9", " ".join(WORDS)]
+    weights, tokenizer = save(tmp_path / "model", system)
+
+    loaded = load_model(tmp_path / "model")
+
+    pairs = np.repeat(np.arange(5), 5), np.tile(np.arange(5), 5)
+    scores = [
+        Scorer(each).score(words.encode(texts), words.encode(texts), *pairs)
+        for each, words in ((weights, tokenizer), (loaded.ranker, loaded.tokenizer))
+    ]
+    assert scores[0].tobytes() == scores[1].tobytes()
+    assert not loaded.ranker.training
+    assert loaded.recipe.preset == system
+
+
+def test_a_trained_model_scores_the_same_after_another_trip(model_folder, collection, tmp_path):
+    first = load_model(model_folder)
+    save_model(tmp_path / "copy", first.ranker, first.tokenizer, first.recipe, first.config["training"], [])
+    second = load_model(tmp_path / "copy")
+    pools = read_pools(list_units([collection.pools("test")])[0])
+
+    assert second.fingerprint == first.fingerprint
+    systems = [ModelSystem(model) for model in (first, second)]
+    scores = [system.score(system.prepare(pools)) for system in systems]
+    assert scores[0].tobytes() == scores[1].tobytes()
+
+
+def test_the_folder_has_the_layout_of_the_hub(tmp_path):
+    save(tmp_path / "model")
+
+    files = sorted(str(file.relative_to(tmp_path / "model")) for file in (tmp_path / "model").rglob("*"))
+    assert files == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "training",
+        "training/history.jsonl",
+    ]
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert (config["model_type"], config["vocabulary"], config["dim"]) == ("aptool", 20, 16)
+    assert config["versions"]["torch"] == str(torch.__version__)
+    # Plain tensors in a format that executes nothing; a pickle would begin otherwise.
+    header = (tmp_path / "model" / "model.safetensors").read_bytes()[8:9]
+    assert header == b"{"
+
+
+def test_the_model_card_has_the_dev_figures(tmp_path):
+    save(tmp_path / "model")
+
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: aptool\n")
+    assert "| map | 0.7123 |" in card
+    assert "ap-cnn trained on tiny" in card
+
+
+def test_training_records_do_not_matter_for_scoring(tmp_path):
+    save(tmp_path / "model")
+    before = load_model(tmp_path / "model").fingerprint
+
+    shutil.rmtree(tmp_path / "model" / "training")
+    (tmp_path / "model" / "README.md").unlink()
+
+    assert load_model(tmp_path / "model").fingerprint == before
+
+
+def test_the_fingerprint_tells_models_apart(tmp_path):
+    save(tmp_path / "one")
+    save(tmp_path / "same")
+    save(tmp_path / "weights", seed=2)
+    save(tmp_path / "facts", facts={**FACTS, "seed": 4})
+    save(tmp_path / "words")
+    WordTokenizer.from_words(WORDS[::-1]).save(tmp_path / "words" / "tokenizer.json")
+
+    found = {
+        name: model_fingerprint(tmp_path / name) for name in ("one", "same", "weights", "facts", "words")
+    }
+    assert found["one"] == found["same"]
+    assert len(set(found.values())) == 4
+
+
+def test_saving_that_fails_leaves_the_old_model(tmp_path, monkeypatch):
+    save(tmp_path / "model")
+    before = model_fingerprint(tmp_path / "model")
+
+    def full(*given, **named):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("aptool.models.model.save_file", full)
+    with pytest.raises(OSError, match="No space"):
+        save(tmp_path / "model", seed=2)
+
+    assert model_fingerprint(tmp_path / "model") == before
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def error_of(folder):
+    with pytest.raises(AptoolError) as error:
+        load_model(folder)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_missing_model_says_how_to_get_one(tmp_path):
+    assert error_of(tmp_path / "none") == (
+        f"{tmp_path / 'none'}: no such model folder; "
+        f"`aptool train COLLECTION --output {tmp_path / 'none'}` makes one"
+    )
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_missing_file_is_named(folder, name):
+    (folder / name).unlink()
+
+    assert error_of(folder).startswith(f"{folder / name}: 'no such file': expected the ")
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00garbage", b"{}"])
+def test_a_file_of_something_else_is_named(folder, name, content):
+    (folder / name).write_bytes(content)
+
+    assert error_of(folder).startswith(f"{folder / name}: ")
+
+
+def test_weights_that_are_cut_short_are_named(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+
+    assert error_of(folder).startswith(f"{path}: ")
+    assert error_of(folder).endswith("expected a safetensors file")
+
+
+def change_weights(folder, change):
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda weights: weights.pop("pooling.U"),
+            "pooling.U: 'missing': expected the weights that config.json describes",
+        ),
+        (
+            lambda weights: weights.update(extra=torch.zeros(2)),
+            "extra: 'not known': expected the weights that config.json describes",
+        ),
+        (
+            lambda weights: weights.update({"pooling.U": torch.zeros(8, 7)}),
+            "pooling.U: [8, 7]: expected shape [8, 8], as config.json says",
+        ),
+        (
+            lambda weights: weights["pooling.U"].__setitem__((0, 0), float("nan")),
+            "pooling.U: 'NaN or infinite': expected finite weights",
+        ),
+        (
+            lambda weights: weights["encoder.convolution.bias"].__setitem__(3, float("inf")),
+            "encoder.convolution.bias: 'NaN or infinite': expected finite weights",
+        ),
+    ],
+)
+def test_wrong_weights_are_named(folder, change, message):
+    change_weights(folder, change)
+
+    assert error_of(folder) == f"{folder / 'model.safetensors'}: {message}"
+
+
+def change_config(folder, **changes):
+    config = json.loads((folder / "config.json").read_text())
+    for key, value in changes.items():
+        *sections, name = key.split("__")
+        target = config
+        for section in sections:
+            target = target[section]
+        target[name] = value
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("changes", "file", "message"),
+    [
+        ({"vocabulary": 21}, "tokenizer.json", "20: expected 21 words, as config.json says"),
+        ({"dim": 15}, "model.safetensors", "expected shape [8, 45], as config.json says"),
+        ({"recipe__encoder__features": 9}, "model.safetensors", "expected shape [9], as config.json says"),
+        ({"recipe__encoder__type": "gru"}, None, "encoder.type: 'gru': expected one of cnn, bilstm"),
+        (
+            {"recipe__training__epochs": "x"},
+            "config.json",
+            "training.epochs: 'x': expected a value of type int",
+        ),
+        ({"format": 2}, "config.json", "format: 2: expected const 1"),
+        ({"model_type": "bert"}, "config.json", "model_type: 'bert': expected const \"aptool\""),
+        ({"vocabulary": "many"}, "config.json", "vocabulary: 'many': expected type \"integer\""),
+    ],
+)
+def test_a_wrong_configuration_is_named(folder, changes, file, message):
+    change_config(folder, **changes)
+
+    assert message in error_of(folder)
+    if file is not None:
+        assert error_of(folder).startswith(f"{folder / file}: ")

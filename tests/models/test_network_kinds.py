@@ -1,0 +1,139 @@
+"""Networks of other kinds than BERT: what each of them needs, and what it cannot do."""
+
+import json
+
+import pytest
+import torch
+from networks import IDS, REASON, corpus, initialized, write_with_tokenizer
+from tiny import tokens
+
+from aptool.errors import InputError
+from aptool.models.backbone import Backbone, BackboneOptions
+from aptool.models.pretrained import positions, read_pretrained
+from aptool.models.ragged import Ragged
+
+transformers = pytest.importorskip("transformers", reason=REASON)
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+KINDS = {
+    "bert": SMALL | {"max_position_embeddings": 64},
+    "roberta": SMALL | {"pad_token_id": 1, "max_position_embeddings": 66},
+    "distilbert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32},
+    "electra": SMALL | {"embedding_size": 8},
+    "gpt2": {"n_embd": 16, "n_layer": 2, "n_head": 2},
+    "t5": {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("takes_embedded", [True, False])
+def test_training_has_the_states_and_gradients_of_texts_one_by_one(kind, takes_embedded):
+    torch.manual_seed(0)
+    one = Backbone({"model_type": kind, "vocab_size": 40, **KINDS[kind]}, BackboneOptions())
+    assert one._takes_embedded  # or it would not be tried at all
+    one._takes_embedded = takes_embedded
+    one.train()
+    one.network.eval()  # without dropout
+    # The longest that BERT takes, and RoBERTa with its two positions less: there is no room to pad.
+    texts = [*corpus(40), [7] * 64, [8] * 63]
+    ids = Ragged.of(tokens(*texts))
+
+    def gradients():
+        found = {name: weight.grad for name, weight in one.network.named_parameters()}
+        one.network.zero_grad()
+        return {name: gradient for name, gradient in found.items() if gradient is not None}
+
+    states = one(ids, Ragged.of_lengths(ids.lengths).values)
+    states.pow(3).sum().backward()
+    found = gradients()
+    expected = [one.network(input_ids=torch.tensor([text])).last_hidden_state[0] for text in texts]
+    torch.cat(expected).pow(3).sum().backward()
+
+    torch.testing.assert_close(states, torch.cat(expected), atol=1e-5, rtol=1e-4)
+    expected = gradients()
+    largest = max(float(gradient.abs().max()) for gradient in expected.values())
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, atol=1e-5 * largest, rtol=1e-3)
+
+
+MODERN = SMALL | {"num_hidden_layers": 3, "pad_token_id": 0, "max_position_embeddings": 64}
+
+
+def written(folder, kind, make="AutoModel", **more):
+    """A folder with a network of a kind, and the network."""
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(kind, vocab_size=len(IDS), **KINDS.get(kind, {}), **more)
+    whole = getattr(transformers, make)
+    network = whole.from_config(config) if make == "AutoModel" else whole(config)
+    return write_with_tokenizer(folder, network), network.eval()
+
+
+@pytest.mark.parametrize("make", ["T5Model", "T5EncoderModel"])
+def test_of_an_encoder_with_a_decoder_the_encoder_is_taken(make, tmp_path):
+    folder, whole = written(tmp_path / "t5", "t5", make)
+    ranker, _ = initialized("mean-minilm", folder)
+    text = corpus(1, longest=12)[0]
+
+    with torch.inference_mode():
+        expected = whole.encoder(input_ids=torch.tensor([text])).last_hidden_state[0]
+        found = ranker.encoder(Ragged.of(tokens(text))).values
+
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    assert not any("decoder" in name for name in ranker.state_dict())
+
+
+def test_what_a_network_says_of_each_layer_goes_with_its_layers(tmp_path):
+    # ModernBERT has the kind of attention of each layer in a list, and refuses one of another length.
+    folder, whole = written(tmp_path / "modernbert", "modernbert", **MODERN)
+    ranker, _ = initialized("mean-minilm", folder, "encoder.layers=1")
+
+    layers = {name.split("layers.")[1].split(".")[0] for name in ranker.state_dict() if "layers." in name}
+    assert (layers, len(whole.layers)) == ({"0"}, 3)
+    assert len(ranker.encoder.backbone.network.config.layer_types) == 1
+
+
+def test_of_a_network_that_reads_from_left_to_right_no_first_state_is_read(tmp_path):
+    folder, _ = written(tmp_path / "gpt2", "gpt2", pad_token_id=0)
+
+    for preset, more in (("cross-minilm", []), ("mean-minilm", ["pooling.type=first"])):
+        with pytest.raises(InputError, match="the first state': expected a pooling of all states"):
+            initialized(preset, folder, *more)
+    initialized("cross-minilm", folder, "pooling.read=mean")
+    initialized("ap-minilm", folder)
+
+
+def test_positions_behind_that_of_padding_and_positions_without_an_end():
+    kinds = {"bert": 64, "roberta": 64, "xlnet": 1 << 30, "t5": 1 << 30}
+    sizes = KINDS | {"xlnet": {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 32}}
+
+    for kind, expected in kinds.items():
+        config = transformers.AutoConfig.for_model(kind, vocab_size=40, **sizes[kind])
+        assert positions(transformers.AutoModel.from_config(config)) == expected
+
+
+def test_a_network_without_its_tokenizer_is_refused(tmp_path):
+    # The library makes one up that knows the marks and no word.
+    folder, _ = written(tmp_path / "bert", "bert")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+
+    with pytest.raises(InputError, match=r"'no tokenizer\.json': expected a network with its tokenizer"):
+        read_pretrained(str(folder))
+
+    (folder / "vocab.txt").write_text("\n".join(IDS), encoding="utf-8")  # as older networks have it
+    assert len(read_pretrained(str(folder)).tokenizer) == len(IDS)
+
+
+def test_code_that_comes_with_a_network_is_not_run(tmp_path, monkeypatch):
+    folder, _ = written(tmp_path / "bert", "bert")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "ours", "auto_map": {"AutoConfig": "ours.Ours", "AutoModel": "ours.Ours"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "ours.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')\n")
+    monkeypatch.setattr("builtins.input", lambda *prompt: "y")  # the library asks
+
+    with pytest.raises(InputError) as error:
+        read_pretrained(str(folder))
+
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,380 @@
+"""Encoders on pretrained networks: the states that ``transformers`` itself gives, in any company the same."""
+
+import copy
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from networks import REASON, SYSTEMS, corpus, initialized, network_recipe, write_network
+from tiny import tokens
+from tokenizers import normalizers
+
+from aptool.formats.pools import list_units, read_pools
+from aptool.models import backbone
+from aptool.models.model import Model, load_model
+from aptool.models.ragged import Ragged
+from aptool.reporting.heatmap import heat_maps
+from aptool.scoring.scorer import Scorer
+from aptool.scoring.systems import ModelSystem
+from aptool.training.fit import fit
+
+transformers = pytest.importorskip("transformers", reason=REASON)
+
+# The reciprocal ranks 1 to 1/6 of six candidates in random order: a mean of 49/20 / 6.
+RANDOM_MRR = 49 / 120
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    return write_network(tmp_path_factory.mktemp("network") / "bert")
+
+
+def states(ranker, texts):
+    with torch.inference_mode():
+        found = ranker.encoder(Ragged.of(tokens(*texts)))
+    return found.values.split(found.lengths.tolist())
+
+
+def test_states_are_those_of_the_network(network):
+    ranker, _ = initialized("ap-minilm", network)
+    itself = transformers.AutoModel.from_pretrained(network).eval()
+    texts = corpus(20)
+
+    for text, found in zip(texts, states(ranker, texts), strict=True):
+        with torch.inference_mode():
+            expected = itself(input_ids=torch.tensor([text])).last_hidden_state[0]
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def test_a_text_has_the_same_bits_in_any_company(network):
+    ranker, _ = initialized("ap-minilm", network)
+    # 63 of the 64 positions, and all of them: there is no room to pad.
+    texts = [*corpus(60), [6], [7] * 63, [8] * 64, [9] * 64]
+    together = states(ranker, texts)
+
+    for text, found in zip(texts, together, strict=True):
+        assert torch.equal(states(ranker, [text])[0], found)
+    some = np.random.default_rng(2).permutation(len(texts))[:25]
+    for number, found in zip(some, states(ranker, [texts[i] for i in some]), strict=True):
+        assert torch.equal(together[number], found)
+
+
+def test_what_goes_through_the_network_at_one_time_makes_no_difference(network, monkeypatch):
+    ranker, _ = initialized("ap-minilm", network)
+    texts = corpus(60)
+    together = states(ranker, texts)
+
+    monkeypatch.setattr(backbone, "TOKENS_AT_ONCE", {"cpu": 40})
+    assert all(torch.equal(a, b) for a, b in zip(states(ranker, texts), together, strict=True))
+
+
+def test_the_states_asked_for_in_the_order_asked_for(network):
+    ranker, _ = initialized("ap-minilm", network)
+    ids = Ragged.of(tokens(*corpus(10)))
+    rows = torch.tensor([5, 0, 0, int(ids.offsets[-1]) - 1])
+
+    with torch.inference_mode():
+        found = ranker.encoder.inference_encoder()(ids, rows)
+        assert torch.equal(found, ranker.encoder(ids).values[rows])
+
+
+def test_layers_are_kept_from_the_first_on(network):
+    ranker, _ = initialized("ap-minilm", network, "encoder.layers=1")
+    itself = transformers.AutoModel.from_pretrained(network).eval()
+    text = corpus(1)[0]
+
+    with torch.inference_mode():
+        # What the first layer gives out; before it come the embeddings.
+        expected = itself(input_ids=torch.tensor([text]), output_hidden_states=True).hidden_states[1][0]
+
+    torch.testing.assert_close(states(ranker, [text])[0], expected, atol=1e-5, rtol=0)
+    assert not any("layer.1." in name for name in ranker.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("options", "moves"),
+    [
+        (["encoder.tune=all"], {"embeddings", "layer.0", "layer.1"}),
+        (["encoder.tune=last", "encoder.last=1"], {"layer.1"}),
+        (["encoder.tune=none"], set()),
+    ],
+)
+def test_what_is_tuned(network, collection, tmp_path, options, moves):
+    before, _ = initialized("ap-minilm", network)
+    fit(collection, network_recipe("ap-minilm", network, "training.epochs=1", *options), tmp_path / "model")
+    after = load_model(tmp_path / "model").ranker.state_dict()
+
+    moved = {name for name, weight in before.state_dict().items() if not torch.equal(after[name], weight)}
+    parts = {part for part in ("embeddings", "layer.0", "layer.1") if any(part in name for name in moved)}
+    assert parts == moves
+    assert "pooling.U" in moved
+
+
+def test_a_network_that_is_not_tuned_reads_without_dropout(network):
+    # BERT's own dropout is a tenth.
+    for tune, same in (("none", True), ("all", False)):
+        ranker, _ = initialized("ap-minilm", network, f"encoder.tune={tune}")
+        ids = Ragged.of(tokens(*corpus(5)))
+        first, second = (ranker.train().encoder(ids).values for _ in range(2))
+        assert torch.equal(first, second) is same
+        assert first.requires_grad is not same
+
+
+def test_working_states_out_again_gives_the_same_gradients(network):
+    gradients = []
+    for again in ("false", "true"):
+        ranker, _ = initialized("ap-minilm", network, f"encoder.checkpointing={again}")
+        ids = Ragged.of(tokens(*corpus(5)))
+        torch.manual_seed(3)
+        ranker.train()(ids, ids.select(torch.tensor([1, 2, 3, 4, 0]))).sum().backward()
+        gradients.append({name: weight.grad for name, weight in ranker.named_parameters()})
+
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient)
+
+
+def test_texts_share_a_batch_where_little_padding_comes_of_it():
+    # Sixteen to 64 is 48 of padding; three of eight would have 3 * 56.
+    widths = torch.tensor([8, 64, 8, 16, 8])
+    assert backbone._shared(widths, 64).tolist() == [8, 64, 8, 64, 8]
+    assert backbone._shared(widths, 20).tolist() == widths.tolist()
+    assert backbone._shared(widths, 168).tolist() == [64] * 5
+
+
+def test_training_in_bf16_keeps_weights_and_scores_in_fp32(network):
+    ids = Ragged.of(tokens(*corpus(8)))
+    found = []
+    for precision in ("fp32", "bf16"):
+        ranker, _ = initialized("mean-minilm", network, f"encoder.precision={precision}")
+        ranker.train()
+        ranker.encoder.backbone.network.eval()  # without dropout
+        found.append((ranker.encoder(ids).values, ranker.eval().encoder(ids).values))
+        assert all(weight.dtype == torch.float32 for weight in ranker.parameters())
+
+    (_, exact), (near, same) = found
+    torch.testing.assert_close(exact, same, atol=1e-5, rtol=0)  # not in training, it computes in fp32
+    assert near.dtype == torch.float32
+    # Eight bits of each number, over two layers, in states of about 1.
+    assert 0 < (near - exact).abs().max() < 0.2
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_system_learns(system, network, collection, tmp_path):
+    # What so small a network can show within a second is that it learns the questions that it trains on.
+    recipe = network_recipe(system, network, "training.epochs=12", "training.sampled_negatives=1")
+    result = fit(collection, recipe, tmp_path / "model", seed=1, dev_split="train")
+
+    # A cross-encoder has to learn from nothing what a match is.
+    assert result.dev["recip_rank"] > RANDOM_MRR + (0.1 if system == "cross-minilm" else 0.2)
+    assert result.history[-1]["loss"] < 0.9 * result.history[0]["loss"]
+    assert result.dev_words_unknown == 0
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_model_needs_neither_the_hub_nor_the_folder(system, network, collection, tmp_path):
+    moved = tmp_path / "network"
+    shutil.copytree(network, moved)
+    result = fit(collection, network_recipe(system, moved), tmp_path / "model", seed=1)
+    shutil.rmtree(moved)
+
+    model = load_model(tmp_path / "model")
+    pools = read_pools(list_units([collection.pools("test")])[0])
+    scoring = ModelSystem(model)
+    texts = scoring.prepare(pools)
+    scores = scoring.score(texts)
+
+    with torch.inference_mode():
+        one = model.ranker(
+            Ragged.of(texts.questions.take(texts.pair_question)),
+            Ragged.of(texts.answers.take(texts.pair_answer)),
+        )
+    np.testing.assert_allclose(scores, one.numpy(), atol=1e-5)
+    assert len(np.unique(scores.round(6))) > len(scores) / 2
+    assert result.history
+
+
+def test_untrained_the_mean_is_the_encoders_own_similarity(network, collection, tmp_path):
+    fit(collection, network_recipe("mean-minilm", network, "training.epochs=0"), tmp_path / "model")
+    model = load_model(tmp_path / "model")
+    itself = transformers.AutoModel.from_pretrained(network).eval()
+    read = transformers.AutoTokenizer.from_pretrained(network)
+
+    def vector(text):
+        with torch.inference_mode():
+            return itself(**read(text, return_tensors="pt")).last_hidden_state[0].mean(0)
+
+    question, answer = "where is the river", "the violin near the bridge?"
+    both = [model.tokenizer.encode([text]) for text in (question, answer)]
+    score = Scorer(model.ranker).score(*both, np.array([0]), np.array([0]))
+
+    expected = torch.cosine_similarity(vector(question), vector(answer), dim=0)
+    assert score[0] == pytest.approx(expected.item(), abs=1e-5)
+
+
+def test_attention_starts_near_the_mean(network):
+    # With U = 0 all weights of a text are equal, whatever they are sharpened by.
+    even, pieces = initialized("ap-minilm", network, "pooling.scale=0")
+    mean, _ = initialized("mean-minilm", network)
+    texts = [Ragged.of(pieces.encode([text] * 2)) for text in ("where is the river", "the bridge is silver")]
+
+    with torch.inference_mode():
+        torch.testing.assert_close(even(*texts), mean(*texts))
+
+
+def test_a_pair_is_read_as_the_network_was_made_to_read_it(network):
+    ranker, pieces = initialized("cross-minilm", network)
+    itself = transformers.AutoModel.from_pretrained(network).eval()
+    read = transformers.AutoTokenizer.from_pretrained(network)
+    questions = ["where is the river", "", "where"]
+    answers = ["the violin near the bridge?", "silver", "zebra"]
+
+    with torch.inference_mode():
+        found = ranker(Ragged.of(pieces.encode(questions)), Ragged.of(pieces.encode(answers)))
+        every = ranker.score_matrix(Ragged.of(pieces.encode(questions)), Ragged.of(pieces.encode(answers)))
+        head = ranker.pooling.head
+        for number, pair in enumerate(zip(questions, answers, strict=True)):
+            marked = read(*pair, return_tensors="pt", return_token_type_ids=True)
+            expected = head(itself(**marked).last_hidden_state[0, 0])
+            torch.testing.assert_close(found[number, None], expected, atol=1e-5, rtol=0)
+
+    torch.testing.assert_close(every.diagonal(), found, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("system", [*SYSTEMS, "first"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_scorer_gives_what_the_definition_gives(network, system, precision):
+    if system == "first":
+        ranker, _ = initialized("mean-minilm", network, "pooling.type=first")
+    else:
+        ranker, _ = initialized(system, network)
+    questions, answers = tokens(*corpus(6, 1, 12)), tokens(*corpus(30, 2, 20))
+    pairs = np.repeat(np.arange(6), 30), np.tile(np.arange(30), 6)
+    with torch.inference_mode():
+        expected = ranker(
+            *(Ragged.of(side.take(row)) for side, row in zip((questions, answers), pairs, strict=True))
+        )
+
+    scores = Scorer(ranker, precision=precision).score(questions, answers, *pairs)
+
+    np.testing.assert_allclose(scores, expected.numpy(), atol=1e-5 if precision == "fp32" else 0.05)
+    assert precision == "fp32" or np.abs(scores - expected.numpy()).max() > 1e-5
+    # From the store they are the same to the bit.
+    kept = Scorer(ranker, precision=precision, store_bytes=1 << 20)
+    for _ in range(2):
+        assert kept.score(questions, answers, *pairs, np.arange(30)).tobytes() == scores.tobytes()
+
+
+def test_training_goes_on_after_an_interruption_to_the_same_model(network, collection, tmp_path):
+    class Stopped(Exception):  # noqa: N818
+        pass
+
+    def stop(entry):
+        if entry["epoch"] == 2:
+            raise Stopped
+
+    recipe = network_recipe("ap-minilm", network)
+    fit(collection, recipe, tmp_path / "whole", seed=1)
+    with pytest.raises(Stopped):
+        fit(collection, recipe, tmp_path / "again", seed=1, epoch_done=stop)
+    epochs = []
+    fit(collection, recipe, tmp_path / "again", seed=1, epoch_done=epochs.append)
+
+    assert [entry["epoch"] for entry in epochs] == [3]
+    for file in ("model.safetensors", "config.json", "tokenizer.json"):
+        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
+
+
+def test_another_network_in_its_place_is_trained_anew(network, collection, tmp_path):
+    place = tmp_path / "network"
+    shutil.copytree(network, place)
+    recipe = network_recipe("mean-minilm", place, "training.epochs=1")
+    fit(collection, recipe, tmp_path / "model")
+    before = (tmp_path / "model" / "model.safetensors").read_bytes()
+    shutil.rmtree(place)
+    write_network(place, size=32)
+
+    fit(collection, recipe, tmp_path / "model")
+
+    assert len((tmp_path / "model" / "model.safetensors").read_bytes()) > len(before)
+
+
+def test_a_cross_encoder_in_bf16_tells_pairs_apart_as_well(network):
+    ranker, _ = initialized("cross-minilm", network)
+    ranker.pooling = ranker.pooling.in_bf16()
+    questions, answers = (Ragged.of(tokens(*corpus(100, seed, longest=12))) for seed in (0, 1))
+
+    with torch.inference_mode():
+        scores = ranker(questions, answers)
+
+    # Where the head gave out bf16 they were one of three or four.
+    assert scores.dtype == torch.float32
+    assert len(scores.unique()) > 90
+
+
+def test_a_copy_of_a_ranker_is_a_ranker(network):
+    ranker, _ = initialized("cross-minilm", network)
+    ids = Ragged.of(tokens(*corpus(3, longest=20)))
+
+    with torch.inference_mode():
+        assert torch.equal(copy.deepcopy(ranker)(ids, ids), ranker(ids, ids))
+
+
+def test_weights_of_pieces_are_those_of_their_words(aptool, network, collection, tmp_path):
+    fit(collection, network_recipe("ap-minilm", network), tmp_path / "model", seed=1)
+    model = load_model(tmp_path / "model")
+    question, answer = "where is the river", "the bridge near the zebra"
+    with torch.inference_mode():
+        both = [model.ranker.encode(Ragged.of(model.tokenizer.encode([text]))) for text in (question, answer)]
+        sigma, _ = model.ranker.pooling.attention(*both)
+    # [CLS] where is the riv ##er [SEP]
+    of_tokens = sigma[0].double().numpy()
+    inside = 1 - of_tokens[0] - of_tokens[6]
+
+    import json
+
+    finished = aptool(
+        "explain",
+        "--model",
+        tmp_path / "model",
+        "--question",
+        question,
+        "--answer",
+        answer,
+        "--json",
+        "--matrix",
+    )
+    found = json.loads("\n".join(finished.out))
+
+    words = found["question"]["words"]
+    assert [word["word"] for word in words] == ["where", "is", "the", "river"]
+    expected = [*of_tokens[1:4], of_tokens[4] + of_tokens[5]]
+    assert [word["weight"] for word in words] == pytest.approx([one / inside for one in expected], abs=1e-6)
+    assert found["question"]["marks"] == pytest.approx(1 - inside, abs=1e-6)
+    assert [word["unknown"] for word in found["answer"]["words"]] == [False, False, False, False, True]
+    assert np.array(found["alignment"]).shape == (4, 5)
+
+
+def test_words_that_the_tokenizer_drops_are_neither_cut_nor_weighed(network):
+    ranker, pieces = initialized("ap-minilm", network)
+    pieces._tokenizer.normalizer = normalizers.BertNormalizer()
+    model = Model(ranker, pieces, network_recipe("ap-minilm", network), {}, "")
+
+    # A zero-width space is a word to whoever splits at spaces and punctuation, and nothing to BERT.
+    (found,) = heat_maps(model, [("where is \u200b", "\u200b")], alignment=True)
+
+    assert (found.question.cut, found.answer.cut) == (0, 0)
+    assert found.question.weights[2] == 0 < found.question.weights[:2].min()
+    assert found.question.weights.sum() == pytest.approx(1)
+    assert (found.question.unknown, found.answer.unknown) == ({2}, {0})
+    assert found.answer.marks == pytest.approx(1)
+    assert found.alignment.tolist() == [[0], [0], [0]]
+
+
+def test_a_pooling_without_weights_explains_nothing(aptool, network, collection, tmp_path):
+    fit(collection, network_recipe("cross-minilm", network, "training.epochs=0"), tmp_path / "model")
+
+    finished = aptool("explain", "--model", tmp_path / "model", "--question", "where", "--answer", "there")
+
+    assert finished.code == 1
+    assert "weighs no words" in finished.err[0]

@@ -1,0 +1,114 @@
+"""Recipes and networks that do not fit each other: one line, before any work."""
+
+import shutil
+import sys
+
+import pytest
+from networks import IDS, QUICK, REASON, initialized, network_recipe, piece_tokenizer, write_network
+from safetensors.torch import load_file, save_file
+from tiny import tokens
+from tokenizers import processors
+
+from aptool.config import load_recipe
+from aptool.errors import AptoolError, InputError
+from aptool.models.ragged import Ragged
+from aptool.models.ranker import check_recipe
+from aptool.training.fit import fit
+
+pytest.importorskip("transformers", reason=REASON)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    return write_network(tmp_path_factory.mktemp("network") / "bert")
+
+
+def test_without_the_extra_one_line_says_what_to_install(aptool, collection_folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+
+    finished = aptool("train", collection_folder, "--preset", "ap-minilm", "--output", tmp_path / "model")
+
+    assert finished.code == 1
+    assert len(finished.err) == 1
+    assert 'pip install "aptool[transformers]"' in finished.err[0]
+
+
+@pytest.mark.parametrize(
+    ("preset", "more", "message"),
+    [
+        ("ap-minilm", ["encoder.name="], "encoder.name: '': expected the folder of a pretrained network"),
+        ("ap-minilm", ["encoder.name=/no/network"], "encoder.name: '/no/network': expected the folder of a"),
+        ("ap-minilm", ["encoder.name=~/network"], "Hugging Face hub: no such folder"),
+        ("ap-minilm", ["vectors.source=random"], "vectors.source: 'random': expected no change"),
+        ("ap-minilm", ["vectors.fine_tune=false"], "vectors.fine_tune: False: expected no change"),
+        ("ap-minilm", ["text.lowercase=false"], "text.lowercase: False: expected no change"),
+        (
+            "cross-minilm",
+            ["pooling.type=max"],
+            "pooling.type: 'max': expected one of cross with encoder.type=pieces",
+        ),
+        ("mean-minilm", ["pooling.type=cross"], "expected one of max, attentive, mean, first with"),
+        ("cross-minilm", ["training.dropout=0.1"], "training.dropout: 0.1: expected 0"),
+        ("ap-minilm", ["encoder.tune=most"], "encoder.tune: 'most': expected one of all, last, none"),
+    ],
+)
+def test_recipes_that_cannot_be_are_refused_before_any_work(preset, more, message):
+    with pytest.raises(InputError) as error:
+        check_recipe(load_recipe(preset, [*QUICK, *more]))
+
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("preset", "more", "message"),
+    [
+        ("ap-minilm", ["text.max_answer_tokens=65"], "text.max_answer_tokens: 65: expected 3 to 64"),
+        ("ap-minilm", ["text.max_question_tokens=2"], "text.max_question_tokens: 2: expected 3 to 64"),
+        ("cross-minilm", ["text.max_answer_tokens=53"], "text.max_answer_tokens: 53: expected 3 to 52"),
+        ("ap-minilm", ["encoder.layers=3"], "encoder.layers: 3: expected at most 2"),
+        ("ap-minilm", ["encoder.tune=last", "encoder.last=3"], "encoder.last: 3: expected at most 2"),
+    ],
+)
+def test_what_the_network_does_not_have_is_named(network, preset, more, message):
+    with pytest.raises(InputError) as error:
+        initialized(preset, network, *more)
+
+    assert message in str(error.value)
+
+
+def test_what_is_no_network_is_named(tmp_path, collection):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="expected the folder of a pretrained network") as error:
+        initialized("ap-minilm", tmp_path / "empty")
+    assert "\n" not in str(error.value)
+
+    recipe = network_recipe("mean-minilm", write_network(tmp_path / "bert"), "encoder.tune=none")
+    with pytest.raises(AptoolError, match=r"nothing of this system is trained: .*training\.epochs=0"):
+        fit(collection, recipe, tmp_path / "model")
+
+
+def test_weights_that_are_not_there_are_not_made_up(network, tmp_path):
+    shutil.copytree(network, tmp_path / "network")
+    path = tmp_path / "network" / "model.safetensors"
+    weights = load_file(path)
+    gone = next(name for name in weights if "layer.1.output.dense.weight" in name)
+    save_file({name: one for name, one in weights.items() if name != gone}, path, {"format": "pt"})
+
+    with pytest.raises(InputError, match=r"no .*layer\.1\.output\.dense\.weight': expected all weights"):
+        initialized("mean-minilm", tmp_path / "network")
+
+
+def test_a_pair_may_have_more_marks_than_its_texts(network, tmp_path):
+    # [SEP] between the two, and none around a text by itself: 64 positions are 63 pieces.
+    pieces = piece_tokenizer()
+    pieces.post_processor = processors.TemplateProcessing(
+        single="$A", pair="$A [SEP] $B:1", special_tokens=[("[SEP]", IDS["[SEP]"])]
+    )
+    shutil.copytree(network, tmp_path / "network")
+    pieces.save(str(tmp_path / "network" / "tokenizer.json"))
+
+    with pytest.raises(InputError, match=r"text\.max_answer_tokens: 52: expected 1 to 51"):
+        initialized("cross-minilm", tmp_path / "network", "text.max_answer_tokens=52")
+    ranker, _ = initialized("cross-minilm", tmp_path / "network", "text.max_answer_tokens=51")
+    question, answer = (Ragged.of(tokens([7] * length)) for length in (12, 51))
+    assert ranker.train()(question, answer).isfinite().all()

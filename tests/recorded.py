@@ -1,0 +1,41 @@
+"""What long work says while it runs: messages, epochs and progress, written down for a test."""
+
+import logging
+from contextlib import contextmanager
+
+from aptool.progress import Progress, use_progress
+
+
+class Recorded(Progress, logging.Handler):
+    """Holds ``messages`` (lines), ``epochs`` (entries of the history) and ``updates`` (done, total, detail)."""
+
+    def __init__(self, on_epoch=lambda entry: None):
+        logging.Handler.__init__(self, logging.INFO)
+        self.messages, self.epochs, self.updates = [], [], []
+        self._on_epoch = on_epoch
+
+    @contextmanager
+    def task(self, name):
+        yield lambda done, total, detail="": self.updates.append((done, total, detail))
+
+    def epoch(self, entry):
+        self.epochs.append(entry)
+        self._on_epoch(entry)
+
+    def emit(self, record):
+        self.messages.append(record.getMessage())
+
+
+@contextmanager
+def recorded(on_epoch=lambda entry: None):
+    """Records everything while the block runs; ``on_epoch`` is called with each epoch's entry."""
+    found, logger = Recorded(on_epoch), logging.getLogger("aptool")
+    level = logger.level
+    logger.addHandler(found)
+    logger.setLevel(logging.INFO)
+    try:
+        with use_progress(found):
+            yield found
+    finally:
+        logger.removeHandler(found)
+        logger.setLevel(level)

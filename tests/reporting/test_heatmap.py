@@ -1,0 +1,204 @@
+"""Heat maps: weights worked out by hand, those of the model itself, and the words that they belong to."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import SYSTEMS, recipe
+
+from aptool.models.model import Model
+from aptool.models.ragged import Ragged
+from aptool.models.ranker import build_ranker
+from aptool.reporting.heatmap import Side, Window, heat_maps, window_of, word_spans
+from aptool.text.tokenizer import WordTokenizer
+
+WORDS = ["one", "two", "red", "green", "blue", ",", "?"]
+
+# States of the words (window 1 and an identity for a convolution: a state is its word's vector), and U:
+#
+#   one = (0, 2), two = (1, 1)          red = (0, 0), green = (2, -1), blue = (-1, 0)
+#   U = 1/2  1
+#       1/4  0
+#
+#   Qᵀ U A =  0   1   -1/2     its tanh, G =  0  .761594  -.462117
+#             0  1/2  -3/4                    0  .462117  -.635149
+#
+#   maxima over the answer:   1, 1/2        g_q = .761594, .462117      exp: 2.141688, 1.587430
+#   maxima over the question: 0, 1, -1/2    g_a = 0, .761594, -.462117  exp: 1, 2.141688, .629949
+#   σ_q = 2.141688/3.729118, 1.587430/3.729118;  σ_a = each of the last three by their sum, 3.771637
+VECTORS = {"one": (0.0, 2.0), "two": (1.0, 1.0), "red": (0.0, 0.0), "green": (2.0, -1.0), "blue": (-1.0, 0.0)}
+U = [[0.5, 1.0], [0.25, 0.0]]
+G = [[0, 0.761594, -0.462117], [0, 0.462117, -0.635149]]
+SIGMA_Q = [0.574315, 0.425685]
+SIGMA_A = [0.265137, 0.567840, 0.167023]
+# The weighted sums are r_q = (.425685, 1.574315), r_a = (.968658, -.567840): inner product -.481614, lengths
+# 1.630851 and 1.122825.
+SCORE = -0.481614 / (1.630851 * 1.122825)
+
+
+def model(system: str, *more: str, seed: int = 1) -> Model:
+    torch.manual_seed(seed)
+    of = recipe(system, *more)
+    ranker = build_ranker(of, len(WORDS) + 2, of.vectors.dim).eval()
+    return Model(ranker, WordTokenizer.from_words(WORDS), of, {}, "")
+
+
+@pytest.fixture
+def by_hand():
+    """The system of the example, with either pooling."""
+
+    def make(system: str) -> Model:
+        found = model(system, "encoder.features=2", "encoder.window=1", "vectors.dim=2")
+        weights = found.ranker.state_dict()
+        for word, vector in VECTORS.items():
+            weights["encoder.embedding.weight"][WORDS.index(word) + 2] = torch.tensor(vector)
+        weights["encoder.convolution.weight"].copy_(torch.eye(2))
+        weights["encoder.convolution.bias"].zero_()
+        if "pooling.U" in weights:
+            weights["pooling.U"].copy_(torch.tensor(U))
+        return found
+
+    return make
+
+
+def test_attention_of_a_pair_worked_out_by_hand(by_hand):
+    (found,) = heat_maps(by_hand("ap-cnn"), [("One two", "red green blue")], alignment=True)
+
+    assert found.question.weights == pytest.approx(SIGMA_Q, abs=1e-6)
+    assert found.answer.weights == pytest.approx(SIGMA_A, abs=1e-6)
+    assert found.alignment.tolist() == [pytest.approx(row, abs=1e-6) for row in G]
+    assert found.score == pytest.approx(SCORE, abs=1e-5)
+
+
+def test_max_pooling_shows_who_wins_how_many_features(by_hand):
+    # Question: feature 1 goes to two (1 > 0), feature 2 to one (2 > 1). Answer: feature 1 to green; for
+    # feature 2 red and blue tie at 0, half of it each.
+    (found,) = heat_maps(by_hand("qa-cnn"), [("one two", "red green blue")])
+
+    assert found.question.weights.tolist() == [0.5, 0.5]
+    assert found.answer.weights.tolist() == [0.25, 0.5, 0.25]
+    assert (found.kind, found.alignment) == ("maxima", None)
+
+
+PAIRS = [
+    ("one", "red"),
+    ("two one ?", "red green , blue red green"),
+    ("one two , red", "blue"),
+    ("?", "red , green , blue , one , two , red , green ?"),
+]
+
+
+@pytest.mark.parametrize("system", ["ap-cnn", "ap-bilstm"])
+def test_weights_are_the_models_own_whatever_else_is_in_the_batch(system):
+    made = model(system)
+
+    for found, (question, answer) in zip(heat_maps(made, PAIRS), PAIRS, strict=True):
+        ids = [Ragged.of(made.tokenizer.encode([text])) for text in (question, answer)]
+        with torch.no_grad():
+            alone = made.ranker.pooling.attention(*(made.ranker.encoder(one) for one in ids))
+            score = made.ranker(*ids)
+        assert found.question.weights == pytest.approx(alone[0][0].numpy(), abs=1e-6)
+        assert found.answer.weights == pytest.approx(alone[1][0].numpy(), abs=1e-6)
+        assert found.score == pytest.approx(float(score), abs=1e-6)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_weights_of_a_text_sum_to_one(system):
+    for found in heat_maps(model(system), PAIRS):
+        for side in (found.question, found.answer):
+            assert len(side.weights) == len(side.words)
+            assert side.weights.min() >= 0
+            assert side.weights.sum() == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("window", "first", "middle", "last"),
+    [
+        (1, "one", "red", "blue"),
+        (2, "one two", "red, green", "blue"),
+        (3, "one two", "two red, green", "green blue"),
+        (4, "one two red", "two red, green blue", "green blue"),
+    ],
+)
+def test_windows_are_mapped_back_to_the_text(window, first, middle, last):
+    # An even window reaches one word further to the right. The comma stands in the windows that span it.
+    text = "one two red, green blue"
+    words = ["one", "two", "red", "green", "blue"]
+    spans = tuple((text.index(word), text.index(word) + len(word)) for word in words)
+    left, right = window_of(model("ap-cnn", f"encoder.window={window}").ranker.encoder)
+    answer = Side(text, spans, torch.full((5,), 0.2).double().numpy(), frozenset(), Window(left, right))
+
+    assert [answer.window_text(place) for place in (0, 2, 4)] == [first, middle, last]
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 4, 5])
+def test_a_window_holds_the_words_that_its_state_depends_on_and_no_other(window):
+    made = model("ap-cnn", f"encoder.window={window}")
+    (found,) = heat_maps(made, [("one", "one two red green blue")])
+    ids = torch.tensor([2, 3, 4, 5, 6])
+    states = made.ranker.encoder(Ragged.join([ids])).values
+    for word in range(5):
+        other = ids.clone()
+        other[word] = 7
+        changed = (made.ranker.encoder(Ragged.join([other])).values != states).any(1)
+
+        assert changed.tolist() == [word in found.answer.seen(place) for place in range(5)]
+
+
+def test_a_state_of_a_bilstm_has_seen_the_whole_text():
+    (found,) = heat_maps(model("ap-bilstm"), [("one two", "red green blue")])
+
+    assert list(found.answer.seen(1)) == [0, 1, 2]
+
+
+def test_unknown_words_are_marked_and_words_behind_the_limit_counted():
+    limited = model("ap-cnn", "text.max_answer_tokens=3")
+    (found,) = heat_maps(limited, [("one 😀 two", "Red עברית green blue, blue")])
+
+    assert [found.question.words[place] for place in found.question.unknown] == ["😀"]
+    assert [found.answer.words[place] for place in found.answer.unknown] == ["עברית"]
+    assert found.answer.words == ["Red", "עברית", "green", "blue", ",", "blue"]
+    assert (len(found.answer.weights), found.answer.cut) == (3, 3)
+    assert found.answer.weights.sum() == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("text", ["", "  \t"])
+def test_a_text_without_a_word_is_one_unknown_word(text):
+    (found,) = heat_maps(model("ap-cnn"), [("one", text)])
+
+    assert found.answer.weights.tolist() == [1.0]
+    assert found.answer.unknown == {0}
+    assert found.answer.cut == 0
+
+
+@given(st.text())
+def test_spans_are_where_the_words_stand(text):
+    tokenizer = WordTokenizer.from_words(WORDS)
+    words = tokenizer.split(text)
+    spans = word_spans(tokenizer, text)
+
+    assert [text[begin:end] for begin, end in spans] == (words or [text])
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
+    assert len(words) in (len(tokenizer.encode([text]).ids), 0)
+
+
+def side(*weights: float) -> Side:
+    text = "a " * len(weights)
+    spans = tuple((2 * i, 2 * i + 1) for i in range(len(weights)))
+    return Side(text, spans, torch.tensor(weights).double().numpy(), frozenset(), Window(0, 0))
+
+
+def test_colour_runs_from_the_least_weight_to_the_greatest():
+    assert side(0.1, 0.6, 0.3).intensities == pytest.approx([0, 1, 0.4], abs=1e-6)
+
+
+def test_weights_that_hardly_differ_get_hardly_a_colour():
+    # An even weight is 0.25; the spread of 0.01 is a sixth of a quarter of that.
+    assert side(0.25, 0.255, 0.25, 0.245).intensities.max() == pytest.approx(0.16, abs=1e-6)
+    assert side(0.5, 0.5).intensities.tolist() == [0, 0]
+
+
+def test_the_strongest_words_come_first_and_of_equals_the_earlier():
+    assert side(0.2, 0.3, 0.2, 0.3).strongest(3) == [1, 3, 0]

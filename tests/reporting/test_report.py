@@ -1,0 +1,368 @@
+"""``aptool report``: the page's numbers against the run files, its data against the models, its markup."""
+
+import base64
+import gzip
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+from report_runs import (
+    NASTY,
+    QUESTIONS,
+    SYSTEMS,
+    TRAINED,
+    decoded,
+    make_report,
+    make_runs,
+    rankings,
+    right_answers,
+)
+
+from aptool.models.model import load_model
+from aptool.models.ragged import Ragged
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return make_runs(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="module")
+def page(made) -> str:
+    return make_report(made, made.runs.parent / "report.html").read_text(encoding="utf-8")
+
+
+class Page(HTMLParser):
+    """A page's elements with their attributes, the texts of its elements by id, and its tables."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.elements, self.by_id, self.tables = [], {}, []
+        self._id = None
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.elements.append((tag, attributes))
+        self._id = attributes.get("id")
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag):
+        self._id = None
+
+    def handle_data(self, data):
+        if self._id is not None:
+            self.by_id[self._id] = self.by_id.get(self._id, "") + data
+        if self.tables and self.tables[-1] and self.tables[-1][-1]:
+            self.tables[-1][-1][-1] += f" {data}"
+
+    def table(self, *heads):
+        """The first table that has these heads."""
+        cells = ([[" ".join(cell.split()) for cell in row] for row in table] for table in self.tables)
+        return next(table for table in cells if set(heads) <= set(table[0]))
+
+    def data(self, name):
+        """A block of the page's data."""
+        return json.loads(gzip.decompress(base64.b64decode(self.by_id[name])))
+
+    def blocks(self, name):
+        """All records of the blocks of one kind."""
+        numbers = sorted(
+            int(key.rsplit("-", 1)[1]) for key in self.by_id if re.fullmatch(rf"{name}-\d+", key)
+        )
+        assert numbers == list(range(len(numbers)))
+        return [record for number in numbers for record in self.data(f"{name}-{number}")]
+
+
+def test_accuracy_in_the_table_is_the_share_of_right_first_answers(page, made):
+    right = right_answers(made.collection)
+    table = Page(page).table("System", "P@1", "p")
+    column = table[0].index("P@1")
+    for row in table[1:]:
+        name = row[0].split()[0]
+        hits = [
+            ranking[0] in right[question]
+            for seed in (0, 1)
+            for question, ranking in rankings(
+                made.runs / "wikiqa" / name / f"seed{seed}" / "test.run"
+            ).items()
+        ]
+        assert len(hits) == 2 * QUESTIONS
+        shown = re.search(r"0\.\d{4}|1\.0000", row[column])[0]
+        assert float(shown) == pytest.approx(sum(hits) / len(hits), abs=5e-5)
+    assert {row[0].split()[0] for row in table[1:]} == set(SYSTEMS)
+
+
+def test_a_trained_system_is_found_better_than_random_order_and_not_than_itself(page, made):
+    by_bm25 = Page(page).table("System", "P@1", "p")
+    against_random = make_report(made, made.runs.parent / "random.html", "--baseline", "random")
+    by_random = Page(against_random.read_text(encoding="utf-8")).table("System", "P@1", "p")
+    rows = {row[0].split()[0]: row for row in by_random[1:]}
+
+    assert rows["ap-cnn"][1].startswith("▲")
+    assert rows["ap-cnn"][-1] == "< 0.001"
+    assert rows["random"][-2:] == ["", ""]
+    assert next(row for row in by_bm25[1:] if row[0].startswith("random"))[1].startswith("▼")
+
+
+def test_the_papers_figures_stand_beside_ours_of_the_same_systems(page):
+    # Table 5 of the paper: WikiQA, MAP and MRR.
+    table = Page(page).table("System", "MAP, paper", "MRR, paper")
+    rows = {row[0]: row for row in table[1:]}
+
+    assert (rows["ap-cnn"][1], rows["ap-cnn"][4]) == ("0.6886", "0.6957")
+    assert (rows["qa-cnn"][1], rows["qa-cnn"][4]) == ("0.6701", "0.6822")
+    assert rows["ap-bilstm"] == ["ap-bilstm", "0.6705", "", "", "0.6842", "", ""]  # not run here
+    ours, difference = rows["ap-cnn"][2:4]
+    assert float(difference.replace("−", "-")) == pytest.approx(float(ours) - 0.6886, abs=1e-4)
+    assert f"Ours are means over {QUESTIONS} questions: not the same ones" in page
+
+
+def test_listing_has_the_rank_of_the_first_right_answer_in_the_run_file(page, made):
+    listing = Page(page).data("c0-listing")
+    right = right_answers(made.collection)
+    assert [system["name"] for system in listing["systems"]] == list(SYSTEMS)
+    for name, first in zip(SYSTEMS, listing["first"], strict=True):
+        ranked = rankings(made.runs / "wikiqa" / name / "seed0" / "test.run")
+        expected = [
+            next(rank for rank, answer in enumerate(ranked[question], 1) if answer in right[question])
+            for question in listing["ids"]
+        ]
+        assert first == expected
+
+
+def test_records_have_the_first_answers_in_order_and_every_right_one_with_its_text(made):
+    page = Page(
+        make_report(made, made.runs.parent / "shallow.html", "--depth", "2").read_text(encoding="utf-8")
+    )
+    listing, texts = page.data("c0-listing"), page.blocks("c0-texts")
+    right = right_answers(made.collection)
+    ranked = {name: rankings(made.runs / "wikiqa" / name / "seed0" / "test.run") for name in SYSTEMS}
+    plain = [text if isinstance(text, str) else text[0] for text in texts]
+    for question, record in zip(listing["ids"], page.blocks("c0-questions"), strict=True):
+        for name, ranking in zip(SYSTEMS, record["r"], strict=True):
+            order = ranked[name][question]
+            expected = [
+                [answer, rank]
+                for rank, answer in enumerate(order, 1)
+                if rank <= 2 or answer in right[question]
+            ]
+            assert [[record["a"][answer][0], rank] for answer, _, rank in ranking] == expected
+        assert {record["a"][answer][0] for answer in record["g"]} | set(record["x"]) == right[question]
+    assert len(plain) == len(set(plain))
+    shown = page.blocks("c0-questions")[listing["ids"].index("nasty-script")]
+    assert {plain[text] for _, text in shown["a"]} <= {*NASTY.values(), "the river near the bridge is silver"}
+    assert shown["x"] == ["not-in-the-pool"]
+
+
+def test_weights_in_the_page_are_those_of_the_models_and_sum_to_one(page, made):
+    found = Page(page)
+    listing, texts = found.data("c0-listing"), found.blocks("c0-texts")
+    records = found.blocks("c0-questions")
+    number = SYSTEMS.index("ap-cnn")
+    model = load_model(made.runs / "wikiqa" / "ap-cnn" / "seed0" / "model")
+    checked = 0
+    for text, record in zip(listing["texts"], records, strict=True):
+        for answer, *sides in record["h"][str(number)]:
+            answer_text, spans = texts[record["a"][answer][1]]
+            ids = [Ragged.of(model.tokenizer.encode([one])) for one in (text, answer_text)]
+            with torch.no_grad():
+                alone = model.ranker.pooling.attention(*(model.ranker.encoder(one) for one in ids))
+            for (packed, unknown), expected, tokens, places in zip(
+                sides, alone, ids, (record["s"], spans), strict=True
+            ):
+                weights = decoded(packed)
+                assert weights == pytest.approx(expected[0].numpy(), abs=1e-6)
+                assert weights.sum() == pytest.approx(1, abs=1e-9)
+                assert unknown == np.flatnonzero(tokens.values.numpy() == 1).tolist()
+                assert len(places) == 2 * len(weights)
+            checked += 1
+    assert checked >= QUESTIONS
+    assert {map_[0] for map_ in records[0]["h"][str(number)]} >= {records[0]["r"][number][0][0]}
+    assert "h" in records[0]
+    assert set(records[0]["h"]) == {str(SYSTEMS.index(name)) for name in TRAINED}
+
+
+def test_the_page_loads_nothing_and_no_text_becomes_markup(page):
+    found = Page(page)
+    for tag, attributes in found.elements:
+        assert "src" not in attributes
+        assert attributes.get("href", "#").startswith("#")
+        assert tag not in ("link", "img", "iframe", "object", "b" if attributes else "")
+        assert not any(name.startswith("on") for name in attributes)
+    assert ("meta", "default-src 'none'") in [
+        (tag, attributes["content"].split(";")[0])
+        for tag, attributes in found.elements
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    kinds = [attributes.get("type") for tag, attributes in found.elements if tag == "script"]
+    assert kinds.count("module") == 1
+    assert set(kinds) == {"module", "text/plain"}
+    assert "alert(1)" not in page
+    assert "\u2028" not in page
+
+
+def test_what_was_run_is_in_the_page(page, made):
+    manifest = json.loads((made.collection / "collection.json").read_text(encoding="utf-8"))
+    config = json.loads(
+        (made.runs / "wikiqa" / "ap-cnn" / "seed1" / "model" / "config.json").read_text(encoding="utf-8")
+    )
+    runs = Page(page).table("Run", "Seed", "Best epoch")
+    row = next(row for row in runs if row[:2] == ["ap-cnn", "1"])
+
+    assert manifest["files"]["test.qrels"] in page
+    assert config["training"]["fingerprint"] in page
+    assert config["versions"]["torch"] in page
+    assert row[3] == str(config["training"]["best_epoch"])
+    assert "aptool score" in page
+    assert "aptool report" in page
+
+
+def test_the_same_runs_give_the_same_page(page, made):
+    again = make_report(made, made.runs.parent / "report.html")
+
+    assert again.read_text(encoding="utf-8") == page
+
+
+def test_no_more_questions_than_asked_for_are_carried(made):
+    short = make_report(made, made.runs.parent / "short.html", "--questions", "7").read_text(encoding="utf-8")
+    found = Page(short)
+
+    assert len(found.data("c0-listing")["ids"]) == len(found.blocks("c0-questions")) == 7
+    assert f"The first 7 of {QUESTIONS} questions." in short
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        (["--collection", "../collection", "--baseline", "bm52"], 2, "--baseline 'bm52': expected one of"),
+        (["--collection", "trecqa=nowhere"], 2, "--collection trecqa=nowhere: expected one of wikiqa"),
+        (
+            ["--collection", "nowhere"],
+            1,
+            "nowhere: 'no collection.json in it': expected the folder of a coll",
+        ),
+        (["--questions", "0"], 2, "0 is not in the range"),
+        (["--output", "."], 1, "'a folder': expected a file"),
+    ],
+)
+def test_mistakes_are_one_line(aptool, made, monkeypatch, tmp_path, more, code, said):
+    monkeypatch.chdir(made.runs)
+    done = aptool("report", ".", "--output", tmp_path / "report.html", *more)
+
+    assert done.code == code
+    assert len(done.err) == 1
+    assert said in done.err[0]
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_folder_that_says_where_its_collections_are_needs_no_option(aptool, made, tmp_path):
+    folder = tmp_path / "runs"
+    shutil.copytree(made.runs, folder)
+    document = json.loads((folder / "table.json").read_text(encoding="utf-8"))
+    document["collections"] = {"wikiqa": {"path": str(made.collection)}}
+    document["command"] = "aptool matrix table.toml --output runs"
+    (folder / "table.json").write_text(json.dumps(document), encoding="utf-8")
+    done = aptool("report", folder)
+
+    assert done.code == 0, done.err
+    assert done.out[0].startswith(f"{folder / 'report.html'}: ")
+    assert "aptool matrix table.toml --output runs" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def two(made, tmp_path):
+    """Runs on two collections, of which the second has fewer systems, no model, and one seed."""
+    folder = tmp_path / "runs"
+    shutil.copytree(made.runs, folder)
+    document = json.loads((folder / "table.json").read_text(encoding="utf-8"))
+    for name in ("random", "bm25"):
+        result = next(one for one in document["results"] if one["system"] == name)
+        shutil.copytree(folder / "wikiqa" / name / "seed0", folder / "other" / name / "seed0")
+        run = f"other/{name}/seed0/test.run"
+        document["results"].append({**result, "collection": "other", "run": run})
+    document.pop("collections", None)
+    (folder / "table.json").write_text(json.dumps(document), encoding="utf-8")
+    return folder
+
+
+def test_each_collection_has_its_own_part(aptool, made, two):
+    places = ["--collection", f"wikiqa={made.collection}", "--collection", f"other={made.collection}"]
+    done = aptool("report", two, *places, "--baseline", "ap-cnn")
+    page = Page((two / "report.html").read_text(encoding="utf-8"))
+    tables = [table for table in page.tables if "p" in [cell.strip() for cell in table[0]]]
+    roles = [
+        {row[0].split()[0]: row[0].split()[1] for row in table[1:]} for table in tables if len(table[0]) == 7
+    ]
+
+    assert done.code == 0, done.err
+    # A baseline that was not run on a collection is none there.
+    assert [next(name for name, role in part.items() if role == "baseline") for part in roles] == [
+        "ap-cnn",
+        "bm25",
+    ]
+    assert [system["name"] for system in page.data("c1-listing")["systems"]] == ["random", "bm25"]
+    assert all(record["h"] == {} for record in page.blocks("c1-questions"))
+
+
+def test_a_collection_that_is_nowhere_is_asked_for(aptool, made, two):
+    done = aptool("report", two, "--collection", f"wikiqa={made.collection}")
+
+    assert done.code == 2
+    assert done.err == ["aptool: where is collection 'other'? pass --collection other=FOLDER"]
+
+
+def test_a_collection_that_belongs_to_no_run_is_not_taken(aptool, two, collection_folder):
+    done = aptool("report", two, "--collection", collection_folder)
+
+    assert done.code == 2
+    assert done.err == [
+        f"aptool: --collection {collection_folder} is 'tiny': expected NAME={collection_folder} with a name "
+        "among wikiqa, other"
+    ]
+
+
+def test_a_run_file_that_is_gone_is_named(aptool, made, two):
+    (two / "wikiqa" / "bm25" / "seed1" / "test.run").unlink()
+    done = aptool("report", two, "--collection", made.collection)
+
+    assert done.code == 1
+    assert "bm25/seed1/test.run: 'no such file'" in done.err[0]
+
+
+@pytest.mark.parametrize(
+    "document", ["{}", '{"results": []}', '{"results": [{"run": 1}]}', "[", '{"results": 3}']
+)
+def test_a_table_that_is_none_is_one_line(aptool, tmp_path, document):
+    (tmp_path / "table.json").write_text(document, encoding="utf-8")
+    done = aptool("report", tmp_path)
+
+    assert done.code == 1
+    assert len(done.err) == 1
+    assert str(tmp_path / "table.json") in done.err[0]
+
+
+def test_a_folder_without_runs_is_said_to_be_none(aptool, tmp_path):
+    done = aptool("report", tmp_path)
+
+    assert done.code == 1
+    assert done.err == [
+        f"aptool: {tmp_path}: 'no table.json in it': expected the folder that `aptool matrix TABLE "
+        "--output FOLDER` writes"
+    ]
+
+
+def test_jinja2_that_is_not_installed_is_said_in_one_line(aptool, made, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
+    done = aptool("report", made.runs, "--collection", made.collection, "--output", tmp_path / "page.html")
+
+    assert (done.code, done.err) == (1, ["aptool: pages need jinja2: pip install 'aptool[report]'"])

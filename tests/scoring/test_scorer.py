@@ -1,0 +1,316 @@
+"""The scorer, which encodes each text once, against the definition, which scores pair by pair."""
+
+import copy
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import SYSTEMS, ranker, tokens
+
+from aptool.models.encoders import CnnEncoder, Encoder
+from aptool.models.ragged import Ragged
+from aptool.scoring.kernels import attentive
+from aptool.scoring.kernels.attentive import AttentivePairScorer
+from aptool.scoring.kernels.attentive_batched import score_batched
+from aptool.scoring.scorer import Scorer
+from aptool.text.tokenizer import WordTokenizer
+from bench.pairwise import score_pairwise
+
+WORDS = [f"w{n}" for n in range(12)]
+LIMIT = 15
+TOKENIZER = WordTokenizer.from_words(WORDS)
+system_of = cache(lambda name: ranker(name, words=len(TOKENIZER), dim=6, size=8))
+
+# Ordinary texts, one word, no word at all, words that are not known, punctuation, and as long as texts get.
+texts = st.one_of(
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map(" ".join),
+    st.sampled_from([*WORDS[:3], "", "   ", "zebra", "zebra w1 unicorn", "?!", "w1"]),
+    st.lists(st.sampled_from(WORDS), min_size=LIMIT, max_size=2 * LIMIT).map(" ".join),
+)
+
+
+@st.composite
+def batches(draw):
+    questions = draw(st.lists(texts, min_size=1, max_size=6))
+    answers = draw(st.lists(texts, min_size=1, max_size=8))
+    pair = st.tuples(st.integers(0, len(questions) - 1), st.integers(0, len(answers) - 1))
+    return questions, answers, np.array(draw(st.lists(pair, min_size=1, max_size=25)))
+
+
+@torch.inference_mode()
+def defined(system, questions, answers, pairs):
+    """The definition's scores, each pair by itself."""
+    return np.array(
+        [
+            system(
+                Ragged.of(questions.take(pairs[i : i + 1, 0])), Ragged.of(answers.take(pairs[i : i + 1, 1]))
+            ).item()
+            for i in range(len(pairs))
+        ]
+    )
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@settings(max_examples=60)
+@given(batch=batches(), tokens=st.sampled_from([1, 20, 1 << 20]))
+def test_equal_to_the_definition_on_any_texts(name, batch, tokens):
+    questions, answers, pairs = batch
+    questions, answers = TOKENIZER.encode(questions, LIMIT), TOKENIZER.encode(answers, LIMIT)
+    system = system_of(name)
+
+    scores = Scorer(system, tokens_per_batch=tokens).score(questions, answers, pairs[:, 0], pairs[:, 1])
+
+    expected = defined(system, questions, answers, pairs)
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
+    # The same ranking: where the definition tells two pairs apart, so does the scorer, the same way round.
+    above = expected[:, None] - expected > 1e-6
+    assert (scores[:, None] > scores)[above].all()
+
+
+@settings(max_examples=60)
+@given(
+    batch=batches(),
+    alignments=st.sampled_from([1, 200, 1 << 20]),
+    sharpness=st.sampled_from([1.0, 5.0]),
+    residual=st.sampled_from([0.0, 0.3]),
+)
+def test_the_way_of_a_gpu_is_equal_to_the_definition(batch, alignments, sharpness, residual):
+    # The same function that runs on a GPU, on tensors that are not on one.
+    questions, answers, pairs = batch
+    questions, answers = TOKENIZER.encode(questions, LIMIT), TOKENIZER.encode(answers, LIMIT)
+    system = copy.deepcopy(system_of("ap-bilstm"))
+    system.pooling.sharpness, system.pooling.residual = sharpness, residual
+    pairs = pairs[np.argsort(pairs[:, 1], kind="stable")]
+    join = AttentivePairScorer(system.pooling)
+    with torch.inference_mode():
+        asked = join.prepare_questions(system.encode(Ragged.of(questions)))
+        encoded = system.encode(Ragged.of(answers))
+        rows, counts = join.layout(encoded.lengths)
+        kept = join.keep(Ragged.of_lengths(counts).with_values(encoded.values[rows]))
+        states = Ragged(asked.states, asked.offsets)
+        rows = torch.from_numpy(pairs.T.copy())
+        scores = score_batched(
+            states, asked.projected, kept, encoded.lengths, rows, alignments, asked.sharpness, asked.residual
+        )
+
+    np.testing.assert_allclose(scores.numpy(), defined(system, questions, answers, pairs), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@settings(max_examples=40)
+@given(batch=batches())
+def test_equal_to_scoring_pair_by_pair_as_it_is_commonly_done(name, batch):
+    questions, answers, pairs = batch
+    questions, answers = TOKENIZER.encode(questions, LIMIT), TOKENIZER.encode(answers, LIMIT)
+    system = system_of(name)
+
+    scores = Scorer(system).score(questions, answers, pairs[:, 0], pairs[:, 1])
+
+    expected = score_pairwise(system, questions, answers, pairs[:, 0], pairs[:, 1], batch=4)
+    np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
+    above = expected[:, None] - expected > 1e-6
+    assert (scores[:, None] > scores)[above].all()
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_what_is_in_the_store_changes_no_bit(name):
+    # Ten calls over shifting halves of the answers, with room for all of them, for some, and for none.
+    system = ranker(name, words=300, dim=50, size=64)
+    questions, answers = corpus(6, 60)
+    generator = np.random.default_rng(2)
+    calls = [generator.choice(60, 30, replace=False) for _ in range(10)]
+    results = []
+    for room in (1 << 24, 1 << 17, 0):
+        scorer = Scorer(system, tokens_per_batch=128, store_bytes=room)
+        results.append(
+            b"".join(
+                scorer.score(questions, answers.take(rows), *all_pairs(6, 30), names=rows).tobytes()
+                for rows in calls
+            )
+        )
+
+    assert results[0] == results[1] == results[2]
+
+
+def test_answers_in_the_store_are_not_encoded_again(monkeypatch):
+    system = ranker("ap-cnn", words=300, dim=12, size=16)
+    questions, answers = corpus(2, 30)
+    scorer = Scorer(system, store_bytes=1 << 24)
+    scorer.score(questions, answers, *all_pairs(2, 30), names=np.arange(30))
+    monkeypatch.setattr(scorer, "_encoded", lambda texts: 1 / 0)
+
+    scorer.score(questions, answers.take(np.arange(5, 25)), *all_pairs(2, 20), names=np.arange(5, 25))
+
+    scorer.forget()
+    with pytest.raises(ZeroDivisionError):
+        scorer.score(questions, answers, *all_pairs(2, 30), names=np.arange(30))
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_bf16_is_near_and_not_the_same(name):
+    system = ranker(name, words=300, dim=50, size=64)
+    questions, answers = corpus(6, 40)
+
+    exact = Scorer(system).score(questions, answers, *all_pairs(6, 40))
+    near = Scorer(system, precision="bf16").score(questions, answers, *all_pairs(6, 40))
+
+    # Eight bits of each number: a relative error of up to 2^-9 in each state.
+    assert 0 < np.abs(near - exact).max() < 0.05
+
+
+def corpus(questions, answers, seed=0, longest=40):
+    generator = np.random.default_rng(seed)
+    made = [
+        [generator.integers(1, 300, size=generator.integers(1, longest)).tolist() for _ in range(count)]
+        for count in (questions, answers)
+    ]
+    return tokens(*made[0]), tokens(*made[1])
+
+
+def all_pairs(questions, answers):
+    return np.repeat(np.arange(questions), answers), np.tile(np.arange(answers), questions)
+
+
+def equal_to_the_definition(system, monkeypatch):
+    """Few questions with many answers each, and many with few each; returns the texts and scores of these."""
+    for n, k in ((2, 60), (60, 2)):
+        questions, answers = corpus(n, k)
+        pair_question, pair_answer = all_pairs(n, k)
+        expected = defined(system, questions, answers, np.stack([pair_question, pair_answer], axis=1))
+        for group_tokens in (0, 10**6):
+            monkeypatch.setattr(attentive, "GROUP_TOKENS", group_tokens)
+            scores = Scorer(system).score(questions, answers, pair_question, pair_answer)
+            np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
+    return questions, answers, expected
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_equal_to_the_definition_for_every_way_of_joining(name, monkeypatch):
+    system = ranker(name, words=300, dim=12, size=16)
+    equal_to_the_definition(system, monkeypatch)
+    # And pairs strewn thinly over many of both.
+    questions, answers = corpus(100, 100)
+    once = np.random.default_rng(1).permutation(100)
+    scores = Scorer(system).score(questions, answers, np.arange(100), once)
+    expected = defined(system, questions, answers, np.stack([np.arange(100), once], axis=1))
+    np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
+
+
+def test_options_of_attention_are_those_of_the_definition(monkeypatch):
+    system = ranker("ap-cnn", words=300, dim=12, size=16)
+    system.pooling.sharpness, system.pooling.residual, system.pooling.normalise = 5.0, 0.3, True
+    questions, answers, expected = equal_to_the_definition(system, monkeypatch)
+    # Compare all, as training does.
+    states = [system.encode(Ragged.of(side)) for side in (questions, answers)]
+    every = system.score_matrix(*states).detach().numpy()
+    np.testing.assert_allclose(every.reshape(-1), expected, atol=1e-5, rtol=0)
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_scores_do_not_depend_on_the_number_of_threads(name, threads):
+    system = ranker(name, words=300, dim=50, size=64)
+    questions, answers = corpus(8, 40)
+    pair_question, pair_answer = all_pairs(8, 40)
+    scores = []
+    for number in (1, 2):
+        threads(number)
+        scores.append(Scorer(system).score(questions, answers, pair_question, pair_answer))
+        assert torch.get_num_threads() == number
+
+    assert scores[0].tobytes() == scores[1].tobytes()
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_scoring_again_gives_the_same_bits(name):
+    system = ranker(name, words=300, dim=50, size=64)
+    questions, answers = corpus(5, 40)
+    pairs = all_pairs(5, 40)
+
+    first = Scorer(system).score(questions, answers, *pairs)
+
+    assert Scorer(system).score(questions, answers, *pairs).tobytes() == first.tobytes()
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_order_of_pairs_does_not_matter(name):
+    system = ranker(name, words=300, dim=12, size=16)
+    questions, answers = corpus(6, 20)
+    pair_question, pair_answer = all_pairs(6, 20)
+    shuffled = np.random.default_rng(3).permutation(len(pair_question))
+
+    scores = Scorer(system, tokens_per_batch=100).score(questions, answers, pair_question, pair_answer)
+    again = Scorer(system, tokens_per_batch=100).score(
+        questions, answers, pair_question[shuffled], pair_answer[shuffled]
+    )
+
+    np.testing.assert_allclose(again, scores[shuffled], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_no_pair_has_no_score(name):
+    questions, answers = corpus(2, 3)
+    none = np.empty(0, dtype=np.int64)
+
+    assert Scorer(ranker(name, words=300)).score(questions, answers, none, none).tolist() == []
+
+
+def test_each_text_is_encoded_once(monkeypatch):
+    system = ranker("ap-cnn", words=300, dim=12, size=16)
+    seen = []
+    forward = type(system.encoder).forward
+    monkeypatch.setattr(CnnEncoder, "prepared", Encoder.inference_encoder)
+    monkeypatch.setattr(
+        type(system.encoder),
+        "forward",
+        lambda encoder, batch: seen.append(len(batch.offsets) - 1) or forward(encoder, batch),
+    )
+    questions, answers = corpus(7, 50)
+
+    # Every answer but the last, with every question.
+    pair_question, pair_answer = all_pairs(7, 49)
+    Scorer(system, tokens_per_batch=100).score(questions, answers, pair_question, pair_answer)
+
+    assert sum(seen) == 7 + 49
+
+
+def test_no_more_states_at_one_time_than_the_budget(monkeypatch):
+    system = ranker("ap-cnn", words=300, dim=12, size=16)
+    sizes = []
+    encode = type(system.encoder).forward
+    monkeypatch.setattr(CnnEncoder, "prepared", Encoder.inference_encoder)
+    monkeypatch.setattr(
+        type(system.encoder),
+        "forward",
+        lambda encoder, batch: sizes.append(len(batch.values)) or encode(encoder, batch),
+    )
+    questions, answers = corpus(3, 200)
+
+    Scorer(system, tokens_per_batch=100).score(questions, answers, *all_pairs(3, 200))
+
+    # A hundred states of 16 numbers of 4 bytes, and what the last text of a batch has beyond that.
+    assert max(sizes) < 100 + 40
+
+
+def test_weights_are_those_when_the_scorer_was_made():
+    system = ranker("ap-cnn", words=300, dim=12, size=16)
+    questions, answers = corpus(2, 3)
+    pairs = all_pairs(2, 3)
+    before = Scorer(system).score(questions, answers, *pairs)
+    with torch.no_grad():
+        system.encoder.embedding.weight[1:] += 1
+
+    after = Scorer(system).score(questions, answers, *pairs)
+
+    assert not np.allclose(before, after)
+    np.testing.assert_allclose(after, defined(system, questions, answers, np.stack(pairs, axis=1)), atol=1e-5)

@@ -1,0 +1,173 @@
+"""The systems that pools can be scored with: a model and two baselines."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from aptool.scoring.precision import harmless, pick_precision
+from tiny import row, write_pools
+
+from aptool.errors import UsageError
+from aptool.formats.pools import list_units, read_answers, read_pools, write_answers
+from aptool.models.model import load_model
+from aptool.scoring.systems import Bm25System, ModelSystem, RandomSystem, fingerprint, pick_device
+from aptool.text.tokenizer import WordTokenizer
+
+
+@pytest.fixture
+def pools(tmp_path):
+    def read(*rows):
+        return read_pools(list_units([write_pools(tmp_path / "x.parquet", list(rows))])[0])
+
+    return read
+
+
+def test_random_scores_follow_from_seed_and_ids_alone(pools):
+    one = pools(row("q1", "where", [("a1", "x"), ("a2", "y")]), row("q2"))
+    # Other texts, another order, other neighbours.
+    other = pools(row("q9"), row("q1", "who", [("a2", "z"), ("a3", "x"), ("a1", "x")]))
+
+    first, second = RandomSystem(5).score(one), RandomSystem(5).score(other)
+
+    assert [first[0], first[1]] == [second[4], second[2]]
+    assert RandomSystem(6).score(one).tolist() != first.tolist()
+    assert RandomSystem(6).fingerprint != RandomSystem(5).fingerprint
+
+
+def test_whatever_can_move_a_score_is_in_the_fingerprint():
+    every = itertools.product(("m", "n"), ("cpu", "cuda"), ("fp32", "bf16"), (None, 512))
+
+    assert len({fingerprint(*one) for one in every}) == 16
+
+
+def test_random_scores_are_even(pools):
+    many = pools(*(row(f"q{n}", candidates=[(f"a{k}", "x") for k in range(20)]) for n in range(300)))
+
+    scores = RandomSystem(0).score(many)
+
+    assert scores.dtype == np.float32
+    assert len(set(scores.tolist())) > 5900
+    # 6,000 draws in ten drawers: chi-square with 9 degrees of freedom.
+    counts = np.histogram(scores, bins=10, range=(0, 1))[0]
+    assert ((counts - 600) ** 2 / 600).sum() < 9 + 5 * 18**0.5
+
+
+def test_bm25_by_hand(pools):
+    # N = 3 answers of 2, 1 and 3 words, 2 on average. "river" stands in one of them, "the" in two.
+    asked = pools(
+        row("q1", "the river", [("a1", "the river"), ("a2", "bridge"), ("a3", "the old bridge")]),
+        row("q2", "?!", [("a3", "the old bridge")]),
+    )
+    rare, common = np.log(1 + 2.5 / 1.5), np.log(1 + 1.5 / 2.5)
+    norm = {length: 1 + 1.2 * (1 - 0.75 + 0.75 * length / 2) for length in (2, 3)}
+
+    scores = Bm25System(asked.answers.to_pylist()).score(asked)
+
+    expected = [(rare + common) / norm[2], 0, common / norm[3], 0]
+    assert scores.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_bm25_counts_over_all_answers_given(pools):
+    asked = pools(row("q1", "river", [("a1", "river bank"), ("a2", "old bridge")]))
+    corpus = ["river bank", "old bridge", *(f"river bank {n}" for n in range(5))]
+
+    alone, among = Bm25System(corpus[:2]), Bm25System(corpus)
+
+    assert alone.fingerprint != among.fingerprint
+    assert among.score(asked)[0] < alone.score(asked)[0]
+
+
+def test_a_model_encodes_pools_as_it_was_trained(pools, model_folder):
+    system = ModelSystem(load_model(model_folder))
+    limit = system.max_answer_tokens
+    text = "river " * (limit - 1)
+    asked = pools(
+        row(
+            "q1",
+            "where is the river",
+            [("a1", text + "kitchen"), ("a2", text + "kitchen engine"), ("a3", "RIVER")],
+        ),
+        row("q2", "WHERE is the River", [("a3", "river")]),
+    )
+
+    texts = system.prepare(asked)
+    scores = system.score(texts)
+
+    # What is beyond the limit cannot be seen, and case has no meaning.
+    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+    assert scores[2] == pytest.approx(scores[3], abs=1e-6)
+    assert system.truncated(texts) == 1
+    assert system.name == "ap-cnn"
+
+
+def test_shared_answers_are_tokenised_once_and_score_alike(tmp_path, model_folder, monkeypatch):
+    texts = {f"a{n}": "river " * n + "kitchen engine" for n in range(1, 260)}
+    write_answers(tmp_path / "answers.parquet", texts.items())
+    shared = read_answers(tmp_path / "answers.parquet")
+    pools = [[f"a{n}" for n in range(first, first + 150)] for first in (1, 60, 110)]
+    for name, own in (("shared", False), ("own", True)):
+        write_pools(
+            tmp_path / f"{name}.parquet",
+            *([row(f"q{i}", "where is it", [(a, texts[a] if own else None) for a in pool] + [("x", "river")])]
+              for i, pool in enumerate(pools)),
+        )  # fmt: skip
+    together, alone = (ModelSystem(load_model(model_folder)) for _ in range(2))
+    seen = []
+    encode = WordTokenizer.encode
+    monkeypatch.setattr(
+        WordTokenizer,
+        "encode",
+        lambda self, texts, limit=None: seen.extend(texts) or encode(self, texts, limit),
+    )
+
+    for one, other in zip(
+        list_units([tmp_path / "shared.parquet"]), list_units([tmp_path / "own.parquet"]), strict=True
+    ):
+        here = together.prepare(read_pools(one, shared))
+        answers_seen = len(seen)
+        there = alone.prepare(read_pools(other))
+        del seen[answers_seen:]
+        np.testing.assert_allclose(together.score(here), alone.score(there), atol=1e-6)
+        assert together.truncated(here) == alone.truncated(there)
+
+    # 259 shared texts, and in each of three units the question and a text of the pool's own.
+    assert len(seen) == 259 + 3 * 2
+
+
+def test_another_file_of_answers_under_the_same_rows_is_not_mistaken(tmp_path, model_folder):
+    system = ModelSystem(load_model(model_folder))
+    path = write_pools(
+        tmp_path / "x.parquet", [row("q1", "where is the river", [("a1", None), ("a2", None)])]
+    )
+    (unit,) = list_units([path])
+    scores = []
+    for name, texts in (("one", ["river", "kitchen"]), ("two", ["kitchen", "river"])):
+        write_answers(tmp_path / f"{name}.parquet", zip(["a1", "a2"], texts, strict=True))
+        pools = read_pools(unit, read_answers(tmp_path / f"{name}.parquet"))
+        scores.append(system.score(system.prepare(pools)))
+
+    assert scores[0].tolist() == scores[1][::-1].tolist()
+    assert scores[0][0] != scores[0][1]
+
+
+def test_bf16_is_harmless_where_no_order_changes(pools, model_folder):
+    model = load_model(model_folder)
+    device = torch.device("cpu")
+    # Texts far apart, and texts whose scores differ by less than eight bits tell.
+    far = pools(row("q1", "where is the river", [("a1", "the river is winter"), ("a2", "engine")]))
+    near = pools(
+        row("q1", "where is the river", [(f"a{n}", "the river " * 20 + "near " * n) for n in range(60)])
+    )
+
+    assert harmless(model, device, far)
+    assert not harmless(model, device, near)
+    assert pick_precision("auto", model, device, lambda: far) == "fp32"
+    assert pick_precision("bf16", model, device, lambda: near) == "bf16"
+
+
+def test_devices():
+    assert pick_device("cpu").type == "cpu"
+    assert pick_device("auto").type in ("cpu", "cuda")
+    with pytest.raises(UsageError, match=r"--device 'cuda:99': .*: expected auto, cpu or a GPU such as cuda"):
+        pick_device("cuda:99")

@@ -1,0 +1,95 @@
+"""Word pieces: what stands around a text, what is left of a long one, and which word a piece belongs to."""
+
+import numpy as np
+import pytest
+from networks import IDS, piece_tokenizer
+from tokenizers import processors
+
+from aptool.errors import InputError
+from aptool.text.pieces import PieceTokenizer
+from aptool.text.tokenizer import Tokens, truncate
+
+CLS, SEP, UNK = IDS["[CLS]"], IDS["[SEP]"], IDS["[UNK]"]
+
+
+@pytest.fixture
+def pieces():
+    return PieceTokenizer(piece_tokenizer())
+
+
+def ids(*words):
+    return [IDS[word] for word in words]
+
+
+def test_a_text_stands_between_its_marks(pieces):
+    tokens = pieces.encode(["Where is the river?", "", "zebra"])
+
+    assert tokens.ids[: tokens.offsets[1]].tolist() == [
+        CLS,
+        *ids("where", "is", "the", "riv", "##er", "?"),
+        SEP,
+    ]
+    assert tokens.ids[tokens.offsets[1] :].tolist() == [CLS, SEP, CLS, UNK, SEP]
+    assert (pieces.unknown, pieces.head, pieces.tail, len(pieces)) == (UNK, 1, 1, len(IDS))
+
+
+def test_a_long_text_keeps_the_mark_behind_it(pieces):
+    tokens = pieces.encode(["the river is the garden", "the garden"], limit=5)
+
+    assert tokens.ids.tolist() == [CLS, *ids("the", "riv", "##er"), SEP, CLS, *ids("the", "garden"), SEP]
+    assert tokens.truncated == 1
+
+
+def test_what_is_cut_is_what_stands_before_the_tail():
+    tokens = Tokens(np.arange(9, dtype=np.int32), np.array([0, 6, 9]))
+
+    # Of 0 1 2 3 4 5 the first two and the last two; 6 7 8 is short enough.
+    cut = truncate(tokens, 4, tail=2)
+
+    assert (cut.ids.tolist(), cut.offsets.tolist(), cut.truncated) == ([0, 1, 4, 5, 6, 7, 8], [0, 4, 7], 1)
+
+
+def test_pieces_belong_to_words(pieces):
+    # [CLS] where is riv ##er ? [SEP]
+    assert pieces.places("where is River?").tolist() == [-1, 0, 1, 2, 2, 3, -1]
+    assert pieces.split("where is River?") == ["where", "is", "River", "?"]
+    assert pieces.places("").tolist() == [-1, -1]
+
+
+def test_two_texts_are_put_together_as_the_tokenizer_says(pieces):
+    marks = pieces.special_tokens()
+    assert marks == ([CLS], [SEP], [SEP], [0, 0, 0, 1, 1])
+
+    # As RoBERTa has them: two marks between the texts, one type.
+    other = piece_tokenizer()
+    other.post_processor = processors.RobertaProcessing(("[SEP]", SEP), ("[CLS]", CLS))
+    assert PieceTokenizer(other).special_tokens() == ([CLS], [SEP, SEP], [SEP], [0, 0, 0, 0, 0])
+
+
+def test_a_tokenizer_without_marks():
+    bare = piece_tokenizer()
+    bare.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B:1", special_tokens=[])
+
+    pieces = PieceTokenizer(bare)
+
+    assert (pieces.head, pieces.tail) == (0, 0)
+    assert pieces.special_tokens() == ([], [], [], [0, 0, 0, 1, 0])
+    # A text without a token is one unknown one.
+    assert pieces.encode(["", "the garden"]).ids.tolist() == [UNK, *ids("the", "garden")]
+
+
+def test_what_is_saved_is_what_was_there(pieces, tmp_path):
+    pieces.save(tmp_path / "tokenizer.json")
+    again = PieceTokenizer.load(tmp_path / "tokenizer.json")
+
+    assert again.encode(["the river"]).ids.tolist() == pieces.encode(["the river"]).ids.tolist()
+    assert again.places("the river").tolist() == [-1, 0, 1, 1, -1]
+
+
+def test_what_is_no_tokenizer_is_named(tmp_path):
+    (tmp_path / "tokenizer.json").write_text("{}")
+
+    with pytest.raises(InputError, match=r"tokenizer\.json: .*expected a tokenizer\.json"):
+        PieceTokenizer.load(tmp_path / "tokenizer.json")
+    with pytest.raises(InputError, match="no such file"):
+        PieceTokenizer.load(tmp_path / "none.json")

@@ -1,0 +1,101 @@
+"""Training on a cluster, as far as it goes without one: shares, what workers check, what they tell."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny import recipe
+
+from aptool.cluster.resources import Cluster, MinibatchShard, Node
+from aptool.errors import AptoolError
+
+
+@pytest.fixture
+def distributed():
+    # Ray reads the environment when it is imported: not before a test wants it.
+    pytest.importorskip("ray")
+
+    return distributed
+
+
+class FreeCluster(Cluster):
+    """Nodes of the given free cores and GPUs."""
+
+    def __init__(self, *free):
+        object.__setattr__(self, "address", "here")
+        object.__setattr__(self, "free", free)
+
+    def nodes(self):
+        shares = [MinibatchShard(*free) for free in self.free]
+        return [Node(str(i), f"host{i}", share, share, 0.0) for i, share in enumerate(shares)]
+
+    def grows(self):
+        return False
+
+
+@pytest.mark.parametrize(
+    ("free", "workers", "gpus", "expected"),
+    [
+        # One worker a node, with all its cores; where nodes differ the smallest decides.
+        (((8, 0),), None, 0, (1, 8)),
+        (((1, 0), (1, 0)), None, 0, (2, 1)),
+        (((8, 0), (6, 0), (0, 0)), None, 0, (2, 6)),
+        # As many as asked for: three share sixteen cores, two of them one node of eight.
+        (((8, 0), (8, 0)), 3, 0, (3, 4)),
+        (((8, 0), (8, 0)), 1, 0, (1, 8)),
+        # One a GPU; half a GPU each makes twice as many.
+        (((16, 2), (16, 2), (4, 0)), None, 1, (4, 8)),
+        (((16, 2),), None, 0.5, (4, 4)),
+    ],
+)
+def test_shares_by_hand(distributed, free, workers, gpus, expected):
+    number, each = distributed.shared_out(FreeCluster(*free), workers, MinibatchShard(1, gpus))
+
+    assert (number, each.cpus) == expected
+    assert each.gpus == gpus
+
+
+@pytest.fixture
+def job(distributed, collection_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.training").mkdir()
+    (tmp_path / "model.training" / "driver").write_text("mine")
+    versions = tuple(distributed._versions().items())
+    asked = recipe("ap-cnn")
+    return distributed.Job(tmp_path, collection_folder, asked, Path("model"), 0, "mine", versions, False)
+
+
+def test_a_worker_that_sees_what_the_driver_sees_begins(distributed, job):
+    assert distributed._opened(job).name == "tiny"
+
+
+def test_a_worker_on_another_disk_says_so(distributed, job, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "model.training").mkdir(parents=True)
+    (elsewhere / "model.training" / "driver").write_text("another")
+    for other in (replace(job, output=Path("none")), replace(job, start=elsewhere)):
+        with pytest.raises(
+            AptoolError, match=r"\.training: not there, or not the driver's folder: expected an"
+        ):
+            distributed._opened(other)
+
+
+def test_a_worker_without_the_collection_says_which(distributed, job):
+    with pytest.raises(AptoolError, match=r"none: 'no collection\.json in it'"):
+        distributed._opened(replace(job, collection=Path("none")))
+
+
+def test_a_worker_with_another_torch_says_so(distributed, job):
+    other = replace(job, versions=(("torch", "1.0"),))
+
+    with pytest.raises(AptoolError, match=r"torch \d.* there, 1\.0 here: expected the same versions"):
+        distributed._opened(other)
+
+
+def test_of_progress_only_the_last_is_told(distributed):
+    board = distributed.MessageBoard()
+    for kind, value in (("say", "a"), ("progress", 1), ("progress", 2), ("epoch", {}), ("progress", 3)):
+        board.note(kind, value)
+
+    assert board.take() == [("say", "a"), ("progress", 2), ("epoch", {}), ("progress", 3)]
+    assert board.take() == []

@@ -1,0 +1,163 @@
+"""From a collection and a recipe to a model folder: repeatable, judged as it will be used."""
+
+import json
+
+import pytest
+import torch
+from aptool.scoring.local import score_pools
+from tiny import SYSTEMS, labelled_pools, recipe
+
+from aptool.errors import AptoolError, InputError, UsageError
+from aptool.evaluation.measures import evaluate
+from aptool.formats.collection import Collection, CollectionWriter
+from aptool.formats.pools import list_units
+from aptool.formats.trec import read_qrels, read_run
+from aptool.models.model import load_model
+from aptool.scoring.systems import ModelSystem
+from aptool.training.fit import fit
+
+# The reciprocal ranks 1 to 1/6 of six candidates in random order: a mean of 49/20 / 6.
+RANDOM_MRR = 49 / 120
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_system_learns(system, collection, tmp_path):
+    result = fit(collection, recipe(system), tmp_path / "model", seed=1)
+
+    assert result.dev["recip_rank"] > RANDOM_MRR + 0.2
+    assert result.history[result.best_epoch - 1]["dev"] == result.dev
+    assert result.dev["map"] == max(entry["dev"]["map"] for entry in result.history)
+
+
+@pytest.mark.parametrize("system", ["ap-cnn", "qa-bilstm"])
+def test_one_seed_gives_one_model_to_the_byte(system, collection, tmp_path):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for name, seed in (("one", 5), ("two", 5), ("other", 6)):
+            fit(collection, recipe(system), tmp_path / name, seed=seed)
+    finally:
+        torch.set_num_threads(threads)
+
+    for file in ("model.safetensors", "config.json", "tokenizer.json", "README.md"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "other")]
+    assert weights[0] != weights[1]
+
+
+@pytest.mark.parametrize("more", [(), ("training.epochs=0",)], ids=["best epoch", "nothing trained"])
+def test_the_saved_model_has_the_figures_that_are_told(collection, tmp_path, more):
+    # Scored and evaluated as any run would be.
+    result = fit(collection, recipe("ap-cnn", *more), tmp_path / "model", seed=2)
+
+    system = ModelSystem(load_model(tmp_path / "model"))
+    score_pools(list_units([collection.pools("dev")]), system, tmp_path / "dev.run", tag="x")
+    means = evaluate(read_qrels(collection.qrels("dev")), read_run(tmp_path / "dev.run").frame).means
+
+    assert dict(means) == pytest.approx(result.dev)
+
+
+def test_the_model_folder_says_what_made_it(collection, tmp_path):
+    asked = recipe("qa-cnn", "training.dev_measure=ndcg_cut_5")
+
+    result = fit(collection, asked, tmp_path / "model", seed=7)
+
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    history = (tmp_path / "model" / "training" / "history.jsonl").read_text().splitlines()
+    assert config["recipe"] == asked.to_dict()
+    assert config["training"]["collection"] == "tiny"
+    assert config["training"]["fingerprint"] == collection.fingerprint
+    assert (config["training"]["seed"], config["training"]["best_epoch"]) == (7, result.best_epoch)
+    assert set(config["training"]["dev"]) == {"map", "recip_rank", "P_1", "ndcg_cut_5"}
+    assert [json.loads(line)["epoch"] for line in history] == [1, 2, 3, 4]
+    assert [json.loads(line) for line in history] == result.history
+
+
+def test_a_measure_by_another_of_its_names_can_pick_the_best_epoch(collection, tmp_path):
+    # trec_eval takes P.1 and prints P_1.
+    result = fit(collection, recipe("qa-cnn", "training.dev_measure=P.1"), tmp_path / "model", seed=7)
+
+    assert result.dev["P_1"] == max(entry["dev"]["P_1"] for entry in result.history)
+
+
+def test_what_is_done_is_told(collection, tmp_path):
+    said, entries, states = [], [], []
+
+    result = fit(
+        collection,
+        recipe("qa-cnn", "text.max_answer_tokens=6"),
+        tmp_path / "model",
+        say=said.append,
+        epoch_done=entries.append,
+        progress=states.append,
+    )
+
+    # Every answer is seven words long.
+    assert said == [
+        "training qa-cnn on 40 pairs of 40 questions, 40 answers (40 cut at 6 tokens), "
+        f"{result.words} words (0 with vectors)"
+    ]
+    assert entries == result.history
+    assert states[-1][:3] == (4, 40, 40)
+
+
+def test_weights_that_outgrow_every_number_are_explained(collection, tmp_path):
+    # One update an epoch: the loss was still finite, the dev scores are not.
+    asked = recipe("ap-cnn", "training.optimizer=sgd", "training.learning_rate=1e30", "training.minibatch=99")
+
+    with pytest.raises(AptoolError, match=r"not a number: .* lower training\.learning_rate"):
+        fit(collection, asked, tmp_path / "model")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def untouched(monkeypatch):
+    """Whatever fails must fail before any text is tokenised."""
+    from aptool.text.tokenizer import WordTokenizer
+
+    monkeypatch.setattr(WordTokenizer, "learn", lambda *given, **named: pytest.fail("work has initialized"))
+
+
+@pytest.mark.usefixtures("untouched")
+def test_an_output_that_cannot_be_written_is_said_first(collection, tmp_path):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "dear.txt").write_text("x")
+
+    for output in ("file", "file/model", "letters"):
+        with pytest.raises(InputError, match=f"{output}: .*expected a"):
+            fit(collection, recipe("ap-cnn"), tmp_path / output)
+
+
+@pytest.mark.usefixtures("untouched")
+def test_a_recipe_that_cannot_be_trained_is_said_first(collection, tmp_path):
+    for override, error, message in (
+        ("encoder.type=gru", InputError, "encoder.type: 'gru'"),
+        ("training.dev_measure=mrr", UsageError, "did you mean 'recip_rank'"),
+        ("training.dev_measure=official", UsageError, "'official': expected one measure, not "),
+        (
+            "training.sampled_negatives=0",
+            InputError,
+            "training.sampled_negatives: 0: expected 1 or more, or training.in_batch",
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            fit(collection, recipe("ap-cnn", override), tmp_path / "model")
+
+
+@pytest.mark.usefixtures("untouched")
+def test_a_collection_without_the_split_is_said_first(tmp_path):
+    with CollectionWriter(tmp_path / "c", name="c", source="here") as writer:
+        writer.add_split("train", labelled_pools("train", 10))
+
+    with pytest.raises(InputError, match="\"split 'dev'\": expected one of train"):
+        fit(Collection(tmp_path / "c"), recipe("ap-cnn"), tmp_path / "m")
+    with pytest.raises(InputError, match="\"split 'learn'\": expected one of train"):
+        fit(
+            Collection(tmp_path / "c"),
+            recipe("ap-cnn"),
+            tmp_path / "m",
+            train_split="learn",
+            dev_split="train",
+        )

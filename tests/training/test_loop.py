@@ -1,0 +1,270 @@
+"""The training loop: what is drawn when, at which rate, and which epoch's weights are kept."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from small_training import ADAM, POSITIVES, SGD, always, made
+from tiny import SYSTEMS, training_set
+
+from aptool.config import TrainingOptions
+from aptool.errors import AptoolError
+from aptool.training import loop
+from aptool.training.loop import learning_rate, train
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [
+        # λ = 1.1 over four epochs, at the beginning of each.
+        ("constant", [1.1, 1.1, 1.1, 1.1]),
+        ("inverse", [1.1, 0.55, 0.366667, 0.275]),
+        ("linear", [1.1, 0.825, 0.55, 0.275]),
+    ],
+)
+def test_schedules_by_hand(schedule, rates):
+    options = TrainingOptions(learning_rate=1.1, schedule=schedule)
+
+    assert [learning_rate(options, epoch, (epoch - 1) / 4) for epoch in (1, 2, 3, 4)] == pytest.approx(
+        rates, abs=1e-6
+    )
+
+
+def test_inverse_and_constant_rates_do_not_change_within_an_epoch():
+    inverse = TrainingOptions(learning_rate=1.0, schedule="inverse")
+    linear = TrainingOptions(learning_rate=1.0, schedule="linear")
+
+    assert [learning_rate(inverse, 2, progress) for progress in (0.5, 0.6, 0.74)] == [0.5] * 3
+    assert [learning_rate(linear, 2, progress) for progress in (0.5, 0.6, 1.0)] == pytest.approx(
+        [0.5, 0.4, 0]
+    )
+
+
+def test_a_rate_that_warms_up_by_hand():
+    # Over the first fifth it rises from nothing; then the schedule runs its whole way in what is left.
+    rates = {}
+    for schedule in ("linear", "constant", "inverse"):
+        options = TrainingOptions(learning_rate=1.0, schedule=schedule, warmup=0.2)
+        rates[schedule] = [learning_rate(options, 2, progress) for progress in (0, 0.05, 0.1, 0.2, 0.6, 1)]
+
+    assert rates["linear"] == pytest.approx([0, 0.25, 0.5, 1, 0.5, 0])
+    assert rates["constant"] == pytest.approx([0, 0.25, 0.5, 1, 1, 1])
+    assert rates["inverse"] == pytest.approx([0, 0.25, 0.5, 0.5, 0.5, 0.5])
+
+
+def recorded(monkeypatch):
+    """Every round's questions and drawn answers."""
+    rounds = []
+    choose = loop.hardest
+
+    def record(ranker, examples, questions, drawn, keep):
+        rounds.append((questions.copy(), drawn.copy()))
+        return choose(ranker, examples, questions, drawn, keep)
+
+    monkeypatch.setattr(loop, "hardest", record)
+    return rounds
+
+
+@pytest.mark.parametrize("negatives", ["corpus", "pool", "mix"])
+def test_negatives_are_drawn_anew_each_epoch_and_are_never_positive(monkeypatch, negatives):
+    rounds = recorded(monkeypatch)
+    options = replace(SGD, epochs=3, minibatch=20, sampled_negatives=10, negatives=negatives)
+
+    train(made("qa-cnn"), training_set(POSITIVES, 12), options, seed=0, evaluate=always(0.5))
+
+    assert len(rounds) == 3
+    by_epoch = [{int(q): tuple(row) for q, row in zip(*round_, strict=True)} for round_ in rounds]
+    for questions, drawn in rounds:
+        for question, answers in zip(questions, drawn, strict=True):
+            assert not set(answers.tolist()) & set(POSITIVES[question])
+    for question in range(6):
+        assert len({epoch[question] for epoch in by_epoch}) == 3
+    # Nor do the questions come in one order.
+    assert len({tuple(questions) for questions, _ in rounds}) == 3
+
+
+def test_all_pairs_or_one_of_each_question(monkeypatch):
+    rounds = recorded(monkeypatch)
+    examples = training_set(POSITIVES, 12)
+
+    train(made("qa-cnn"), examples, replace(SGD, minibatch=99), seed=0, evaluate=always(0.5))
+    train(made("qa-cnn"), examples, replace(SGD, minibatch=99, pairs="one"), seed=0, evaluate=always(0.5))
+
+    (every, _), (one, _) = rounds
+    assert sorted(every.tolist()) == [0, 1, 1, 1, 2, 3, 3, 4, 5]
+    assert sorted(one.tolist()) == [0, 1, 2, 3, 4, 5]
+
+
+def test_one_pair_of_a_question_is_another_one_each_epoch():
+    chosen = set()
+    for epoch in range(20):
+        pairs = loop._epoch_pairs(training_set(POSITIVES, 12).pairs, "one", np.random.default_rng([0, epoch]))
+        chosen |= {answer for question, answer in pairs.tolist() if question == 1}
+
+    assert chosen == {1, 2, 3}
+
+
+def test_negatives_are_scored_for_several_minibatches_at_once(monkeypatch):
+    rounds = recorded(monkeypatch)
+    steps = []
+    monkeypatch.setattr(
+        torch.optim.SGD,
+        "step",
+        lambda optimizer, step=torch.optim.SGD.step: steps.append(1) or step(optimizer),
+    )
+
+    train(
+        made("qa-cnn"),
+        training_set(POSITIVES, 12),
+        replace(SGD, minibatch=2, mining_interval=3),
+        seed=0,
+        evaluate=always(0.5),
+    )
+
+    # Nine pairs: rounds of six and three, five minibatches of at most two.
+    assert [len(questions) for questions, _ in rounds] == [6, 3]
+    assert len(steps) == 5
+
+
+def test_the_best_epochs_weights_are_kept():
+    figures = iter([0.2, 0.9, 0.5, 0.9])
+    seen = []
+
+    def evaluate(ranker):
+        assert not ranker.training
+        seen.append(copy.deepcopy(ranker.state_dict()))
+        return {"map": next(figures), "P_1": 1.0}
+
+    system = made("ap-cnn")
+    result = train(system, training_set(POSITIVES, 12), replace(ADAM, epochs=4), seed=0, evaluate=evaluate)
+
+    # The first of two equal ones.
+    assert result.best_epoch == 2
+    assert [entry["dev"]["map"] for entry in result.history] == [0.2, 0.9, 0.5, 0.9]
+    assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
+    for name, weight in system.state_dict().items():
+        assert torch.equal(weight, seen[1][name])
+        assert not torch.equal(weight, seen[3][name])
+
+
+def test_patience_stops_after_so_many_epochs_without_a_better_one():
+    figures = iter([0.3, 0.5, 0.4, 0.5, 0.6, 0.7])
+
+    result = train(
+        made("qa-cnn"),
+        training_set(POSITIVES, 12),
+        replace(ADAM, epochs=6, patience=2),
+        seed=0,
+        evaluate=lambda ranker: {"map": next(figures)},
+    )
+
+    assert (result.best_epoch, len(result.history)) == (2, 4)
+
+
+def test_another_measure_can_pick_the_best_epoch():
+    figures = iter([(0.9, 0.1), (0.5, 0.3)])
+
+    result = train(
+        made("qa-cnn"),
+        training_set(POSITIVES, 12),
+        replace(ADAM, epochs=2, dev_measure="P_1"),
+        seed=0,
+        evaluate=lambda ranker: dict(zip(("map", "P_1"), next(figures), strict=True)),
+    )
+
+    assert result.best_epoch == 2
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("options", [SGD, ADAM, replace(ADAM, dropout=0.3)])
+def test_one_seed_gives_one_result_to_the_bit(name, options):
+    weights = []
+    for seed in (3, 3, 4):
+        system = made(name)
+        system.dropout = options.dropout
+        train(
+            system, training_set(POSITIVES, 12), replace(options, epochs=2), seed=seed, evaluate=always(0.5)
+        )
+        weights.append(system.state_dict())
+
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+    assert any(not torch.equal(weights[0][key], weights[2][key]) for key in weights[0])
+
+
+def test_dropout_does_not_reach_the_choice_of_negatives(monkeypatch):
+    chosen = []
+    choose = loop.hardest
+    monkeypatch.setattr(loop, "hardest", lambda *given: chosen.append(choose(*given)) or chosen[-1])
+    for dropout in (0.0, 0.9):
+        system = made("ap-cnn")
+        system.dropout = dropout
+        train(system, training_set(POSITIVES, 12), replace(SGD, minibatch=99), seed=0, evaluate=always(0.5))
+
+    assert chosen[0].tolist() == chosen[1].tolist()
+
+
+@pytest.mark.parametrize("minibatch", [1, 99])
+def test_a_loss_that_is_no_number_is_explained(minibatch):
+    # With one update an epoch it is the second epoch whose loss shows it.
+    with pytest.raises(AptoolError) as error:
+        train(
+            made("ap-cnn"),
+            training_set(POSITIVES, 12),
+            replace(SGD, epochs=3, minibatch=minibatch, learning_rate=1e30),
+            seed=0,
+            evaluate=always(0.5),
+        )
+
+    assert "the loss is nan after" in str(error.value)
+    assert "lower training.learning_rate" in str(error.value)
+
+
+def test_questions_that_every_answer_is_right_for_are_left_out(monkeypatch):
+    rounds = recorded(monkeypatch)
+
+    train(
+        made("qa-cnn"),
+        training_set([[0, 1, 2], [1]], 3),
+        replace(SGD, minibatch=9),
+        seed=0,
+        evaluate=always(0.5),
+    )
+
+    assert rounds[0][0].tolist() == [1]
+
+
+def test_nothing_to_tell_right_from_wrong_is_said():
+    with pytest.raises(AptoolError, match="every answer is relevant to every question"):
+        train(made("qa-cnn"), training_set([[0, 1], [0, 1]], 2), SGD, seed=0, evaluate=always(0.5))
+
+
+def test_no_epoch_leaves_the_weights_as_they_were():
+    system = made("qa-cnn")
+
+    result = train(system, training_set(POSITIVES, 12), replace(SGD, epochs=0), seed=0, evaluate=always(0.5))
+
+    assert result == (0, [])
+    assert all(
+        torch.equal(weight, made("qa-cnn").state_dict()[key]) for key, weight in system.state_dict().items()
+    )
+
+
+def test_progress_is_told_with_the_mean_loss_so_far():
+    told = []
+
+    result = train(
+        made("qa-cnn"),
+        training_set(POSITIVES, 12),
+        replace(SGD, epochs=2, minibatch=4),
+        seed=0,
+        evaluate=always(0.5),
+        report=told.append,
+    )
+
+    assert [(state.epoch, state.pairs, state.pairs_in_epoch) for state in told] == [
+        (epoch, pairs, 9) for epoch in (1, 2) for pairs in (4, 8, 9)
+    ]
+    assert told[2].loss == result.history[0]["loss"]
+    assert result.history[0]["active"] == 1  # the margin is beyond reach

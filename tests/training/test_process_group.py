@@ -1,0 +1,140 @@
+"""Several processes that train one model: what they add up is what one would do.
+
+The processes are threads here, each with a model of its own, which meet at a barrier wherever they add.
+"""
+
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+from small_training import ADAM, POSITIVES, SGD, always, made
+from tiny import SYSTEMS, recipe, training_set
+
+from aptool.errors import AptoolError
+from aptool.models.encoder import Corpus
+from aptool.models.words import make_vocabulary
+from aptool.training.data import read_texts
+from aptool.training.dev import DevSet
+from aptool.training.loop import train
+from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
+
+
+class Meeting:
+    """Where threads bring something and each take what all have brought."""
+
+    def __init__(self, size):
+        self.size = size
+        self.brought = {}
+        self.barrier = threading.Barrier(size, timeout=30)
+
+    def exchange(self, rank, value):
+        self.brought[rank] = value
+        self.barrier.wait()
+        found = [self.brought[number] for number in range(self.size)]
+        self.barrier.wait()
+        return found
+
+
+class ThreadWorld(ProcessGroup):
+    def __init__(self, meeting, rank):
+        self.meeting, self.rank, self.size = meeting, rank, meeting.size
+
+    def all_reduce(self, tensor):
+        return tensor.copy_(sum(self.meeting.exchange(self.rank, tensor.clone())))
+
+    def broadcast(self, value):
+        return self.meeting.exchange(self.rank, value)[0]
+
+    def check(self, problem):
+        for found in self.meeting.exchange(self.rank, problem):
+            if found is not None:
+                raise found
+
+
+def in_threads(size, work):
+    """What ``work(group)`` returns in each of ``size`` threads."""
+    meeting, results = Meeting(size), [None] * size
+
+    def run(rank):
+        try:
+            results[rank] = work(ThreadWorld(meeting, rank))
+        except Exception as error:
+            results[rank] = error
+            if not isinstance(error, AptoolError):  # the others would wait for it in vain
+                meeting.barrier.abort()
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def weights_after(system, options, group=SINGLE_PROCESS):
+    examples = training_set(POSITIVES, 12)
+    result = train(system, examples, options, seed=5, evaluate=always(0.5), group=group)
+    return system.state_dict(), result.history
+
+
+OPTIONS = {
+    "sgd": replace(SGD, epochs=2, sampled_negatives=3),
+    "adam": replace(ADAM, epochs=2, sampled_negatives=3, mining_interval=2, clip=0.5),
+    "in batch": replace(ADAM, epochs=2, sampled_negatives=2, in_batch=True, loss="softmax", optimizer="sgd"),
+    "pairs only": replace(
+        ADAM, epochs=2, sampled_negatives=0, in_batch=True, loss="softmax", optimizer="sgd"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+@pytest.mark.parametrize("size", [2, 3])
+def test_several_processes_train_what_one_does(name, options, size):
+    # Nine pairs in minibatches of four: the last has one pair, fewer than there are processes.
+    alone, history = weights_after(made(name), options)
+    systems = [made(name) for _ in range(size)]
+
+    together = in_threads(size, lambda group: weights_after(systems[group.rank], options, group))
+
+    for weights, told in together:
+        for key, weight in weights.items():
+            # Sums in another order.
+            torch.testing.assert_close(weight, alone[key], atol=1e-5, rtol=1e-4)
+            assert torch.equal(weight, together[0][0][key])
+        assert [entry["loss"] for entry in told] == pytest.approx([entry["loss"] for entry in history], 1e-4)
+        assert [entry["active"] for entry in told] == pytest.approx([entry["active"] for entry in history])
+
+
+def test_a_loss_that_is_no_number_stops_all_of_them():
+    options = replace(SGD, epochs=3, learning_rate=1e30)
+
+    systems = [made("ap-cnn"), made("ap-cnn")]
+
+    for error in in_threads(2, lambda group: weights_after(systems[group.rank], options, group)):
+        assert isinstance(error, AptoolError)
+        assert "the loss is nan" in str(error)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_dev_is_scored_in_shares_and_judged_alike_by_all(collection, size):
+    asked = recipe("ap-cnn")
+    texts = read_texts(collection, "train").all()
+    tokenizer, _, asked = make_vocabulary(asked, Corpus(texts, lambda: iter(()), 0, lambda line: None))
+    dev = DevSet(collection, "dev", tokenizer, asked.text)
+    system = made("ap-cnn")
+    system.encoder.embedding = torch.nn.Embedding(len(tokenizer), 6)
+    alone = dev.measures(system.eval(), "ndcg_cut_5")
+
+    for figures in in_threads(size, lambda group: dev.measures(system, "ndcg_cut_5", group)):
+        assert figures == pytest.approx(alone)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_parts_are_a_partition(size):
+    worlds = [ThreadWorld(Meeting(size), rank) for rank in range(size)]
+    for rows in (0, 1, 2, 5, 7, 20):
+        found = [row for group in worlds for row in range(rows)[group.part(rows)]]
+
+        assert found == list(range(rows))

@@ -1,0 +1,254 @@
+"""Training that is killed and started again: the same weights as if nothing had happened."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+from tiny import options, recipe
+
+from aptool.config import VectorOptions
+from aptool.errors import AptoolError, InputError
+from aptool.formats.collection import Collection
+from aptool.models.words import learned_vectors
+from aptool.text.tokenizer import WordTokenizer
+from aptool.training.checkpoint import save_state, training_folder
+from aptool.training.fit import check_training, fit
+
+FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
+# Everything that has a memory: Adam in both its kinds, dropout, negatives that are drawn, learned vectors.
+ASKED = ("vectors.source=learned", "training.dropout=0.2", "training.negatives=mix")
+
+# Five minibatches an epoch, four epochs.
+MOMENTS = {
+    "in the first epoch": ("aptool.training.loop:_step", "before", 3, 0),
+    "in the third epoch": ("aptool.training.loop:_step", "after", 13, 2),
+    "before dev is judged": ("aptool.training.loop:_seed_dropout", "before", 4, 3),
+    "while the state is written": ("aptool.training.checkpoint:save_file", "after", 3, 2),
+    "between the state and its report": ("aptool.training.fit:save_state", "after", 2, 2),
+    "while the model is written": ("aptool.models.model:save_file", "after", 1, 4),
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, collection_folder):
+    folder = tmp_path_factory.mktemp("undisturbed") / "model"
+    fit(Collection(collection_folder), recipe("ap-cnn", *ASKED), folder, seed=3)
+    return folder
+
+
+def kill(moment, collection, output):
+    target, when, call, _ = moment
+    settings = [part for option in options("ap-cnn", *ASKED) for part in ("--set", option)]
+    arguments = ["train", collection, "--output", output, "--seed", "3", *settings]
+    script = Path(__file__).parents[1] / "killed_training.py"
+    command = [sys.executable, script, target, when, str(call), *map(str, arguments)]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.returncode == -signal.SIGKILL, finished.stderr
+
+
+def same(one, other):
+    return all((one / file).read_bytes() == (other / file).read_bytes() for file in FILES)
+
+
+@pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS.keys())
+def test_killed_at_any_moment_it_ends_in_the_same_weights(moment, undisturbed, collection_folder, tmp_path):
+    output = tmp_path / "model"
+    kill(moment, collection_folder, output)
+    assert not output.exists()
+
+    said, entries = [], []
+    result = fit(
+        Collection(collection_folder),
+        recipe("ap-cnn", *ASKED),
+        output,
+        seed=3,
+        say=said.append,
+        epoch_done=entries.append,
+    )
+
+    whole = moment[3]
+    going_on = [line for line in said if "going on" in line]
+    assert going_on == ([f"{output}.training: going on after epoch {whole} of 4"] if whole else [])
+    assert not any(line.startswith("learning ") for line in said)  # vectors were kept as well
+    assert [entry["epoch"] for entry in entries] == list(range(whole + 1, 5))
+    assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
+    assert same(output, undisturbed)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_killed_when_all_but_the_sweeping_was_done(undisturbed, collection_folder, tmp_path):
+    kill(("aptool.training.fit:remove_state", "before", 1, 4), collection_folder, tmp_path / "model")
+    assert training_folder(tmp_path / "model").exists()
+
+    said = []
+    fit(
+        Collection(collection_folder),
+        recipe("ap-cnn", *ASKED),
+        tmp_path / "model",
+        seed=3,
+        say=said.append,
+    )
+
+    wanted = "already trained, by this recipe on this collection; remove the folder to train anew"
+    assert said == [f"{tmp_path / 'model'}: {wanted}"]
+    assert same(tmp_path / "model", undisturbed)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+class StoppedError(Exception):
+    """The training of a test ends here."""
+
+
+def stop_after(epoch):
+    def stop(entry):
+        if entry["epoch"] == epoch:
+            raise StoppedError
+
+    return stop
+
+
+def stopped(collection, output, *overrides, seed=3, after=2):
+    with pytest.raises(StoppedError):
+        fit(collection, recipe("ap-cnn", *overrides), output, seed=seed, epoch_done=stop_after(after))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("training.optimizer=sgd", "training.learning_rate=0.2", "training.schedule=inverse"),
+        ("training.schedule=linear", "training.in_batch=true", "training.loss=softmax"),
+        ("vectors.fine_tune=false", "training.pairs=one", "training.clip=0.1", "training.shared_draw=true"),
+        ("training.patience=1", "training.learning_rate=0.3"),
+    ],
+    ids=["sgd", "linear", "frozen", "patience"],
+)
+def test_every_procedure_goes_on_as_if_it_had_not_stopped(overrides, collection, tmp_path):
+    overrides = (*overrides, "training.negatives=mix")
+    result = fit(collection, recipe("ap-cnn", *overrides), tmp_path / "whole", seed=3)
+    stopped(collection, tmp_path / "model", *overrides, after=min(2, len(result.history)))
+
+    again = fit(collection, recipe("ap-cnn", *overrides), tmp_path / "model", seed=3)
+
+    assert same(tmp_path / "model", tmp_path / "whole")
+    assert [entry["dev"] for entry in again.history] == [entry["dev"] for entry in result.history]
+
+
+def test_another_training_never_takes_a_state_up(collection, tmp_path):
+    output = tmp_path / "model"
+    for overrides, seed in ((("training.margin=0.4",), 3), ((), 4)):
+        stopped(collection, output, *overrides, seed=seed)
+        said, entries = [], []
+
+        fit(collection, recipe("ap-cnn"), output, seed=3, say=said.append, epoch_done=entries.append)
+
+        wanted = "left by another training (recipe, seed, collection or versions differ)"
+        assert said[0] == f"{output}.training: {wanted}: training from the beginning"
+        assert len(entries) == 4
+        shutil.rmtree(output)
+
+
+def test_a_model_that_is_whole_is_not_trained_again(collection, tmp_path, monkeypatch):
+    first = fit(collection, recipe("ap-cnn"), tmp_path / "model", seed=3)
+    monkeypatch.setattr("aptool.training.fit.train", lambda *given, **named: pytest.fail("trained again"))
+
+    assert fit(collection, recipe("ap-cnn"), tmp_path / "model", seed=3) == first
+
+
+def test_whatever_can_move_a_weight_is_in_the_key(collection, tmp_path):
+    asked, folder = recipe("ap-cnn"), tmp_path / "model"
+    keys = {
+        check_training(collection, asked, folder, *more)[1]
+        for more in [(0,), (1,), (0, ("train", "test")), (0, ("train", "dev"), "cuda")]
+    }
+
+    assert len(keys) == 4
+
+
+def test_learned_vectors_are_kept_by_all_that_they_follow_from(tmp_path):
+    words = WordTokenizer.learn(["where is the river", "the bridge is near the river"])
+    tokens = words.encode(["where is the river", "the bridge is near the river"])
+    usual = VectorOptions(dim=4)
+    asked = [(usual, 0), (usual, 1), (replace(usual, window=3), 0), (replace(usual, epochs=2), 0), (usual, 0)]
+
+    found = [learned_vectors(words, tokens, *one, lambda line: None, tmp_path).matrix for one in asked]
+
+    assert len(list(tmp_path.iterdir())) == 4
+    assert np.array_equal(found[0], found[4])
+
+
+def test_vectors_that_were_replaced_are_another_training(collection, tmp_path):
+    vectors = tmp_path / "vectors.txt"
+    entries = []
+    for line in ("river 1 2\n", "river 1 3\n"):
+        vectors.write_text(line)
+        asked = recipe("ap-cnn", f"vectors.source={vectors}", "training.epochs=1")
+        fit(collection, asked, tmp_path / "model", epoch_done=entries.append)
+
+    assert [entry["epoch"] for entry in entries] == [1, 1]
+
+
+def test_a_state_that_does_not_do_what_it_did_is_refused(collection, tmp_path):
+    # Weights of noise under the figures of a trained system: 0.4 is far above what the first have.
+    output = tmp_path / "model"
+    stopped(collection, output)
+    path = training_folder(output) / "state.safetensors"
+    tensors = load_file(path)
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        facts = file.metadata()
+    noise = {name: one * 0 + 0.1 if name.startswith("weights/") else one for name, one in tensors.items()}
+    save_file(noise, path, facts)
+
+    with pytest.raises(AptoolError, match=r"model\.training: the weights of epoch 2 have dev map 0\.\d{4}: "):
+        fit(collection, recipe("ap-cnn"), output, seed=3)
+
+
+def test_a_damaged_state_is_named(collection, tmp_path):
+    output = tmp_path / "model"
+    stopped(collection, output)
+    path = training_folder(output) / "state.safetensors"
+    path.write_bytes(path.read_bytes()[:500])
+
+    with pytest.raises(InputError, match=r"state\.safetensors: .* remove .*model\.training to train from"):
+        fit(collection, recipe("ap-cnn"), output, seed=3)
+
+
+def test_a_state_that_cannot_be_written_stops_training_in_one_line(collection, tmp_path):
+    (tmp_path / "model.training").write_text("x")
+
+    with pytest.raises(InputError, match=r"model\.training: 'a file': expected a folder"):
+        fit(collection, recipe("ap-cnn"), tmp_path / "model")
+
+
+def test_what_else_stands_in_the_folder_of_the_state_stays(collection, tmp_path):
+    # A model may well be called so, and its state be that of another one.
+    fit(collection, recipe("ap-cnn", "training.epochs=1"), tmp_path / "model.training")
+    fit(collection, recipe("ap-cnn", "training.epochs=1"), tmp_path / "model")
+
+    assert (tmp_path / "model.training" / "model.safetensors").is_file()
+    assert not (tmp_path / "model.training" / "state.safetensors").exists()
+
+
+def test_a_state_is_kept_before_an_epoch_is_told(collection, tmp_path, monkeypatch):
+    kept = []
+    monkeypatch.setattr(
+        "aptool.training.fit.save_state",
+        lambda folder, key, state: kept.append(len(state.history)) or save_state(folder, key, state),
+    )
+    told = []
+
+    fit(
+        collection,
+        recipe("qa-cnn"),
+        tmp_path / "model",
+        epoch_done=lambda entry: told.append((entry["epoch"], kept[-1])),
+    )
+
+    assert told == [(1, 1), (2, 2), (3, 3), (4, 4)]

@@ -1,0 +1,40 @@
+"""Processes that torch has joined: two real ones, which add, share and fail together."""
+
+import socket
+
+import torch
+import torch.distributed
+import torch.multiprocessing
+
+from aptool.errors import UsageError
+from aptool.training.process_group import TorchProcessGroup
+
+
+def work(rank, port, folder):
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2
+    )
+    group = TorchProcessGroup(rank, 2)
+    added = group.all_reduce(torch.tensor([1.0, 10.0]) * (rank + 1)).tolist()
+    shared = group.broadcast({"of": rank})
+    group.check(None)
+    said = ""
+    try:
+        group.check(UsageError("no such thing") if rank == 1 else None)
+    except UsageError as error:
+        said = str(error)
+    torch.distributed.destroy_process_group()
+    (folder / str(rank)).write_text(repr((added, shared, said, group.part(5))))
+
+
+def test_two_processes(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    torch.multiprocessing.spawn(work, (port, tmp_path), nprocs=2)
+
+    told = f"node {socket.gethostname()}: no such thing"
+    for rank, part in ((0, slice(0, 2)), (1, slice(2, 5))):
+        # 1 + 2 and 10 + 20 in both; what the first had; what went wrong in the second.
+        assert (tmp_path / str(rank)).read_text() == repr(([3.0, 30.0], {"of": 0}, told, part))

@@ -1,0 +1,102 @@
+"""What training reads out of a collection."""
+
+import numpy as np
+import pytest
+
+from aptool.config import TextOptions
+from aptool.errors import InputError
+from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.text.tokenizer import WordTokenizer
+from aptool.training.data import read_texts, tokenized
+
+
+def write(path, pools, answers=None):
+    with CollectionWriter(path, name="mine", source="made by hand") as writer:
+        if answers is not None:
+            writer.add_answers(answers)
+        writer.add_split("train", pools)
+    return Collection(path)
+
+
+def rows(lists):
+    return [lists.values[i:j].tolist() for i, j in zip(lists.offsets, lists.offsets[1:], strict=False)]
+
+
+@pytest.fixture
+def texts(tmp_path):
+    # "yes" stands in both pools under three ids; "gone" is relevant but in no pool; q3 has none.
+    collection = write(
+        tmp_path / "c",
+        [
+            LabelledPool("q1", "first", ["a", "b", "c"], ["yes", "no", "yes"], {"a": 1, "gone": 1}),
+            LabelledPool("q2", "second", ["b", "d", "e"], ["no", "yes", "maybe"], {"b": 1, "e": 2, "d": 0}),
+            LabelledPool("q3", "third", ["a", "d"], ["yes", "yes"], {"d": 0}),
+        ],
+    )
+    return read_texts(collection, "train")
+
+
+def test_answers_are_told_apart_by_their_text(texts):
+    assert texts.questions == ["first", "second", "third"]
+    assert texts.answers == ["yes", "no", "maybe"]
+    assert rows(texts.pools) == [[0, 1], [0, 1, 2], [0]]
+    assert rows(texts.positives) == [[0], [1, 2], []]
+    assert sorted(texts.all()) == ["first", "maybe", "no", "second", "third", "yes"]
+
+
+def test_a_positive_is_no_negative_of_its_pool_under_another_id(texts):
+    examples = tokenized(texts, WordTokenizer.learn(texts.all()), TextOptions())
+
+    # q1's "yes" is right as a, so it is not wrong as c.
+    assert rows(examples.pool_negatives) == [[1], [0], [0]]
+    assert examples.pairs.tolist() == [[0, 0], [1, 1], [1, 2]]
+
+
+def test_texts_are_cut_at_their_own_limits(tmp_path):
+    collection = write(tmp_path / "c", [LabelledPool("q1", "a b c d", ["x"], ["e f g h i"], {"x": 1})])
+    texts = read_texts(collection, "train")
+
+    examples = tokenized(
+        texts, WordTokenizer.learn(texts.all()), TextOptions(max_question_tokens=2, max_answer_tokens=3)
+    )
+
+    assert (examples.questions.lengths.tolist(), examples.answers.lengths.tolist()) == ([2], [3])
+    assert (examples.questions.truncated, examples.answers.truncated) == (1, 1)
+
+
+def test_shared_answers_are_read_too(tmp_path):
+    collection = write(
+        tmp_path / "c",
+        [LabelledPool("q1", "where", ["x", "y"], None, {"y": 1})],
+        [("x", "here"), ("y", "there")],
+    )
+
+    texts = read_texts(collection, "train")
+
+    assert [texts.answers[i] for i in rows(texts.pools)[0]] == ["here", "there"]
+    assert [texts.answers[i] for i in rows(texts.positives)[0]] == ["there"]
+
+
+def test_a_split_over_several_row_groups_is_one(tmp_path, monkeypatch):
+    from aptool.formats import pools
+
+    made = [
+        LabelledPool(f"q{n}", f"question {n}", ["x", f"y{n}"], ["same", f"own {n}"], {f"y{n}": 1})
+        for n in range(5)
+    ]
+    whole = read_texts(write(tmp_path / "one", made), "train")
+    monkeypatch.setattr(pools, "ROW_GROUP_CANDIDATES", 2)
+    parts = read_texts(write(tmp_path / "five", made), "train")
+
+    assert (parts.questions, parts.answers) == (whole.questions, whole.answers)
+    assert np.array_equal(parts.positives.values, whole.positives.values)
+    assert rows(parts.pools) == rows(whole.pools) == [[0, n + 1] for n in range(5)]
+
+
+def test_a_split_without_relevant_answers_is_named(tmp_path):
+    collection = write(tmp_path / "c", [LabelledPool("q1", "where", ["x"], ["here"], {"x": 0})])
+
+    with pytest.raises(
+        InputError, match=r"train\.qrels: 'none for train\.pools\.parquet': expected at least one"
+    ):
+        read_texts(collection, "train")

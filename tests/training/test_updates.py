@@ -1,0 +1,175 @@
+"""Updates: which weights a step of training moves, and by how much."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from small_training import ADAM, POSITIVES, SGD, always, made
+from tiny import SYSTEMS, answer_words, question_words, tokens, training_set
+
+from aptool.models.ragged import Ragged
+from aptool.models.ranker import Ranker
+from aptool.training.loop import score_batch, train
+
+
+def score(system, question, answer):
+    return system(Ragged.of(tokens(question_words(question))), Ragged.of(tokens(answer_words(answer))))[0]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_only_the_chosen_negative_is_trained_on(name):
+    # Forty draws from eight answers bring up all seven that are wrong; the best-scored of them is chosen.
+    examples = training_set([[2]], answers=8)
+    system = made(name)
+    before = system.encoder.embedding.weight.detach().clone()
+    with torch.inference_mode():
+        chosen = max((a for a in range(8) if a != 2), key=lambda a: score(system, 0, a))
+
+    train(system, examples, SGD, seed=0, evaluate=always(0.5))
+
+    moved = {int(word) for word in (system.encoder.embedding.weight != before).any(1).nonzero()}
+    assert moved <= {*question_words(0), *answer_words(2), *answer_words(chosen)}
+    for words in (question_words(0), answer_words(2), answer_words(chosen)):
+        assert moved & set(words)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_two_epochs_of_sgd_with_a_rate_divided_by_the_epoch(name):
+    # One question, one right answer, one wrong: in epoch t each weight w becomes w - (λ/t) d loss/dw.
+    examples = training_set([[0]], answers=2)
+    system, by_hand = made(name), made(name)
+    for epoch in (1, 2):
+        by_hand.zero_grad()
+        (2.5 - score(by_hand, 0, 0) + score(by_hand, 0, 1)).backward()
+        with torch.no_grad():
+            for weight in by_hand.parameters():
+                gradient = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
+                weight -= 0.2 / epoch * gradient
+
+    rising = iter([0.1, 0.2])
+    options = replace(SGD, epochs=2, learning_rate=0.2, schedule="inverse")
+    train(system, examples, options, seed=0, evaluate=lambda ranker: {"map": next(rising)})
+
+    for name_, weight in by_hand.state_dict().items():
+        torch.testing.assert_close(system.state_dict()[name_], weight, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_scores_of_a_minibatch(name):
+    # Questions 0, 1, 3 with a right and a wrong answer each. Answers 1 and 2 are right for question 1.
+    examples = training_set(POSITIVES, 12)
+    batch = np.array([[0, 0, 1], [1, 2, 9], [3, 5, 2]])
+    system = made(name)
+
+    with torch.inference_mode():
+        own = score_batch(system, examples, batch, in_batch=False)
+        every = score_batch(system, examples, batch, in_batch=True)
+        pairs_only = score_batch(system, examples, batch[:, :2], in_batch=True)
+        expected = [[score(system, q, a).item() for a in (0, 2, 5, 1, 9, 2)] for q in (0, 1, 3)]
+
+    none = -np.inf
+    first = [[expected[0][0]], [expected[1][1]], [expected[2][2]]]
+    expected[0][0] = expected[1][1] = expected[1][3] = expected[1][5] = expected[2][2] = none
+    for scores, columns in ((every, 6), (pairs_only, 3)):
+        wanted = [[*right, *line[:columns]] for right, line in zip(first, expected, strict=True)]
+        np.testing.assert_allclose(scores.numpy(), wanted, atol=1e-6)
+    drawn = [[*right, line[place]] for right, line, place in zip(first, expected, (3, 4, 5), strict=True)]
+    np.testing.assert_allclose(own.numpy(), drawn, atol=1e-6)
+
+
+@pytest.mark.parametrize("in_batch", [False, True])
+def test_an_answer_drawn_again_and_again_is_encoded_and_compared_once(monkeypatch, in_batch):
+    examples = training_set(POSITIVES, 12)
+    batch = np.array([[0, 0, 4, 4, 4], [1, 2, 4, 9, 9]])  # the answers 0, 2, 4 and 9
+    encoded, compared = [], []
+    encode, compare = Ranker.encode, Ranker.compare
+    monkeypatch.setattr(Ranker, "encode", lambda self, x: encoded.append(len(x.lengths)) or encode(self, x))
+    monkeypatch.setattr(
+        Ranker, "compare", lambda self, q, a: compared.append(len(q.lengths)) or compare(self, q, a)
+    )
+
+    scores = score_batch(made("ap-cnn"), examples, batch, in_batch)
+
+    assert encoded == [2, 4]
+    if not in_batch:
+        assert compared == [5]  # 0 with 0 and 4; 1 with 2, 4 and 9
+        assert torch.equal(scores[0, 1:2].expand(3), scores[0, 1:])
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        SGD,
+        ADAM,
+        replace(ADAM, negatives="mix", mining_interval=2),
+        replace(ADAM, sampled_negatives=0, in_batch=True),
+        replace(ADAM, loss="softmax", in_batch=True),
+        replace(ADAM, optimizer="adamw", warmup=0.2),
+    ],
+    ids=["sgd", "adam", "mix", "in batch", "softmax", "adamw"],
+)
+def test_training_lowers_the_loss_and_leaves_padding_alone(name, options):
+    system = made(name)
+
+    result = train(
+        system, training_set(POSITIVES, 12), replace(options, epochs=15), seed=0, evaluate=always(0.5)
+    )
+
+    losses = [entry["loss"] for entry in result.history]
+    assert losses[-1] < losses[0]
+    assert not system.encoder.embedding.weight[0].any()
+
+
+def test_embeddings_can_be_left_as_they_are():
+    for options in (SGD, ADAM):
+        system = made("ap-cnn")
+        system.encoder.embedding.weight.requires_grad_(False)
+        before = copy.deepcopy(system.state_dict())
+
+        train(system, training_set(POSITIVES, 12), options, seed=0, evaluate=always(0.5))
+
+        assert torch.equal(system.encoder.embedding.weight, before["encoder.embedding.weight"])
+        assert not torch.equal(system.pooling.U, before["pooling.U"])
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_clipping_bounds_the_whole_step(name):
+    # One update of SGD at rate 1 moves the weights by the gradient, embeddings included.
+    system = made(name)
+    before = copy.deepcopy(system.state_dict())
+    options = replace(SGD, minibatch=99, learning_rate=1.0, clip=0.01)
+
+    train(system, training_set(POSITIVES, 12), options, seed=0, evaluate=always(0.5))
+
+    moved = [(system.state_dict()[key] - before[key]).norm() for key in before]
+    assert torch.stack(moved).norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_clipping_leaves_a_small_gradient_alone():
+    results = []
+    for clip in (0.0, 1e6):
+        system = made("ap-cnn")
+        train(system, training_set(POSITIVES, 12), replace(SGD, clip=clip), seed=0, evaluate=always(0.5))
+        results.append(system.state_dict())
+
+    for key, weight in results[0].items():
+        torch.testing.assert_close(results[1][key], weight, atol=1e-6, rtol=0)
+
+
+def test_weights_decay_by_their_share_and_biases_do_not():
+    # One update each: AdamW's is Adam's, and before it every matrix has lost rate · decay = 0.01 · 0.3 of
+    # itself; embeddings are no part of it.
+    moved = []
+    for optimizer in ("adam", "adamw"):
+        system = made("ap-cnn")
+        before = copy.deepcopy(system.state_dict())
+        options = replace(ADAM, minibatch=99, optimizer=optimizer, weight_decay=0.3)
+        train(system, training_set(POSITIVES, 12), options, seed=0, evaluate=always(0.5))
+        moved.append({name: weight - before[name] for name, weight in system.state_dict().items()})
+
+    for name, weight in before.items():
+        lost = 0.003 * weight if name in ("pooling.U", "encoder.convolution.weight") else 0 * weight
+        torch.testing.assert_close(moved[1][name], moved[0][name] - lost, atol=1e-6, rtol=0)
