@@ -167,11 +167,11 @@ def load_recipe(preset: str, overrides: Sequence[str] = ()) -> Recipe:
     path = Path(preset)
     if path.suffix == ".toml":
         if not path.is_file():
-            raise InputError(path, value="no such file", expected="a recipe")
+            raise InputError(path, problem="file not found", expected="a recipe")
         try:
             name, text = path.stem, path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            raise InputError(path, value=str(error), expected="text in UTF-8") from error
+            raise InputError(path, problem=str(error), expected="text in UTF-8") from error
     elif preset in preset_names():
         name = preset
         text = (resources.files("aptool") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
@@ -180,7 +180,7 @@ def load_recipe(preset: str, overrides: Sequence[str] = ()) -> Recipe:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(path, value=str(error), expected="TOML") from error
+        raise InputError(path, problem=str(error), expected="TOML") from error
     return recipe_from_dict({**apply_overrides(table, overrides), "preset": name}, where=preset)
 
 

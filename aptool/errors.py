@@ -7,6 +7,7 @@ from os import PathLike
 
 _UNSET = object()
 _LONGEST_VALUE = 80
+_LONGEST_PROBLEM = 200
 
 
 class AptoolError(Exception):
@@ -29,8 +30,9 @@ def error_with(exit_code: int, message: str) -> AptoolError:
 class InputError(AptoolError):
     """A file holds something other than what was expected there.
 
-    The message reads ``FILE: PLACE: column 'COLUMN': VALUE: expected EXPECTED``; parts that are not
-    given are left out, and a long value is cut.
+    The message reads ``FILE: PLACE: column 'COLUMN': VALUE: expected EXPECTED``, or with a problem in words
+    ``FILE: PLACE: column 'COLUMN': PROBLEM; expected EXPECTED``; parts that are not given are left out, and a
+    long value is shortened.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class InputError(AptoolError):
         place: str | None = None,
         column: str | None = None,
         value: object = _UNSET,
+        problem: str | None = None,
     ) -> None:
         parts = [str(path)]
         if place is not None:
@@ -49,7 +52,10 @@ class InputError(AptoolError):
             parts.append(f"column {column!r}")
         if value is not _UNSET:
             parts.append(shortened(value))
-        parts.append(f"expected {expected}")
+        if problem is not None:
+            parts.append(f"{one_line(problem)}; expected {expected}")
+        else:
+            parts.append(f"expected {expected}")
         super().__init__(": ".join(parts))
         self.path = str(path)
 
@@ -64,3 +70,9 @@ def first_line(error: BaseException) -> str:
     """What an exception says, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+def one_line(text: str) -> str:
+    """A description on one line, cut to what fits in a message."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_PROBLEM else line[: _LONGEST_PROBLEM - 1] + "…"

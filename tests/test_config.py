@@ -169,7 +169,7 @@ def test_a_wrong_recipe_file_is_named(tmp_path, content, message):
 
 
 def test_a_missing_recipe_file_is_named(tmp_path):
-    with pytest.raises(InputError, match=re.escape("none.toml: 'no such file': expected a recipe")):
+    with pytest.raises(InputError, match=re.escape("none.toml: file not found; expected a recipe")):
         load_recipe(str(tmp_path / "none.toml"))
 
 

@@ -38,7 +38,7 @@ def default_run(pools: tuple[str, ...]) -> Path:
         UsageError: there are several inputs, or it is not a file on this machine.
     """
     if len(pools) == 1 and not (is_remote(pools[0]) or is_glob(pools[0]) or Path(pools[0]).exists()):
-        raise InputError(pools[0], value="no such file", expected="a pools file")
+        raise InputError(pools[0], problem="file not found", expected="a pools file")
     if len(pools) != 1 or is_remote(pools[0]) or not Path(pools[0]).is_file():
         raise UsageError("--output RUN is needed unless POOLS is one file")
     name = pools[0]

@@ -53,7 +53,7 @@ def learn(
     first = UNK + 1  # padding and the unknown word are the tokenizer's, no words
     if len(tokenizer) == first:
         wanted = "a collection in which some word occurs as often"
-        raise InputError(collection, value=f"no word {min_count} times", expected=wanted)
+        raise InputError(collection, problem=f"no word {min_count} times", expected=wanted)
     matrix = learn_vectors(
         tokens.ids,
         tokens.offsets,

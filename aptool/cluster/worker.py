@@ -228,11 +228,11 @@ def check_node(job: ScoringJob) -> None:
     """
     for path in job.paths:
         if not Path(path).exists():
-            raise InputError(path, value="no such file there", expected="a path that every node sees")
+            raise InputError(path, problem="file not found there", expected="a path that every node sees")
     if not owns(job.folder, job.owner):
         raise InputError(
             job.folder,
-            value="not the driver's folder there",
+            problem="not the driver's folder there",
             expected="an output on storage that all nodes share",
         )
     check_writable(job.folder / "part")

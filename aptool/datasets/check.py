@@ -60,7 +60,7 @@ def _check_parquet(path: str) -> str:
             names = pq.ParquetFile(file).schema_arrow.names
         except (pa.ArrowException, OSError) as error:
             reason = first_line(error)
-            raise InputError(path, value=reason, expected="a readable Parquet file") from error
+            raise InputError(path, problem=reason, expected="a readable Parquet file") from error
     if "candidates" not in names and {"answer_id", "text"} <= set(names):
         return f"answers, {len(read_answers(path).answer_ids):,}"
     beside = Path(path).parent / "answers.parquet"
@@ -104,7 +104,7 @@ def _check_collection(path: str) -> str:
 
 def _check_digest(file: Path, digest: str) -> None:
     if not file.is_file():
-        raise InputError(file, value="no such file", expected=f"the file that {MANIFEST} lists")
+        raise InputError(file, problem="file not found", expected=f"the file that {MANIFEST} lists")
     with file.open("rb") as opened:
         found = hashlib.file_digest(opened, "sha256").hexdigest()
     if found != digest:
@@ -146,4 +146,4 @@ def _looks_like_qrels(path: str) -> bool:
             return False
         expected = "a pools, answers, qrels or run file, collection.json, or the folder of a collection"
         raise InputError(path, value=line, expected=expected)
-    raise InputError(path, value="no line", expected="qrels, a run, or another file that aptool knows")
+    raise InputError(path, problem="no line", expected="qrels, a run, or another file that aptool knows")

@@ -96,7 +96,7 @@ def pools_of(
         check_text(path, place, columns.answer, pair.answer, empty=empty_answers)
         _add(path, unit, pool, pair, columns)
     if not pools:
-        raise InputError(path, value=f"no {unit}", expected="at least one question with a candidate")
+        raise InputError(path, problem=f"no {unit}", expected="at least one question with a candidate")
     for question_id in list(pools):
         pool = pools.pop(question_id)
         yield LabelledPool(question_id, pool.question, pool.answer_ids, pool.texts, pool.relevance)
@@ -187,9 +187,9 @@ def check_output(out: str | Path) -> None:
     path = Path(out)
     if path.is_dir() and any(path.iterdir()) and not (path / MANIFEST).is_file():
         wanted = "a collection to replace, an empty folder, or nothing yet"
-        raise InputError(path, value=f"a folder without {MANIFEST}", expected=wanted)
+        raise InputError(path, problem=f"a folder without {MANIFEST}", expected=wanted)
     if path.exists() and not path.is_dir():
-        raise InputError(path, value="a file", expected="a folder, or nothing yet")
+        raise InputError(path, problem="a file", expected="a folder, or nothing yet")
 
 
 class Source(NamedTuple):
@@ -238,7 +238,7 @@ def write_collection(
                 raise
             except AptoolError as error:  # the writer knows the output only
                 kept = "at least one question" + (f" that is {questions}" if questions != "all" else "")
-                raise InputError(path, value=f"{counts['questions']} questions", expected=kept) from error
+                raise InputError(path, problem=f"{counts['questions']} questions", expected=kept) from error
             read[split] = {key: counts[key] for key in ("questions", "candidates")}
             for policy in _OWN_POLICIES:
                 if counts[policy]:

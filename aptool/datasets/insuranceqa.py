@@ -123,9 +123,9 @@ def find_layout(folder: str, pool_size: int, tokens: str) -> Layout:
         return held[0]
     if held:
         expected = "files of version 1 or of version 2, each in a folder of its own"
-        raise InputError(folder, value="files of both versions", expected=expected)
+        raise InputError(folder, problem="files of both versions", expected=expected)
     expected = f"the folder V1 (with {V1_TRAIN}, …) or V2 (with {parts['train']}.gz, …) of {HOME}"
-    raise InputError(folder, value="none of the files of InsuranceQA", expected=expected)
+    raise InputError(folder, problem="none of the files of InsuranceQA", expected=expected)
 
 
 def read_vocabulary(path: str) -> dict[str, str]:
@@ -158,7 +158,7 @@ def read_answers(path: str, vocabulary: Mapping[str, str]) -> dict[str, str]:
             )
         texts[label] = _text(path, number, words, vocabulary)
     if not texts:
-        raise InputError(path, value="no line", expected="answers")
+        raise InputError(path, problem="no line", expected="answers")
     return texts
 
 
@@ -186,7 +186,7 @@ def read_pools(
             raise InputError(path, place=f"line {number}", column="question", value="", expected="a question")
         yield LabelledPool(f"{split}-{number}", question, pool, None, dict.fromkeys(right, 1))
     if not found:
-        raise InputError(path, value="no line", expected="questions")
+        raise InputError(path, problem="no line", expected="questions")
 
 
 def _fields(path: str, width: int, what: str) -> Iterator[tuple[int, list[str]]]:
@@ -194,7 +194,9 @@ def _fields(path: str, width: int, what: str) -> Iterator[tuple[int, list[str]]]
         fields = line.split("\t")
         if len(fields) != width:
             expected = f"{width}: {what}"
-            raise InputError(path, place=f"line {number}", value=f"{len(fields)} columns", expected=expected)
+            raise InputError(
+                path, place=f"line {number}", problem=f"{len(fields)} columns", expected=expected
+            )
         yield number, fields
 
 
@@ -220,7 +222,7 @@ def _needed(folder: str, name: str) -> str:
     path = _find(folder, name)
     if path is None:
         expected = f"this file, or {name}.gz; it comes with {HOME}"
-        raise InputError(f"{folder}/{name}", value="no such file", expected=expected)
+        raise InputError(f"{folder}/{name}", problem="file not found", expected=expected)
     return path
 
 

@@ -155,7 +155,7 @@ def _quoted_rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             return
         except csv.Error as error:
             expected = "fields in which quotation marks are doubled and closed (or --quotes literal)"
-            raise InputError(path, place=f"line {number}", value=str(error), expected=expected) from error
+            raise InputError(path, place=f"line {number}", problem=str(error), expected=expected) from error
         if not row:
             blank = blank or number
         elif blank:
@@ -187,7 +187,7 @@ def find_columns(
     """
     number, header = next(rows, (1, None))
     if header is None:
-        raise InputError(path, value="no line", expected="a header line with the names of the columns")
+        raise InputError(path, problem="no line", expected="a header line with the names of the columns")
     names: list[str] = header.split(delimiter) if isinstance(header, str) else header
     place = f"line {number}"
     for name in names:
@@ -231,7 +231,7 @@ def row_fields(path: str, number: int, fields: list[str], names: Sequence[str]) 
     if len(fields) != len(names):
         shown = ", ".join(names[:20])
         expected = f"{len(names)} as in the header ({shown})"
-        raise InputError(path, place=f"line {number}", value=f"{len(fields)} columns", expected=expected)
+        raise InputError(path, place=f"line {number}", problem=f"{len(fields)} columns", expected=expected)
     return fields
 
 
@@ -248,7 +248,7 @@ def _parsed(path: str, number: int, line: str) -> dict[str, Any]:
         reason = first_line(error)
         if isinstance(error, json.JSONDecodeError):  # its own line number counts within this line
             reason = f"{error.msg} at character {error.pos + 1}"
-        raise InputError(path, place=f"line {number}", value=reason, expected="one JSON object") from error
+        raise InputError(path, place=f"line {number}", problem=reason, expected="one JSON object") from error
     if not isinstance(value, dict):
         raise InputError(path, place=f"line {number}", value=value, expected="a JSON object")
     return value

@@ -97,7 +97,7 @@ def _check_clean(sources: Mapping[str, Source], questions: str) -> None:
     for path, pool in _one_sided(sources, questions):
         expected = "a right and a wrong answer, as clean TREC-QA has (--questions both-labels makes it so)"
         place = f"question {pool.question_id!r}"
-        raise InputError(path, place=place, value="candidates with one label only", expected=expected)
+        raise InputError(path, place=place, problem="candidates with one label only", expected=expected)
 
 
 def _is_folder(path: str) -> bool:
@@ -113,7 +113,7 @@ def _line_pairs(folder: str) -> Iterator[Pair]:
     for name, rows in columns.items():
         if len(rows) != lines:
             expected = f"as many as {folder}/{_ID} has: {lines}"
-            raise InputError(f"{folder}/{name}", value=f"{len(rows)} lines", expected=expected)
+            raise InputError(f"{folder}/{name}", problem=f"{len(rows)} lines", expected=expected)
     for (number, question_id), (_, question), (_, answer), (_, label) in zip(*columns.values(), strict=True):
         relevance = parse_label(f"{folder}/{_LABEL}", f"line {number}", "label", label.strip())
         yield Pair(number, question_id.strip(), question, None, answer, relevance)
@@ -132,7 +132,7 @@ def _jacana_pools(path: str) -> Iterator[LabelledPool]:
         else:
             yield LabelledPool(question_id, question, [], [], {})
     if not seen:
-        raise InputError(path, value="no question", expected="<QApairs id='…'> elements")
+        raise InputError(path, problem="no question", expected="<QApairs id='…'> elements")
 
 
 def _jacana_questions(path: str) -> Iterator[tuple[int, str, str, list[Pair]]]:
@@ -164,7 +164,7 @@ def _until(path: str, lines: Iterable[tuple[int, str]], end: str, begun: int) ->
         if line == end:
             return
         yield number, line
-    raise InputError(path, value="the end of the file", expected=f"{end} for what begins in line {begun}")
+    raise InputError(path, problem="the end of the file", expected=f"{end} for what begins in line {begun}")
 
 
 def _block(path: str, lines: Iterable[tuple[int, str]], kind: str, begun: int) -> list[tuple[int, str]]:
@@ -188,5 +188,5 @@ def _sentence(path: str, begun: int, block: list[tuple[int, str]]) -> str:
     whole = len(rows) >= _ANNOTATED and all(field.isdecimal() for field in rows[_HEADS])
     if not whole:
         expected = "lines of tokens, parts of speech, dependencies, heads (numbers) and named entities"
-        raise InputError(path, place=f"line {begun}", value=f"{len(rows)} lines", expected=expected)
+        raise InputError(path, place=f"line {begun}", problem=f"{len(rows)} lines", expected=expected)
     return " ".join(rows[_TOKENS])

@@ -83,7 +83,7 @@ def _parquet_pairs(path: str) -> Iterator[Pair]:
                 row += 1
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = first_line(error)
-        raise InputError(path, value=reason, expected="a readable Parquet file") from error
+        raise InputError(path, problem=reason, expected="a readable Parquet file") from error
 
 
 def _parquet_pair(path: str, row: int, *values: object) -> Pair:

@@ -65,11 +65,11 @@ def read_matrix(path: str | Path, values: Mapping[str, str] = MappingProxyType({
         InputError: it is not TOML, not as its schema says, or names what it does not define.
     """
     if not Path(path).is_file():
-        raise InputError(path, value="no such file", expected="a table of experiments")
+        raise InputError(path, problem="file not found", expected="a table of experiments")
     try:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(path, value=str(error), expected="TOML") from error
+        raise InputError(path, problem=str(error), expected="TOML") from error
     document = _filled(document, values, path)
     check_document("matrix", document, path)
     measures = document.get("measures", MEASURES)

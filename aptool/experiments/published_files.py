@@ -28,7 +28,7 @@ def import_published(kind: str, folder: Path, out: Path) -> Collection:
     for split in ("train", "dev"):
         if split not in splits:
             expected = f"{_FILES[kind][split]}, or a collection that `aptool data import {kind}` made"
-            raise InputError(folder, value=f"no split {split!r}", expected=expected)
+            raise InputError(folder, problem=f"no split {split!r}", expected=expected)
     if kind == "wikiqa":
         return wikiqa.build(out, splits, questions="answerable")
     return trecqa.build(out, splits, questions="both-labels")

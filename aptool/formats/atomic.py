@@ -35,7 +35,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         temporary.chmod(0o666 & ~_umask())
         os.replace(temporary, final)
     except OSError as error:
-        raise InputError(path, value=error.strerror or str(error), expected="a writable file") from error
+        raise InputError(path, problem=error.strerror or str(error), expected="a writable file") from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -85,10 +85,10 @@ def check_writable(path: str | Path) -> None:
     """
     _check_parent(path)
     if Path(path).is_dir():
-        raise InputError(path, value="a folder", expected="a file, or nothing yet")
+        raise InputError(path, problem="a folder", expected="a file, or nothing yet")
     if Path(path).exists() and not Path(path).is_file():
         # A rename would put a file in its place.
-        raise InputError(path, value="a device or a pipe", expected="a file, or nothing yet")
+        raise InputError(path, problem="a device or a pipe", expected="a file, or nothing yet")
 
 
 def check_apart(path: str | Path, inputs: Iterable[str | Path]) -> None:
@@ -101,7 +101,7 @@ def check_apart(path: str | Path, inputs: Iterable[str | Path]) -> None:
         return
     for one in inputs:
         if Path(one).is_file() and Path(one).samefile(path):
-            raise InputError(path, value="read by the same command", expected="another file to write to")
+            raise InputError(path, problem="read by the same command", expected="another file to write to")
 
 
 def check_folder(path: str | Path, mark: str) -> None:
@@ -117,9 +117,9 @@ def check_folder(path: str | Path, mark: str) -> None:
     final = Path(path)
     if final.is_dir():
         if any(final.iterdir()) and not (final / mark).is_file():
-            raise InputError(path, value=f"no {mark} in it", expected="a folder to replace, or nothing yet")
+            raise InputError(path, problem=f"no {mark} in it", expected="a folder to replace, or nothing yet")
     elif final.exists():
-        raise InputError(path, value="a file", expected="a folder, or nothing yet")
+        raise InputError(path, problem="a file", expected="a folder, or nothing yet")
 
 
 def _check_parent(path: str | Path) -> None:
@@ -134,7 +134,7 @@ def _check_parent(path: str | Path) -> None:
             pass
     except OSError as error:
         raise InputError(
-            path, value=error.strerror or str(error), expected="a place that can be written to"
+            path, problem=error.strerror or str(error), expected="a place that can be written to"
         ) from error
 
 

@@ -57,11 +57,11 @@ class Collection:
         self.path = Path(path)
         manifest = self.path / MANIFEST
         if not manifest.is_file():
-            raise InputError(self.path, value=f"no {MANIFEST} in it", expected="the folder of a collection")
+            raise InputError(self.path, problem=f"no {MANIFEST} in it", expected="the folder of a collection")
         try:
             self.manifest: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise InputError(manifest, value=str(error), expected="JSON") from error
+            raise InputError(manifest, problem=str(error), expected="JSON") from error
         check_document("collection", self.manifest, manifest)
 
     @property
@@ -104,7 +104,9 @@ class Collection:
 
     def _file(self, split: str, suffix: str) -> Path:
         if split not in self.splits:
-            raise InputError(self.path, value=f"split {split!r}", expected=f"one of {', '.join(self.splits)}")
+            raise InputError(
+                self.path, problem=f"split {split!r}", expected=f"one of {', '.join(self.splits)}"
+            )
         return self.path / f"{split}{suffix}"
 
 

@@ -34,7 +34,7 @@ def readable(path: str | Path, place: str | None, read: Callable[[], T]) -> T:
         return read()
     except (pa.ArrowException, OSError) as error:
         reason = first_line(error)
-        raise InputError(path, place=place, value=reason, expected="a readable Parquet file") from error
+        raise InputError(path, place=place, problem=reason, expected="a readable Parquet file") from error
 
 
 def check_columns(path: str | Path, found: pa.Schema, name: str) -> None:

@@ -101,7 +101,7 @@ def list_units(paths: Iterable[str | Path]) -> list[Unit]:
             groups = range(reader.num_row_groups)
             units += [Unit(str(path), group) for group in groups if reader.metadata.row_group(group).num_rows]
     if not units:
-        raise InputError(path, value="no row", expected="at least one pool")
+        raise InputError(path, problem="no row", expected="at least one pool")
     return units
 
 

@@ -54,11 +54,11 @@ def expand(paths: tuple[str, ...] | list[str], suffix: str) -> list[str]:
 def unreadable(path: str | Path, error: BaseException) -> InputError:
     """The one-line error for a file that could not be opened."""
     if isinstance(error, FileNotFoundError):
-        return InputError(path, value="no such file", expected="a file that exists")
+        return InputError(path, problem="file not found", expected="a file that exists")
     if isinstance(error, IsADirectoryError):
-        return InputError(path, value="a folder", expected="a file")
+        return InputError(path, problem="a folder", expected="a file")
     reason = (str(getattr(error, "strerror", None) or error) or type(error).__name__).splitlines()[0]
-    return InputError(path, value=reason, expected="a file that can be read")
+    return InputError(path, problem=reason, expected="a file that can be read")
 
 
 def _open_remote(url: str) -> IO[bytes]:

@@ -192,13 +192,13 @@ def _bytes_of(path: str | Path) -> bytes:
         try:
             data = gzip.decompress(data)
         except (OSError, EOFError, zlib.error) as error:
-            raise InputError(path, value=str(error), expected="a whole gzip file") from error
+            raise InputError(path, problem=str(error), expected="a whole gzip file") from error
     elif data.startswith(_GZIP):
-        raise InputError(path, value="gzip data", expected="text, or a name that ends in .gz")
+        raise InputError(path, problem="gzip data", expected="text, or a name that ends in .gz")
     nul = data.find(b"\0")
     if nul >= 0:
         line = data.count(b"\n", 0, nul) + 1
-        raise InputError(path, place=f"line {line}", value="a NUL byte", expected="text, not a binary file")
+        raise InputError(path, place=f"line {line}", problem="a NUL byte", expected="text, not a binary file")
     return data.removeprefix(_BYTE_ORDER_MARK)
 
 
@@ -267,7 +267,7 @@ def _parse_line_by_line(path: str | Path, data: bytes, layout: _Layout) -> pl.Da
             raise InputError(path, place=place, column="answer_id", value=" ".join(pair), expected=expected)
         rows.append(tuple(value if name == layout.number else row[name] for name in layout.kept))
     if not rows:
-        raise InputError(path, value="no line", expected=f"lines of {' '.join(layout.columns)}")
+        raise InputError(path, problem="no line", expected=f"lines of {' '.join(layout.columns)}")
     schema = {name: layout.kind if name == layout.number else pl.String for name in layout.kept}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
@@ -297,7 +297,7 @@ def _number(text: str, layout: _Layout) -> float | int | None:
 def _check_writable(path: str | Path, frame: pl.DataFrame, number: str) -> None:
     """Holds what is to be written to what a reader will take."""
     if frame.is_empty():
-        raise InputError(path, value="no row", expected="at least one to write")
+        raise InputError(path, problem="no row", expected="at least one to write")
     question, answer = pl.col("question_id"), pl.col("answer_id")
     checks = (
         ("question_id", question.str.contains(f"{_UNWRITABLE}|{_UNWRITABLE_QUESTION}"), _QUESTION_ID),

@@ -141,22 +141,22 @@ Trained with seed {training["seed"]} on collection `{training["collection"]}` (f
 
 def _read_config(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise InputError(path, value="no such file", expected="the configuration of a model")
+        raise InputError(path, problem="file not found", expected="the configuration of a model")
     try:
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(path, value=str(error), expected="JSON") from error
+        raise InputError(path, problem=str(error), expected="JSON") from error
     check_document("model", config, path)
     return config
 
 
 def _read_weights(path: Path, ranker: Ranker) -> dict[str, torch.Tensor]:
     if not path.is_file():
-        raise InputError(path, value="no such file", expected="the weights of a model")
+        raise InputError(path, problem="file not found", expected="the weights of a model")
     try:
         weights = load_file(path)
     except (SafetensorError, OSError) as error:
-        raise InputError(path, value=str(error), expected="a safetensors file") from error
+        raise InputError(path, problem=str(error), expected="a safetensors file") from error
     wanted = ranker.state_dict()
     for name in sorted(wanted.keys() | weights.keys()):
         if name not in weights or name not in wanted:
@@ -166,5 +166,5 @@ def _read_weights(path: Path, ranker: Ranker) -> dict[str, torch.Tensor]:
             shape, expected = list(weights[name].shape), f"shape {list(wanted[name].shape)}, as {CONFIG} says"
             raise InputError(path, place=name, value=shape, expected=expected)
         if not torch.isfinite(weights[name]).all():
-            raise InputError(path, place=name, value="NaN or infinite", expected="finite weights")
+            raise InputError(path, place=name, problem="NaN or infinite", expected="finite weights")
     return weights

@@ -86,24 +86,26 @@ def read_pretrained(name: str, layers: int = 0) -> Pretrained:
         own = {id(weight) for weight in network.state_dict(keep_vars=True).values()}
         causal = _causal(network)
     except Exception as error:  # whatever a network, a hub and several file formats can raise
-        raise InputError(name, value=first_line(error), expected=WANTED) from error
+        raise InputError(name, problem=first_line(error), expected=WANTED) from error
     every = whole.state_dict(keep_vars=True)
     lacking = [one for one in sorted(found["missing_keys"]) if id(every.get(one)) in own]
     if lacking:
         # The library would begin them at random.
-        raise InputError(name, value=f"no {lacking[0]}", expected="all weights of the network")
+        raise InputError(name, problem=f"no {lacking[0]}", expected="all weights of the network")
     if layers > had:
         raise InputError(name, place="encoder.layers", value=layers, expected=f"at most {had}")
     if not split:
         # The library would make up one that knows no word.
-        raise InputError(name, value="no tokenizer.json", expected="a network with its tokenizer")
+        raise InputError(name, problem="no tokenizer.json", expected="a network with its tokenizer")
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise InputError(name, value=type(tokenizer).__name__, expected="a network with a tokenizer.json")
     network = network.float()
     pieces = PieceTokenizer(tokenizer.backend_tokenizer)
     rows = network.get_input_embeddings().weight.shape[0]
     if len(pieces) > rows:
-        raise InputError(name, value=f"{len(pieces)} tokens", expected=f"no more than its {rows} embeddings")
+        raise InputError(
+            name, problem=f"{len(pieces)} tokens", expected=f"no more than its {rows} embeddings"
+        )
     described = json.loads(network.config.to_json_string(use_diff=False))
     kept = {key: value for key, value in described.items() if key not in _NOT_STRUCTURE}
     weights = {key: value.detach().clone() for key, value in network.state_dict().items()}

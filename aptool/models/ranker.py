@@ -118,7 +118,7 @@ def initialize(recipe: Recipe, corpus: Corpus) -> Initialization:
     if initial.causal and pooling_type.reads_first(pooling_options):
         wanted = "a pooling of all states: this network reads from left to right, and a first state has seen "
         raise InputError(
-            recipe.preset, place="pooling", value="the first state", expected=f"{wanted}one token"
+            recipe.preset, place="pooling", problem="the first state", expected=f"{wanted}one token"
         )
     return initial
 

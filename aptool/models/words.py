@@ -75,7 +75,7 @@ def make_vocabulary(recipe: Recipe, corpus: Corpus) -> tuple[WordTokenizer, Word
     vectors = read_vectors(source, dict.fromkeys([*learn.words[2:], *wanted]))
     if not vectors.words:
         expected = "vectors for words of the collection, which may be of another language or in other case"
-        raise InputError(source, value="none of its words", expected=expected)
+        raise InputError(source, problem="none of its words", expected=expected)
     tokenizer = WordTokenizer.learn(
         texts, lowercase=options.lowercase, min_count=options.min_count, also=vectors.words
     )

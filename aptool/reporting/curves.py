@@ -135,7 +135,7 @@ def read_history(model: str | Path) -> pl.DataFrame:
     """
     path = Path(model) / HISTORY
     if not path.is_file():
-        raise InputError(path, value="no such file", expected="the history of a trained model")
+        raise InputError(path, problem="file not found", expected="the history of a trained model")
     rows = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
@@ -147,7 +147,7 @@ def read_history(model: str | Path) -> pl.DataFrame:
             raise InputError(path, place=f"line {number}", value=line, expected=expected)
         rows.append(_flat(entry))
     if not rows:
-        raise InputError(path, value="no line", expected="one for each epoch")
+        raise InputError(path, problem="no line", expected="one for each epoch")
     return pl.DataFrame(rows, infer_schema_length=None)
 
 

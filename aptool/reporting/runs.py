@@ -59,7 +59,7 @@ def read_runs(folder: str | Path) -> Runs:
     path = Path(folder) / TABLE
     if not path.is_file():
         expected = "the folder that `aptool matrix TABLE --output FOLDER` writes"
-        raise InputError(folder, value=f"no {TABLE} in it", expected=expected)
+        raise InputError(folder, problem=f"no {TABLE} in it", expected=expected)
     document = _json(path)
     try:
         entries = [_entry(Path(folder), result) for result in document["results"]]
@@ -71,7 +71,7 @@ def read_runs(folder: str | Path) -> Runs:
         raise InputError(path, value=repr(error), expected="the results of `aptool matrix`") from error
     for entry in entries:
         if not entry.run.is_file():
-            raise InputError(entry.run, value="no such file", expected=f"a run file, as {path} says")
+            raise InputError(entry.run, problem="file not found", expected=f"a run file, as {path} says")
     return Runs(Path(folder), entries, measures, command, collections)
 
 
@@ -120,4 +120,4 @@ def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(path, value=str(error), expected="JSON") from error
+        raise InputError(path, problem=str(error), expected="JSON") from error

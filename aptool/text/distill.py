@@ -90,7 +90,7 @@ def load_encoder(name: str | Path) -> SentenceEncoder:
     except Exception as error:  # whatever a network, a hub and several file formats can raise
         reason = first_line(error)
         expected = "the folder of a transformer, or its name on the Hugging Face hub"
-        raise InputError(name, value=reason, expected=expected) from error
+        raise InputError(name, problem=reason, expected=expected) from error
     return SentenceEncoder(tokenizer, model.eval())
 
 

@@ -50,12 +50,12 @@ class PieceTokenizer(TextTokenizer):
     def load(cls, path: str | Path) -> "PieceTokenizer":
         """See ``TextTokenizer.load``."""
         if not Path(path).is_file():
-            raise InputError(path, value="no such file", expected="the tokenizer of a model")
+            raise InputError(path, problem="file not found", expected="the tokenizer of a model")
         try:
             return cls(Tokenizer.from_file(str(path)))
         except Exception as error:  # the library raises nothing more special
             reason = first_line(error)
-            raise InputError(path, value=reason, expected="a tokenizer.json") from error
+            raise InputError(path, problem=reason, expected="a tokenizer.json") from error
 
     def save(self, path: str | Path) -> None:
         """See ``TextTokenizer.save``."""

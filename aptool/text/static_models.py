@@ -63,11 +63,13 @@ def read_folder(folder: Path, words: Iterable[str] | None) -> WordVectors:
     weights_file, tokenizer_file = folder / "model.safetensors", folder / "tokenizer.json"
     for file in (weights_file, tokenizer_file):
         if not file.is_file():
-            raise InputError(file, value="no such file", expected="a folder with both, or a file of vectors")
+            raise InputError(
+                file, problem="file not found", expected="a folder with both, or a file of vectors"
+            )
     try:
         tokenizer = Tokenizer.from_file(str(tokenizer_file))
     except Exception as error:  # the library raises nothing more special
-        raise InputError(tokenizer_file, value=first_line(error), expected="a tokenizer.json") from error
+        raise InputError(tokenizer_file, problem=first_line(error), expected="a tokenizer.json") from error
     try:
         with safe_open(weights_file, framework="pt") as tensors:
             name = _embedding_name(weights_file, list(tensors.keys()))
@@ -82,7 +84,7 @@ def read_folder(folder: Path, words: Iterable[str] | None) -> WordVectors:
             static = StaticTable(tokenizer, table, shape, extras.get("mapping"), extras.get("weights"))
             return _look_up(static, words, str(folder), weights_file)
     except (SafetensorError, OSError) as error:
-        raise InputError(weights_file, value=first_line(error), expected="a safetensors file") from error
+        raise InputError(weights_file, problem=first_line(error), expected="a safetensors file") from error
 
 
 def read_hub(name: str, words: Iterable[str] | None) -> WordVectors:
@@ -101,7 +103,7 @@ def read_hub(name: str, words: Iterable[str] | None) -> WordVectors:
         model = StaticModel.from_pretrained(name, force_download=False)
     except Exception as error:  # whatever a network, a hub and a file format can raise
         expected = "a file or folder here, or a static model on the Hugging Face hub"
-        raise InputError(name, value=first_line(error), expected=expected) from error
+        raise InputError(name, problem=first_line(error), expected=expected) from error
     matrix = np.asarray(model.embedding)
     shape = (int(matrix.shape[0]), int(matrix.shape[1]))
     static = StaticTable(model.tokenizer, matrix, shape, model.token_mapping, model.weights)
@@ -134,7 +136,7 @@ def _look_up(
     matrix = total / np.maximum(lengths, 1)[:, None].astype(np.float32)
     bad = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
     if len(bad):
-        raise InputError(place, column=wanted[known[bad[0]]], value="NaN", expected="finite numbers")
+        raise InputError(place, column=wanted[known[bad[0]]], problem="NaN", expected="finite numbers")
     whole = int((lengths == 1).sum())
     logger.info(
         f"{source}: static model, {static.shape[1]} numbers a word, {len(known):,} words found, "
@@ -182,7 +184,7 @@ def _encode(tokenizer: Tokenizer, words: list[str], place: str | Path) -> list[l
         return [encoding.ids for encoding in tokenizer.encode_batch(words, add_special_tokens=False)]
     except Exception as error:  # the library raises nothing more special
         raise InputError(
-            place, value=first_line(error), expected="a tokenizer that tokenizes any word"
+            place, problem=first_line(error), expected="a tokenizer that tokenizes any word"
         ) from error
 
 

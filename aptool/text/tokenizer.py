@@ -153,12 +153,12 @@ class WordTokenizer(TextTokenizer):
             InputError: there is none, or it is not one.
         """
         if not Path(path).is_file():
-            raise InputError(path, value="no such file", expected="the tokenizer of a model")
+            raise InputError(path, problem="file not found", expected="the tokenizer of a model")
         try:
             tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises nothing more special
             reason = first_line(error)
-            raise InputError(path, value=reason, expected="a tokenizer.json") from error
+            raise InputError(path, problem=reason, expected="a tokenizer.json") from error
         if (tokenizer.token_to_id(PAD_WORD), tokenizer.token_to_id(UNK_WORD)) != (PAD, UNK):
             raise InputError(path, expected=f"{PAD_WORD} with id {PAD} and {UNK_WORD} with id {UNK}")
         ids = tokenizer.get_vocab().values()

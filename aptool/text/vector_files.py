@@ -107,7 +107,7 @@ class _Rejoined:
 def _recognise(path: str | Path, file: Stream, packing: str) -> VectorFile:
     head = _read_block(file).removeprefix(_BOM)
     if not head.strip():
-        raise InputError(path, value="an empty file", expected="word vectors")
+        raise InputError(path, problem="an empty file", expected="word vectors")
     for magic, name in _FOREIGN.items():
         if head.startswith(magic):
             raise InputError(path, value=name, expected="word2vec, GloVe or fastText vectors")
@@ -169,7 +169,7 @@ def _binary_rows(path: str | Path, start: bytes, file: Stream, dim: int, count: 
         if at_end and (space < 0 or len(data) < space + 1 + width):
             place = f"record {number:,} of {count:,}"
             expected = f"a word, a space and {width:,} bytes"
-            raise InputError(path, place=place, value="the file ends here", expected=expected)
+            raise InputError(path, place=place, problem="the file ends here", expected=expected)
         word = data[position:space].lstrip(b"\n") if space >= 0 else b"\0"
         if len(word) > LONGEST_WORD or b"\0" in word:
             place = f"record {number:,} of {count:,}"
@@ -233,7 +233,7 @@ def _text_parser(path: str | Path, dim: int) -> Callable[[Row], np.ndarray]:
         fields = row.values.split()
         place = f"line {row.number:,}"
         if len(fields) != dim:
-            raise InputError(path, place=place, value=f"{len(fields)} numbers", expected=f"{dim} numbers")
+            raise InputError(path, place=place, problem=f"{len(fields)} numbers", expected=f"{dim} numbers")
         try:
             if b"_" in row.values:  # Python's own spelling of numbers, nobody else's
                 raise ValueError(row.values)
@@ -286,7 +286,7 @@ def _is_number(field: bytes) -> bool:
 
 def _not_finite(path: str | Path, place: str, word: bytes) -> InputError:
     expected = f"finite numbers for the word {_shown(word)}"
-    return InputError(path, place=place, value="NaN, or a number beyond float32", expected=expected)
+    return InputError(path, place=place, problem="NaN, or a number beyond float32", expected=expected)
 
 
 def _shown(data: bytes) -> str:
@@ -299,6 +299,6 @@ def _failures_named(path: str | Path) -> Iterator[None]:
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(path, value=str(error), expected="a gz file that is whole") from error
+        raise InputError(path, problem=str(error), expected="a gz file that is whole") from error
     except OSError as error:
         raise storage.unreadable(path, error) from error

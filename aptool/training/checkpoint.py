@@ -102,7 +102,7 @@ def load_state(folder: Path, key: str) -> State | None:
         optimizers = [_restore(remembered, tensors) for remembered in json.loads(facts["optimizers"])]
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         wanted = f"the state of a training; remove {folder} to train from the beginning"
-        raise InputError(path, value=str(error), expected=wanted) from error
+        raise InputError(path, problem=str(error), expected=wanted) from error
     return State(history, best_epoch, weights, best, optimizers)
 
 

@@ -123,7 +123,7 @@ def read_texts(collection: Collection, split: str) -> Texts:
     if not len(positives.values):
         wanted = "at least one relevant answer in a pool"
         raise InputError(
-            collection.qrels(split), value=f"none for {collection.pools(split).name}", expected=wanted
+            collection.qrels(split), problem=f"none for {collection.pools(split).name}", expected=wanted
         )
     every = Lists.of(pairs["question"].to_numpy(), pairs["answer"].to_numpy(), len(questions))
     return Texts(questions, list(answers), positives, every)

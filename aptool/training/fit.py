@@ -204,7 +204,7 @@ def check_training(
     folder = training_folder(output)
     if folder.exists() and not folder.is_dir():
         raise InputError(
-            folder, value="a file", expected="a folder for the state of training, or nothing yet"
+            folder, problem="a file", expected="a folder for the state of training, or nothing yet"
         )
     for split in splits:
         collection.qrels(split)

@@ -72,7 +72,7 @@ def check_seeds_folder(output: str | Path) -> None:
     """
     if (Path(output) / WEIGHTS).is_file():
         expected = "another folder for the models of several seeds, or nothing yet"
-        raise InputError(output, value="a model", expected=expected)
+        raise InputError(output, problem="a model", expected=expected)
 
 
 def summarise(fits: dict[int, Fit], dev_measure: str) -> Seeds:

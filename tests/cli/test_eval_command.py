@@ -295,4 +295,4 @@ def test_missing_file_ends_in_one_line(aptool, arguments):
     code, out, err = aptool("eval", *arguments)
 
     assert (code, out, len(err)) == (1, [], 1)
-    assert "none.run: 'no such file': expected a file that exists" in err[0]
+    assert "none.run: file not found; expected a file that exists" in err[0]

@@ -263,7 +263,7 @@ def test_an_output_must_be_given_for_several_pools(aptool, folder):
 
     assert_one_line(finished, 2, "--output RUN is needed unless POOLS is one file")
     finished = aptool("score", "tset.pools.parquet", "--model", "m")
-    assert_one_line(finished, 1, "tset.pools.parquet: 'no such file': expected a pools file")
+    assert_one_line(finished, 1, "tset.pools.parquet: file not found; expected a pools file")
 
 
 def test_a_device_that_there_is_not(score):
@@ -283,7 +283,7 @@ def test_a_model_without_weights(score, model_folder, folder):
     (folder / "mine" / "model.safetensors").unlink()
 
     assert_one_line(
-        score(model="mine"), 1, "mine/model.safetensors: 'no such file': expected the weights of a model"
+        score(model="mine"), 1, "mine/model.safetensors: file not found; expected the weights of a model"
     )
 
 

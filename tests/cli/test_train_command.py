@@ -294,7 +294,7 @@ BAD = {
     "missing recipe file": (
         ["C", "--preset", "none.toml"],
         1,
-        "none.toml: 'no such file': expected a recipe",
+        "none.toml: file not found; expected a recipe",
     ),
     "unknown option of the recipe": (
         ["C", "--set", "training.epoch=3"],

@@ -131,7 +131,7 @@ def test_v1_training_questions_have_no_wrong_candidate(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("vocabulary", None, "vocabulary: 'no such file': expected this file"),
+        ("vocabulary", None, "vocabulary: file not found; expected this file"),
         ("vocabulary", "idx_1\twhat\nidx_1\tcovers\n", "vocabulary: line 2: 'idx_1\\tcovers'"),
         ("vocabulary", "idx_1\twhat\n", "answers.label.token_idx: line 1: 'idx_3': expected an index that"),
         ("answers.label.token_idx", None, "answers.label.token_idx: 'no such file'"),

@@ -344,7 +344,7 @@ def test_a_missing_table_and_an_unwritable_output_end_in_one_line(
 
     assert (missing.code, missing.err) == (
         1,
-        ["aptool: none.toml: 'no such file': expected a table of experiments"],
+        ["aptool: none.toml: file not found; expected a table of experiments"],
     )
     assert (unwritable.code, len(unwritable.err)) == (1, 1)
     assert "eval.toml/table.md: " in unwritable.err[0]

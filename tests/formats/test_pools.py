@@ -325,7 +325,7 @@ def test_files_that_are_not_parquet_are_named(tmp_path):
         message = error_of(tmp_path / f"{name}.parquet")
         assert message.startswith(f"{name}.parquet: ")
         assert message.endswith("expected a readable Parquet file")
-    assert error_of(tmp_path / "none.parquet") == "none.parquet: 'no such file': expected a file that exists"
+    assert error_of(tmp_path / "none.parquet") == "none.parquet: file not found; expected a file that exists"
     (tmp_path / "folder").mkdir()
     assert error_of(tmp_path / "folder") == "folder: 'a folder': expected a file"
 

@@ -153,7 +153,7 @@ def test_a_missing_model_says_how_to_get_one(tmp_path):
 def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()
 
-    assert error_of(folder).startswith(f"{folder / name}: 'no such file': expected the ")
+    assert error_of(folder).startswith(f"{folder / name}: file not found; expected the ")
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])

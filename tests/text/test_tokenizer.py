@@ -163,5 +163,5 @@ def test_a_tokenizer_with_a_gap_in_its_ids_is_refused(tmp_path):
 
 
 def test_a_missing_tokenizer_is_named(tmp_path):
-    with pytest.raises(InputError, match="'no such file': expected the tokenizer of a model"):
+    with pytest.raises(InputError, match="file not found; expected the tokenizer of a model"):
         WordTokenizer.load(tmp_path / "tokenizer.json")
