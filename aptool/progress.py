@@ -1,7 +1,7 @@
 """Progress of long work: one interface, which a terminal, a notebook or a worker of a cluster implements.
 
-Whoever does long work asks for the current progress and tells it how far it is; whoever started the work decides
-what becomes of that:
+Whoever does long work asks for the current progress and tells it how far it is; whoever started the work
+decides what becomes of that:
 
     with get_progress().task("score") as update:
         update(3, 10, "row groups")

@@ -88,8 +88,10 @@ def score(folder: Path, threads: int) -> dict[str, Any]:
     ):
         setattr(module, function, timed(stage, getattr(module, function)))
     system.prepare = timed("tokenise", system.prepare)  # type: ignore[method-assign]
-    system._scorer._encoded = timed("encode", system._scorer._encoded)  # type: ignore[method-assign]
-    system._scorer._pair_scorer.scores = timed("join", system._scorer._pair_scorer.scores)  # type: ignore[method-assign]
+    scorer = system._scorer
+    scorer._encode_answers = timed("encode", scorer._encode_answers)  # type: ignore[method-assign]
+    kernel = scorer._pair_scorer
+    kernel.score_pairs = timed("join", kernel.score_pairs)  # type: ignore[method-assign]
     merged = scoring.score(units, system, folder / "out.run", tag="bench", answers=folder / "answers.parquet")
     seconds = time.perf_counter() - begun
     return {

@@ -5,9 +5,9 @@
 The collection is `aptool data synthetic --like insuranceqa`: 12,887 questions with 18,540 right answers, and
 a dev split of 500,000 pairs. An epoch is every pair once and then dev, scored and evaluated. The plain recipe
 is the paper's letter: for each pair 50 answers drawn from the corpus and scored with the weights of that
-moment (`mining_interval = 1`), the best of them in a hinge loss. As it takes long, samples of ``--updates`` updates
-are measured before and after the recommended epoch, and what they take is multiplied. The recommended recipe
-is run in full. Both have the same dev pass, which is timed in the full epoch.
+moment (`mining_interval = 1`), the best of them in a hinge loss. As it takes long, samples of ``--updates``
+updates are measured before and after the recommended epoch, and what they take is multiplied. The recommended
+recipe is run in full. Both have the same dev pass, which is timed in the full epoch.
 """
 
 import argparse

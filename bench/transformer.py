@@ -75,7 +75,7 @@ def measure(
         return measured
 
     scorer._encode = timed("encode", scorer._encode)
-    scorer._pair_scorer.scores = timed("join", scorer._pair_scorer.scores)  # type: ignore[method-assign]
+    scorer._pair_scorer.score_pairs = timed("join", scorer._pair_scorer.score_pairs)  # type: ignore[method-assign]
     begun = _now(device)
     scorer.score(shape.questions, shape.answers, shape.pair_question[pairs], shape.pair_answer[pairs])
     return _now(device) - begun, spent["encode"] / (spent["encode"] + spent["join"])

@@ -1,4 +1,4 @@
-"""What long work says while it runs: messages, epochs and progress, written down for a test."""
+"""Messages, epochs and progress of long work, recorded for a test."""
 
 import logging
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from aptool.progress import Progress, use_progress
 
 
 class Recorded(Progress, logging.Handler):
-    """Holds ``messages`` (lines), ``epochs`` (entries of the history) and ``updates`` (done, total, detail)."""
+    """Records ``messages`` (lines), ``epochs`` (history entries) and ``updates`` (done, total, detail)."""
 
     def __init__(self, on_epoch=lambda entry: None):
         logging.Handler.__init__(self, logging.INFO)

@@ -209,7 +209,9 @@ def _texts(pools: tuple[str, ...], qrels: str, moved: list[Deltas]) -> Texts | N
     """The texts of the questions that moved, if there are pools to find them in."""
     import polars as pl
 
-    from aptool.evaluation.texts import find_texts, shared_answers
+    from aptool.evaluation.texts import find_texts
+    from aptool.formats.collection import answers_beside
+    from aptool.formats.pools import read_answers
     from aptool.formats.storage import expand
 
     if not pools:
@@ -228,4 +230,5 @@ def _texts(pools: tuple[str, ...], qrels: str, moved: list[Deltas]) -> Texts | N
     wanted = pl.DataFrame(
         sorted(pairs), schema={"question_id": pl.String, "answer_id": pl.String}, orient="row"
     )
-    return find_texts(files, wanted, shared_answers(files))
+    shared = answers_beside(files[0])
+    return find_texts(files, wanted, read_answers(shared) if shared is not None else None)

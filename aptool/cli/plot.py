@@ -50,7 +50,8 @@ def plot() -> None:
 @_output
 def lengths(runs: tuple[str, ...], qrels: str | None, pools: tuple[str, ...], output: str) -> None:
     """Accuracy over the questions with a right answer of at most so many words (figures 3 and 4)."""
-    from aptool.evaluation.texts import shared_answers
+    from aptool.formats.collection import answers_beside
+    from aptool.formats.pools import read_answers
     from aptool.formats.storage import expand
     from aptool.reporting.curves import accuracy_by_length, gold_lengths
     from aptool.reporting.plots import plot_accuracy_by_length, plot_files
@@ -61,7 +62,9 @@ def lengths(runs: tuple[str, ...], qrels: str | None, pools: tuple[str, ...], ou
     if not pools and beside is None:
         raise UsageError(f"no pools given and none beside {read.path}: pass --pools POOLS")
     files = expand(pools or (str(beside),), ".pools.parquet")
-    tokens = gold_lengths(files, read.qrels, shared_answers(files))
+    shared = answers_beside(files[0])
+    answers = read_answers(shared) if shared is not None else None
+    tokens = gold_lengths(files, read.qrels, answers)
     if tokens.is_empty():
         raise AptoolError(f"{', '.join(files)}: no right answer of {read.path}, expected at least one")
     _save(plot_accuracy_by_length, accuracy_by_length(read.accuracy, tokens), output)

@@ -66,7 +66,7 @@ def score(
     files = expand(pools, ".pools.parquet")
     units = list_units(files)
 
-    from aptool.scoring.score import answers_beside
+    from aptool.formats.collection import answers_beside
     from aptool.scoring.score import score as score_pools
     from aptool.scoring.systems import ModelLoader
 

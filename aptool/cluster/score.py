@@ -20,15 +20,15 @@ import ray
 from aptool.cluster.connection import connect
 from aptool.cluster.ray_data import cause, map_units
 from aptool.cluster.resources import Cluster, Resources, count, worker_resources
-from aptool.cluster.worker import Outcome, ScoringJob, own, sweep
+from aptool.cluster.worker import ScoringJob, own, sweep
 from aptool.errors import AptoolError, error_with
 from aptool.formats.pools import Unit, pool_sizes, read_answers, read_pools
 from aptool.formats.storage import is_remote
 from aptool.models.model import load_model
 from aptool.scoring.parts import Part, parts_folder, read_index
-from aptool.scoring.score import AnySystem, Executor, ScoredRun
+from aptool.scoring.score import AnySystem, Executor, ScoredPart, ScoredRun
 from aptool.scoring.scorer import Precision
-from aptool.scoring.systems import STORE_BYTES, ModelLoader, System, fingerprint
+from aptool.scoring.systems import CACHE_BYTES, ModelLoader, System, default_tag, fingerprint
 
 logger = logging.getLogger(__name__)
 
@@ -106,12 +106,6 @@ class ClusterExecutor(Executor):
         self._debug = debug
         self._owner: str | None = None
         self._folder = Path()
-        self._hosts: set[str] = set()
-
-    @property
-    def workers(self) -> int:  # type: ignore[override]
-        """Processes that have scored."""
-        return len(self._hosts)
 
     def drive(self, work: Callable[[Executor], ScoredRun]) -> ScoredRun:
         """See ``Executor.drive``: Ray Data cannot be driven through Ray's client, so a node does it."""
@@ -151,12 +145,12 @@ class ClusterExecutor(Executor):
             except ray.exceptions.RayError as error:
                 raise AptoolError(f"--cluster {cluster.address}: {cause(error)}") from error
         # On a GPU encoded answers stand in its memory, of which each worker sees for itself what is free.
-        store = None if each.gpus else min(STORE_BYTES, cluster.memory(each) // 3)
-        loader = replace(system, folder=folder, precision=precision, store_bytes=store)
+        cache_bytes = None if each.gpus else min(CACHE_BYTES, cluster.memory(each) // 3)
+        loader = replace(system, folder=folder, precision=precision, cache_bytes=cache_bytes)
         return RemoteSystem(
             fingerprint=fingerprint(model.fingerprint, device, precision, system.tokens_per_batch),
             load=RemoteLoader(loader),
-            tag="-".join(model.recipe.preset.split()),
+            tag=default_tag(model),
             resources=each,
             max_answer_tokens=model.recipe.text.max_answer_tokens,
             paths=(folder,),
@@ -171,8 +165,10 @@ class ClusterExecutor(Executor):
         sweep(output)
         yield self._folder
 
-    def run(self, parts: list[Part], system: System, answers: str | None) -> Generator[Part]:
-        """See ``Executor.run``."""
+    def run(
+        self, parts: Sequence[Part], missing: Sequence[Part], system: System, answers: str | None
+    ) -> Generator[ScoredPart]:
+        """See ``Executor.run``; every pool of every part is checked to have all its candidates."""
         assert isinstance(system, RemoteSystem)
         assert self._owner is not None
         cluster, each, workers = self.cluster, system.resources, self._workers
@@ -182,7 +178,7 @@ class ClusterExecutor(Executor):
             f"cluster {cluster.address}: {described} with {each} each; Ray's logs are in {cluster.logs}"
         )
         shared = absolute_path(answers) if answers is not None else None
-        todo = [part._replace(unit=_absolute(part.unit), path=part.path.absolute()) for part in parts]
+        todo = [part._replace(unit=_absolute(part.unit), path=part.path.absolute()) for part in missing]
         inputs = dict.fromkeys(
             [*(part.unit.path for part in todo), *([shared] if shared is not None else [])]
         )
@@ -196,7 +192,7 @@ class ClusterExecutor(Executor):
             paths=(*system.paths, *(path for path in inputs if not is_remote(path))),
         )
         faults: list[str] = []
-        done = 0
+        done = len(parts) - len(missing)
         with contextlib.closing(map_units(todo, job, workers, room, each, cluster, self._debug)) as outcomes:
             for outcome in outcomes:
                 if outcome.fatal:
@@ -207,24 +203,16 @@ class ClusterExecutor(Executor):
                         break
                     continue
                 done += 1
-                self._note(outcome)
-                yield todo[outcome.number]
+                yield ScoredPart(todo[outcome.number].pairs, outcome.worker, outcome.tries)
         if faults:
             more = f" (and {len(faults) - 1} more like it)" if len(faults) > 1 else ""
             raise AptoolError(
                 f"{faults[0]}{more}; {done} of {len(parts)} row groups were scored and kept: "
                 "run the same command again when it is mended"
             )
-
-    def check(self, parts: list[Part], scored: list[Part]) -> None:
-        """See ``Executor.check``: every pool is there, with every candidate."""
-        _await(scored)
+        _await(missing)
         check_counts(parts)
         own(self._folder)  # workers that a killed driver has left behind write nothing from here on
-
-    def _note(self, outcome: Outcome) -> None:
-        self.retried += outcome.tries > 1
-        self._hosts.add(outcome.worker)
 
 
 def absolute_path(path: str | Path) -> str:
@@ -249,14 +237,14 @@ def _try_precision(system: ModelLoader, folder: str, unit: Unit, answers: str | 
     """The precision to encode in, found out on a worker with a GPU."""
     import torch
 
-    from aptool.scoring.systems import pick_precision
+    from aptool.scoring.precision import pick_precision
 
     device = torch.device("cuda")
     texts = read_answers(answers) if answers is not None else None
     return pick_precision("auto", load_model(folder, device), device, lambda: read_pools(unit, texts))
 
 
-def _await(parts: list[Part]) -> None:
+def _await(parts: Sequence[Part]) -> None:
     """Waits until parts that workers have written are seen here: shared file systems take a moment."""
     until = time.monotonic() + TIMEOUT_SECONDS
     for part in parts:

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import polars as pl
 import pyarrow as pa
 
-from aptool.formats.collection import ANSWERS
-from aptool.formats.pools import Answers, list_units, read_answers, read_pools
+from aptool.formats.pools import Answers, list_units, read_pools
 
 
 class Texts(NamedTuple):
@@ -51,9 +50,3 @@ def find_texts(pools: Iterable[str | Path], pairs: pl.DataFrame, answers: Answer
             ((question, answer), read.answers[text].as_py()) for question, answer, text in here.iter_rows()
         )
     return Texts(questions, found)
-
-
-def shared_answers(pools: Iterable[str | Path]) -> Answers | None:
-    """The shared answers of the collection that the first of the pools files stands in, if there are any."""
-    path = Path(next(iter(pools))).parent / ANSWERS
-    return read_answers(path) if path.is_file() else None

@@ -26,8 +26,9 @@ from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run, write_run
 from aptool.models.device import pick_device
 from aptool.models.ranker import check_recipe, encoder_type
+from aptool.scoring.baselines import Bm25System, RandomSystem
 from aptool.scoring.score import AnySystem, Executor, score
-from aptool.scoring.systems import Bm25System, ModelLoader, RandomSystem
+from aptool.scoring.systems import ModelLoader
 from aptool.training.checkpoint import identity
 from aptool.training.fit import Fit, fit
 

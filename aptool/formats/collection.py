@@ -110,6 +110,12 @@ class Collection:
         return self.path / f"{split}{suffix}"
 
 
+def answers_beside(pools: str | Path) -> Path | None:
+    """The shared answers of the collection that a pools file belongs to, if it has any on this machine."""
+    path = Path(pools).parent / ANSWERS
+    return path if path.is_file() else None
+
+
 class CollectionWriter(AbstractContextManager["CollectionWriter"]):
     """Writes a collection into a temporary folder, renamed when the block ends well.
 

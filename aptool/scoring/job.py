@@ -1,9 +1,9 @@
-"""What one unit of scoring reads and writes.
+"""Units of scoring: planned, read and scored.
 
-A unit is one row group of a pools file. Its part is written beside and renamed, under a name derived from the
-input, the row group, the system and the tag, so a part is either whole and right or not there: a run that was
-interrupted goes on from the parts it left, and a part of another input or another system is never taken up.
-Who maps the work over the units, one process or a cluster, makes no difference to the result.
+A unit is one row group of a pools file. Its scores go to a part, a file that is written under a temporary
+name and renamed to a hash of the input, the row group, the system and the tag. A part is therefore complete
+and up to date or does not exist: an interrupted run resumes from the parts it left, and never takes a part of
+another input or another system. One process and a cluster map the same functions over the units.
 """
 
 import hashlib
@@ -25,19 +25,19 @@ from aptool.scoring.systems import System
 
 
 class Task(NamedTuple):
-    """A unit that has been read: all that is needed to score it and to write its part."""
+    """A unit that has been read and prepared: the input of ``score_task``."""
 
     part: Part
     question_ids: pa.Array  # (pools,)
     answer_ids: pa.Array  # (pairs,)
     pair_question: np.ndarray  # (pairs,)
-    prepared: Any  # what the system made of the texts
+    prepared: Any  # the result of ``System.prepare``
 
 
 def plan(
     units: Iterable[Unit], system: System, output: str | Path, tag: str, answers: str | Path | None = None
 ) -> list[Part]:
-    """Names the part of every unit, by all that its lines follow from.
+    """Names the part of every unit by everything that its lines depend on.
 
     Raises:
         InputError: an input cannot be read.
@@ -57,7 +57,7 @@ def plan(
 
 
 def read_task(part: Part, system: System, answers: Answers | None) -> Task:
-    """Reads a unit and prepares it for scoring.
+    """Reads a unit and prepares it to be scored.
 
     Raises:
         InputError: the unit cannot be read.
@@ -67,7 +67,7 @@ def read_task(part: Part, system: System, answers: Answers | None) -> Task:
 
 
 def score_task(task: Task, system: System) -> pl.DataFrame:
-    """The scores of all pairs: question_id, answer_id, score (f32), in the order of the pools.
+    """Scores all pairs of a unit: question_id, answer_id, score (f32), in the order of the pools.
 
     Raises:
         AptoolError: a score is NaN or infinite.
@@ -92,7 +92,7 @@ def score_task(task: Task, system: System) -> pl.DataFrame:
 
 
 def _identity(path: str) -> tuple[str, pq.FileMetaData]:
-    """What tells a file from one that replaced it, and its footer."""
+    """What distinguishes a file from another that replaced it, and its Parquet footer."""
     with storage.open_binary(path) as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - (1 << 16)))
@@ -103,7 +103,7 @@ def _identity(path: str) -> tuple[str, pq.FileMetaData]:
 
 
 def _pairs(footer: pq.FileMetaData, row_group: int) -> int:
-    """How many candidates a row group holds; no pool is empty, so each value of the column is one."""
+    """Number of candidates in a row group; no pool is empty, so every value of the column is one."""
     group = footer.row_group(row_group)
     for column in range(group.num_columns):
         path = group.column(column).path_in_schema.split(".")

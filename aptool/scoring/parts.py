@@ -1,8 +1,8 @@
-"""Parts: the lines of a run file that one unit of work scored, and how they become one file.
+"""Parts: the lines of a run file that one unit of work scored, and their merge into the run file.
 
-A part holds the lines of its pools as the run file will have them, and behind them an index that says where
-each question's lines end. Whoever merges parts copies bytes in the order of the questions and looks at no
-line, so memory grows with the number of questions, not of pairs. A checksum tells a damaged part.
+A part holds the final lines of its pools, followed by an index of where the lines of each question end. The
+merge copies bytes in the order of the questions and parses no line, so memory grows with the number of
+questions, not of pairs. A checksum detects a damaged part.
 
     lines | index: Arrow IPC stream | truncated (8 bytes) | size of the index (8) | CRC-32 of all before (4)
 """
@@ -27,42 +27,47 @@ _COUNTS = struct.Struct("<QQ")
 _CHECKSUM = struct.Struct("<I")
 _END = _COUNTS.size + _CHECKSUM.size
 
-# Files open at one time while parts are merged.
+# Files open at one time during the merge.
 _OPEN_FILES = 256
-_COPIED_AT_ONCE = 1 << 20
+_COPY_BYTES = 1 << 20
 
 
 class Part(NamedTuple):
-    """A unit of work and the file that its scores go to."""
+    """A unit of work and the file for its scores."""
 
     unit: Unit
     path: Path
-    pairs: int  # as the input's footer has them: what the part must hold
-    tag: str  # the run's name
+    pairs: int  # number of pairs of the unit, from the footer of the input
+    tag: str  # the tag of the run
 
 
 class Index(NamedTuple):
-    """What a part says of itself."""
+    """The index at the end of a part."""
 
-    questions: pl.DataFrame  # question_id (str), pairs (i64), end (i64): the byte behind its last line
-    truncated: int  # answers that were cut at the model's limit
+    questions: pl.DataFrame  # question_id (str), pairs (i64), end (i64): the byte offset after its last line
+    truncated: int  # answers truncated at the model's limit
 
     @property
     def pairs(self) -> int:
-        """How many lines the part has."""
+        """Number of lines of the part."""
         return int(self.questions["pairs"].sum())
 
 
 def parts_folder(output: str | Path) -> Path:
-    """Where the parts of a run file stand until it is whole."""
+    """The folder of the parts of a run file, until the run file is complete."""
     return Path(f"{output}.parts")
 
 
 def write_part(part: Part, frame: pl.DataFrame, truncated: int) -> None:
-    """Writes a part: question_id, answer_id and score of every pair of its unit.
+    """Writes a part.
+
+    Args:
+        part: the part.
+        frame: question_id, answer_id and score of every pair of its unit.
+        truncated: number of answers that were truncated.
 
     Raises:
-        InputError: an id or a score cannot be written to a run file, or the part cannot be.
+        InputError: an id or a score is not valid in a run file, or the part cannot be written.
     """
     lines, ends = run_lines(part.path, frame, part.tag)
     packed = io.BytesIO()
@@ -75,7 +80,7 @@ def write_part(part: Part, frame: pl.DataFrame, truncated: int) -> None:
 
 
 def is_done(part: Part) -> bool:
-    """Whether the part is there, undamaged and has every pair of its unit; one that is not is removed."""
+    """Whether a part exists and is complete: undamaged, with every pair of its unit; removes it if not."""
     try:
         data = part.path.read_bytes()
     except FileNotFoundError:
@@ -88,7 +93,7 @@ def is_done(part: Part) -> bool:
 
 
 def read_index(part: Part) -> Index:
-    """What an undamaged part says of itself."""
+    """The index of an undamaged part."""
     with part.path.open("rb") as file:
         file.seek(-_END, io.SEEK_END)
         truncated, size = _COUNTS.unpack(file.read(_COUNTS.size))
@@ -97,17 +102,17 @@ def read_index(part: Part) -> Index:
 
 
 class Merged(NamedTuple):
-    """What a run file came to have in it."""
+    """What the merge wrote."""
 
     pairs: int
-    truncated: int  # answers that were cut at the model's limit, counted in each unit
+    truncated: int  # answers truncated at the model's limit, counted per unit
 
 
 def merge(parts: Sequence[Part], output: str | Path) -> Merged:
-    """Writes the run file out of all parts, and removes them.
+    """Merges all parts into the run file and removes them.
 
     Raises:
-        InputError: a question stands in two pools, or the run file cannot be written.
+        InputError: a question has two pools, or the run file cannot be written.
         AptoolError: a part does not hold every pair of its unit.
     """
     indices = [read_index(part) for part in parts]
@@ -136,7 +141,7 @@ def merge(parts: Sequence[Part], output: str | Path) -> Merged:
 
 
 def _stretches(blocks: pl.DataFrame) -> pl.DataFrame:
-    """part, begin, end: neighbouring blocks that are neighbours in their part as well, taken together."""
+    """part, begin, end: consecutive blocks that are also consecutive in their part, joined."""
     follows = (pl.col("part") == pl.col("part").shift(1)) & (pl.col("begin") == pl.col("end").shift(1))
     return (
         blocks.with_columns(stretch=(~follows.fill_null(False)).cum_sum())
@@ -147,7 +152,7 @@ def _stretches(blocks: pl.DataFrame) -> pl.DataFrame:
 
 
 class _Files:
-    """The parts' files, opened as they are asked for, not too many at one time."""
+    """The files of parts, opened on demand; the least recently used is closed when too many are open."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
@@ -168,8 +173,8 @@ class _Files:
 
 def _copy(source: IO[bytes], begin: int, end: int, into: IO[bytes]) -> None:
     source.seek(begin)
-    for start in range(begin, end, _COPIED_AT_ONCE):
-        into.write(source.read(min(_COPIED_AT_ONCE, end - start)))
+    for start in range(begin, end, _COPY_BYTES):
+        into.write(source.read(min(_COPY_BYTES, end - start)))
 
 
 def _check_questions(parts: Sequence[Part], blocks: pl.DataFrame) -> None:
@@ -183,5 +188,5 @@ def _check_questions(parts: Sequence[Part], blocks: pl.DataFrame) -> None:
             place=f"row group {again.row_group}",
             column="question_id",
             value=question,
-            expected=f"one pool a question: it also stands in {first.path}, row group {first.row_group}",
+            expected=f"one pool per question, but it is also in {first.path}, row group {first.row_group}",
         )

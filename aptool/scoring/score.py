@@ -1,11 +1,14 @@
-"""The one way to score: units of work and a system in, a run file out, whoever executes the units.
+"""The one way to score: units of work and a system in, a run file out.
 
-``score`` decides what is the same everywhere: which parts are missing, the tag, what is said of truncated answers,
-and the merge. An ``Executor`` decides where a unit is scored; the run file is the same to the byte.
+``score`` does what is the same everywhere: it checks the output and the tag, finds the parts that are
+missing, merges all parts and reports truncated answers. An ``Executor`` decides where units are scored; the
+bytes of the run file do not depend on it.
 """
 
 import contextlib
 import logging
+import os
+import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -13,8 +16,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from aptool.errors import UsageError
 from aptool.formats.atomic import check_apart, check_writable
 from aptool.formats.pools import Answers, Unit, read_answers, read_pools
 from aptool.models.device import pick_device
@@ -28,61 +32,73 @@ logger = logging.getLogger(__name__)
 AnySystem: TypeAlias = System | ModelLoader
 
 
+class ScoredPart(NamedTuple):
+    """A part that has been written."""
+
+    pairs: int
+    worker: str  # host and process that scored it
+    tries: int = 1  # more than one if workers were lost with it
+
+
 @dataclass(frozen=True)
 class ScoredRun:
     """How a run file was made."""
 
     pairs: int
-    truncated: int  # answers truncated at the model's limit, counted in each unit
+    truncated: int  # answers truncated at the model's limit, counted per unit
     units: int
-    resumed: int  # units whose parts were there already
-    retried: int = 0  # units that were begun more than once, because a worker was lost
-    workers: int = 1  # processes that scored
+    resumed: int  # units whose parts an earlier call had left
+    retried: int  # units that were started more than once because a worker was lost
+    workers: int  # processes that scored
 
 
 class Executor(ABC):
-    """Where units are scored."""
-
-    retried = 0
-    workers = 1
+    """Scores units in this process or elsewhere. One call of ``score`` at a time uses an executor."""
 
     def drive(self, work: Callable[["Executor"], ScoredRun]) -> ScoredRun:
-        """Runs ``work`` where the units can be handed out: here, unless another process has to lead."""
+        """Calls ``work`` with the executor to use: itself, unless another process has to hand out units."""
         return work(self)
 
     @abstractmethod
     def open(self, system: AnySystem, units: Sequence[Unit], answers: str | None) -> System:
-        """The system that the units are scored with.
+        """Opens a system to score these units; for ``plan`` its fingerprint, tag and limit suffice.
 
         Raises:
-            AptoolError: it cannot be had.
+            AptoolError: the system cannot be opened.
         """
 
     @contextlib.contextmanager
     def claim(self, output: Path) -> Iterator[Path]:
-        """The folder of the parts of ``output``, for as long as the block runs."""
+        """Provides the folder for the parts of ``output`` while the block runs."""
         folder = parts_folder(output)
         folder.mkdir(exist_ok=True)
         try:
             yield folder
         finally:
             with contextlib.suppress(OSError):
-                folder.rmdir()  # only if nothing is in it: the input was at fault from the start
+                folder.rmdir()  # succeeds only if it is empty: no part was written
 
     @abstractmethod
-    def run(self, parts: list[Part], system: System, answers: str | None) -> Generator[Part]:
-        """Scores units and writes their parts; yields each part once it is written.
+    def run(
+        self, parts: Sequence[Part], missing: Sequence[Part], system: System, answers: str | None
+    ) -> Generator[ScoredPart]:
+        """Writes the missing parts, and reports each once it is written.
+
+        When the generator ends, all parts are complete and readable by this process.
+
+        Args:
+            parts: all parts of the run.
+            missing: those to write.
+            system: the system that ``open`` returned.
+            answers: the file with the texts of shared answers.
 
         Raises:
-            AptoolError: a unit cannot be scored; the parts of others stay.
+            AptoolError: a unit cannot be scored; parts that are written stay.
         """
-
-    def check(self, parts: list[Part], scored: list[Part]) -> None:
-        """Checks all parts before they are merged; ``scored`` are those that were written now."""
 
 
 class LocalExecutor(Executor):
-    """This process: every unit in turn, the next one read and the last one written meanwhile.
+    """Scores in this process, unit by unit; reads the next unit and writes the previous part meanwhile.
 
     At most three units are in memory: one being read, one being scored, one being written.
     """
@@ -92,26 +108,34 @@ class LocalExecutor(Executor):
 
     def open(self, system: AnySystem, units: Sequence[Unit], answers: str | None) -> System:
         """See ``Executor.open``."""
-        device = pick_device(system.device) if isinstance(system, ModelLoader) else None
         self._answers = read_answers(answers) if answers is not None else None
         if not isinstance(system, ModelLoader):
             return system
-        assert device is not None
-        return system.load(device, lambda: read_pools(units[0], self._answers))
+        return system.load(pick_device(system.device), lambda: read_pools(units[0], self._answers))
 
-    def run(self, parts: list[Part], system: System, answers: str | None) -> Generator[Part]:
+    def run(
+        self, parts: Sequence[Part], missing: Sequence[Part], system: System, answers: str | None
+    ) -> Generator[ScoredPart]:
         """See ``Executor.run``."""
+        worker = f"{socket.gethostname()}:{os.getpid()}"
+        writing: tuple[Part, Future[None]] | None = None
         with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
-            reads = (reader.submit(read_task, part, system, self._answers) for part in parts)
-            coming = next(reads, None)
-            leaving: list[tuple[Part, Future[None]]] = []
-            for part in parts:
-                assert coming is not None
-                task, coming = coming.result(), next(reads, None)
+            reads = (reader.submit(read_task, part, system, self._answers) for part in missing)
+            reading = next(reads, None)
+            for part in missing:
+                assert reading is not None
+                task, reading = reading.result(), next(reads, None)
                 frame = score_task(task, system)
-                yield from _written(leaving)
-                leaving = [(part, writer.submit(write_part, part, frame, system.truncated(task.prepared)))]
-            yield from _written(leaving)
+                if writing is not None:
+                    yield _written(*writing, worker)
+                writing = part, writer.submit(write_part, part, frame, system.truncated(task.prepared))
+            if writing is not None:
+                yield _written(*writing, worker)
+
+
+def _written(part: Part, writing: Future[None], worker: str) -> ScoredPart:
+    writing.result()
+    return ScoredPart(part.pairs, worker)
 
 
 def score(
@@ -127,22 +151,35 @@ def score(
 
     Args:
         units: the row groups to score.
-        system: what scores them; a ``ModelLoader`` for a trained model.
+        system: the system; a ``ModelLoader`` for a trained model.
         output: the run file; gzip if its name ends in ``.gz``.
-        executor: where; None is this process.
-        tag: the run's tag, one word; None is the system's.
+        executor: where to score; None is this process.
+        tag: the tag of the run, one word; None is the system's.
         answers: the file with the texts of shared answers.
 
     Raises:
-        InputError: an input or the output is not what it should be.
-        AptoolError: the executor could not score every unit; the parts of the others stay.
+        UsageError: the tag is not one word, or there is no such device.
+        InputError: an input is not valid, or the output cannot be written.
+        AptoolError: a unit could not be scored; parts that are written stay.
     """
+    if tag is not None:
+        check_tag(tag)
     check_writable(output)
     shared = str(answers) if answers is not None else None
     inputs = dict.fromkeys(unit.path for unit in units)
     check_apart(output, [*inputs, *([shared] if shared is not None else [])])
     executor = executor if executor is not None else LocalExecutor()
     return executor.drive(partial(_score, units, system, Path(output), tag, shared))
+
+
+def check_tag(tag: str) -> None:
+    """Checks the tag of a run.
+
+    Raises:
+        UsageError: it is not one word.
+    """
+    if len(tag.split()) != 1 or tag != tag.strip():
+        raise UsageError(f"tag {tag!r}: expected one word")
 
 
 def _score(
@@ -155,30 +192,31 @@ def _score(
 ) -> ScoredRun:
     opened = executor.open(system, units, answers)
     parts = plan(units, opened, output, tag if tag is not None else opened.tag, answers)
+    workers: set[str] = set()
+    retried = 0
     with executor.claim(output), get_progress().task("score") as update:
         missing = [part for part in parts if not is_done(part)]
         throughput = _Throughput(update, len(parts), len(parts) - len(missing))
-        with contextlib.closing(executor.run(missing, opened, answers)) as scored:
+        with contextlib.closing(executor.run(parts, missing, opened, answers)) as scored:
             for part in scored:
                 throughput.add(part.pairs)
-        executor.check(parts, missing)
+                workers.add(part.worker)
+                retried += part.tries > 1
         merged = merge(parts, output)
     if merged.truncated:
         logger.info(f"{merged.truncated} answers were truncated to {opened.max_answer_tokens} tokens")
-    resumed = len(parts) - len(missing)
-    return ScoredRun(merged.pairs, merged.truncated, len(parts), resumed, executor.retried, executor.workers)
-
-
-def answers_beside(pools: str | Path) -> Path | None:
-    """The shared answers of the collection that a pools file stands in, if it is on this machine."""
-    from aptool.formats.collection import ANSWERS
-
-    path = Path(pools).parent / ANSWERS
-    return path if path.is_file() else None
+    return ScoredRun(
+        pairs=merged.pairs,
+        truncated=merged.truncated,
+        units=len(parts),
+        resumed=len(parts) - len(missing),
+        retried=retried,
+        workers=len(workers),
+    )
 
 
 class _Throughput:
-    """Pairs a second and the time that is left; units that were there before count as done, not as speed."""
+    """Pairs per second and the remaining time; resumed units count as done, but not towards the speed."""
 
     def __init__(self, update: Update, units: int, resumed: int) -> None:
         self._update = update
@@ -190,23 +228,17 @@ class _Throughput:
             update(resumed, units, "row groups")
 
     def add(self, pairs: int) -> None:
-        """A unit with so many pairs is done."""
+        """Counts a unit of ``pairs`` pairs as done."""
         self._done += 1
         self._pairs += pairs
         seconds = max(time.monotonic() - self._started, 1e-3)
         left = (self._units - self._done) * seconds / (self._done - self._resumed)
-        detail = f"row groups, {self._pairs / seconds:,.0f} pairs/s, {clock(left)} left"
+        detail = f"row groups, {self._pairs / seconds:,.0f} pairs/s, {_clock(left)} left"
         self._update(self._done, self._units, detail)
 
 
-def clock(seconds: float) -> str:
+def _clock(seconds: float) -> str:
     """Seconds as h:mm:ss or m:ss."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def _written(leaving: list[tuple[Part, Future[None]]]) -> Iterator[Part]:
-    for part, writing in leaving:
-        writing.result()
-        yield part

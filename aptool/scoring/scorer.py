@@ -1,8 +1,8 @@
 """The scorer: pairs of texts in, scores out, each distinct text encoded once.
 
-Attentive pooling is late interaction: encoding a text does not depend on its partner, only the join does, and
-the join is the far smaller part. Mining of negatives, dev evaluation, batch scoring and explanation all score
-through this class.
+Attentive pooling is late interaction: the encoding of a text does not depend on its partner; only the pooling
+does, and it is by far the smaller part of the work. Mining of negatives, evaluation on dev, scoring of pools
+and explanation all score with this class.
 """
 
 import copy
@@ -19,26 +19,26 @@ from torch import Tensor
 
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
-from aptool.scoring.encoded import StateStore
+from aptool.scoring.answer_cache import AnswerCache
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.text.tokenizer import Tokens
 
 Precision = Literal["fp32", "bf16"]
 Work = Callable[[np.ndarray], None]
 
-# Tokens encoded at one time: few enough that a core's caches help, enough to keep a GPU busy.
+# Tokens encoded at one time: few enough for a core's caches, enough to keep a GPU busy.
 TOKENS_PER_BATCH = {"cpu": 8192, "cuda": 1 << 18}
 
-# Where answers are not shared, they are joined in windows of so many batches: texts of like length can then
-# be encoded together, and the pairs of one question still meet.
+# Where pools do not share answers, pairs are scored in windows of this many batches: answers of similar
+# length can then be encoded together, and the pairs of a question stay together.
 BATCHES_PER_WINDOW = 4
 
-# On a CPU there are so many windows at least, as far as they do not get smaller than so many tokens.
+# On a CPU there are at least this many windows, unless they would hold fewer tokens than this.
 WINDOWS, TOKENS_PER_WINDOW = 8, 2048
 
 
 class Scorer:
-    """Scores pairs with the weights that a ranker has now; make a new one after they change."""
+    """Scores pairs with the weights that a ranker has now; create a new one after they change."""
 
     def __init__(
         self,
@@ -47,32 +47,33 @@ class Scorer:
         device: torch.device | str = "cpu",
         precision: Precision = "fp32",
         tokens_per_batch: int | None = None,
-        store_bytes: int = 0,
-        tokens: int | None = None,
+        cache_bytes: int = 0,
+        expected_tokens: int | None = None,
     ) -> None:
         """Prepares to score.
 
         Args:
-            ranker: the system, in evaluation mode and on the device.
-            device: where it is.
-            precision: what texts are encoded in; alignments, softmaxes and cosines are always in fp32.
-            tokens_per_batch: tokens encoded at one time; None is a good number for the device.
-            store_bytes: how much may be kept of encoded answers between calls of ``score``.
-            tokens: how many will be encoded before the weights change, if known.
+            ranker: the ranker, in evaluation mode and on the device.
+            device: its device.
+            precision: the precision that texts are encoded in; alignments, softmaxes and cosines are always
+                computed in fp32.
+            tokens_per_batch: tokens encoded at one time; None is a default for the device.
+            cache_bytes: limit of the cache that keeps encoded answers between calls of ``score``.
+            expected_tokens: number of tokens that will be encoded before the weights change, if known.
         """
         self._device = torch.device(device)
         self._batch = tokens_per_batch or TOKENS_PER_BATCH.get(self._device.type, 8192)
-        self._store = StateStore(store_bytes)
+        self._cache = AnswerCache(cache_bytes)
         with torch.inference_mode():
             encoder, pooling = ranker.encoder, ranker.pooling
             if precision == "bf16":
                 encoder, pooling = copy.deepcopy(encoder).bfloat16(), pooling.in_bf16()
-            self._encode = encoder.inference_encoder(tokens)
+            self._encode = encoder.inference_encoder(expected_tokens)
             self._pair_scorer = pair_scorer_for(pooling)
 
-    def forget(self) -> None:
-        """Empties the store: from now on names may mean other answers."""
-        self._store = StateStore(self._store.capacity)
+    def clear_cache(self) -> None:
+        """Removes all encoded answers: from now on cache keys may stand for other answers."""
+        self._cache = AnswerCache(self._cache.capacity)
 
     @torch.inference_mode()
     def score(
@@ -81,54 +82,56 @@ class Scorer:
         answers: Tokens,
         pair_question: np.ndarray,
         pair_answer: np.ndarray,
-        names: np.ndarray | None = None,
+        cache_keys: np.ndarray | None = None,
     ) -> np.ndarray:
         """Scores of pairs; peak memory does not grow with the number of answers, only by a few bytes a pair.
 
         Args:
             questions: token ids of distinct questions.
             answers: token ids of distinct answers.
-            pair_question: (P,) which question each pair has.
-            pair_answer: (P,) which answer each pair has.
-            names: (answers,) a number for each answer that means the same text in every call, or -1: what is
-                kept of encoded answers is found again under it.
+            pair_question: (P,) the question of each pair.
+            pair_answer: (P,) the answer of each pair.
+            cache_keys: (answers,) a number for each answer that stands for the same text in every call, or -1
+                for one that is not to be cached.
 
         Returns:
-            (P,) float32, equal to the pairwise definition within 1e-5 with fp32. The scores follow from the
-            arguments alone, to the bit: not from the number of threads, nor from what is in the store.
+            (P,) float32, equal to the pairwise definition within 1e-5 in fp32. The scores depend on the
+            arguments alone, to the bit: not on the number of threads, nor on the contents of the cache.
         """
         scores = np.empty(len(pair_question), dtype=np.float32)
         if not len(scores):
             return scores
-        self._store.begin()
-        needed, order, starts = _by_answer(answers.lengths, pair_answer)
-        batches = 1 if _shared(needed, pair_answer) else BATCHES_PER_WINDOW
-        windows = _blocks(answers.lengths[needed], self._window(answers.lengths[needed], batches))
+        self._cache.start_unit()
+        present, order, starts = _by_answer(answers.lengths, pair_answer)
+        batches = 1 if _shared(present, pair_answer) else BATCHES_PER_WINDOW
+        windows = _blocks(answers.lengths[present], self._window(answers.lengths[present], batches))
 
-        with _cores(self._device, len(windows)) as each:
-            asked = self._asked(questions)
+        with _threads(self._device, len(windows)) as for_each:
+            prepared_questions = self._prepare_questions(questions)
 
             def work(window: np.ndarray) -> None:
-                rows = needed[window]
+                rows = present[window]
                 bounds = starts[window[0] : window[-1] + 2]
                 members = order[bounds[0] : bounds[-1]]
                 local = np.repeat(np.arange(len(window)), np.diff(bounds))
                 pairs = torch.from_numpy(np.stack([pair_question[members], local])).to(self._device)
                 lengths = torch.from_numpy(answers.lengths[rows]).to(self._device)
-                kept = self._kept(answers, names, rows)
-                scores[members] = self._pair_scorer.scores(asked, kept, lengths, pairs).cpu().numpy()
+                encoded = self._encoded_answers(answers, cache_keys, rows)
+                window_scores = self._pair_scorer.score_pairs(prepared_questions, encoded, lengths, pairs)
+                scores[members] = window_scores.cpu().numpy()
 
-            each(work, windows)
+            for_each(work, windows)
         return scores
 
     def _window(self, lengths: np.ndarray, batches: int) -> int:
-        """Tokens to a window: no more than so many batches, and where there is little, work for all cores."""
+        """Tokens in a window: at most so many batches, and on a CPU few enough to occupy all cores."""
         largest = batches * self._batch
         if self._device.type != "cpu":
             return largest
         return min(largest, max(int(lengths.sum()) // WINDOWS, TOKENS_PER_WINDOW))
 
-    def _asked(self, questions: Tokens) -> Any:
+    def _prepare_questions(self, questions: Tokens) -> Any:
+        """Encodes questions, those of similar length together."""
         parts = []
         by_length = np.argsort(questions.lengths, kind="stable")
         for block in _blocks(questions.lengths[by_length], self._batch):
@@ -137,22 +140,24 @@ class Scorer:
         back = torch.from_numpy(np.argsort(by_length, kind="stable")).to(self._device)
         return self._pair_scorer.prepare_questions(_concatenated(parts).select(back))
 
-    def _kept(self, answers: Tokens, names: np.ndarray | None, rows: np.ndarray) -> Sequence[Tensor]:
-        """What the join keeps of the answers at ``rows``: from the store, or encoded in like lengths."""
-        numbers = [-1] * len(rows) if names is None else names[rows].tolist()
-        kept: list[Any] = self._store.get(numbers)
-        missing = np.array([place for place, states in enumerate(kept) if states is None], dtype=np.int64)
+    def _encoded_answers(
+        self, answers: Tokens, cache_keys: np.ndarray | None, rows: np.ndarray
+    ) -> Sequence[Tensor]:
+        """The encoded answers at ``rows``: cached, or encoded now, those of similar length together."""
+        keys = [-1] * len(rows) if cache_keys is None else cache_keys[rows].tolist()
+        encoded: list[Any] = self._cache.get(keys)
+        missing = np.array([place for place, states in enumerate(encoded) if states is None], dtype=np.int64)
         missing = missing[np.argsort(answers.lengths[rows[missing]], kind="stable")]
         for block in _blocks(answers.lengths[rows[missing]], self._batch):
             places = missing[block].tolist()
-            made = self._encoded(answers.take(rows[places]))
-            for place, states in zip(places, made, strict=True):
-                kept[place] = states
-            self._store.put([numbers[place] for place in places], made)
-        return kept
+            batch = self._encode_answers(answers.take(rows[places]))
+            for place, states in zip(places, batch, strict=True):
+                encoded[place] = states
+            self._cache.put([keys[place] for place in places], batch)
+        return encoded
 
-    def _encoded(self, texts: Tokens) -> Sequence[Tensor]:
-        tokens = Ragged.of(texts, self._device)
+    def _encode_answers(self, answers: Tokens) -> Sequence[Tensor]:
+        tokens = Ragged.of(answers, self._device)
         rows, counts = self._pair_scorer.select_states(tokens.lengths)
         return self._pair_scorer.cache_answers(
             Ragged.of_lengths(counts).with_values(self._encode(tokens, rows))
@@ -160,30 +165,30 @@ class Scorer:
 
 
 def _by_answer(lengths: np.ndarray, pair_answer: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pairs sorted by answer.
+    """Groups pairs by answer.
 
-    Where answers are shared by pools, those of like length come together: they fit each other's batches. Else
-    they come in the order of the pairs: those of a pool fit each other's questions.
+    Answers that pools share are sorted by length, so that they fit into common batches. Others keep the order
+    of the pairs, so that the pairs of a pool stay with their question.
 
     Returns:
-        The answers needed; pairs, those of the first such answer first; where each answer's pairs start.
+        The answers present; the pairs, grouped by answer in that order; where the pairs of each answer start.
     """
     order = np.argsort(pair_answer, kind="stable")
-    needed, first, counts = np.unique(pair_answer, return_index=True, return_counts=True)
-    turn = np.argsort(lengths[needed] if _shared(needed, pair_answer) else first, kind="stable")
+    present, first, counts = np.unique(pair_answer, return_index=True, return_counts=True)
+    turn = np.argsort(lengths[present] if _shared(present, pair_answer) else first, kind="stable")
     begins = (np.cumsum(counts) - counts)[turn]
     starts = np.concatenate([[0], np.cumsum(counts[turn])])
     within = np.arange(starts[-1]) - np.repeat(starts[:-1], counts[turn])
-    return needed[turn], order[np.repeat(begins, counts[turn]) + within], starts
+    return present[turn], order[np.repeat(begins, counts[turn]) + within], starts
 
 
-def _shared(needed: np.ndarray, pair_answer: np.ndarray) -> bool:
-    """Whether an answer stands in several pools as a rule."""
-    return len(pair_answer) >= 2 * len(needed)
+def _shared(present: np.ndarray, pair_answer: np.ndarray) -> bool:
+    """Whether an answer is in two pools or more on average."""
+    return len(pair_answer) >= 2 * len(present)
 
 
 def _blocks(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
-    """Consecutive runs of texts of about so many tokens together."""
+    """Splits texts into consecutive blocks of about ``tokens`` tokens each."""
     if not len(lengths):
         return []
     block = (np.cumsum(lengths) - lengths) // tokens
@@ -191,11 +196,11 @@ def _blocks(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
 
 
 @contextmanager
-def _cores(device: torch.device, pieces: int) -> Iterator[Callable[[Work, list[np.ndarray]], object]]:
-    """Shares pieces of work among as many threads as torch has, each on one core.
+def _threads(device: torch.device, windows: int) -> Iterator[Callable[[Work, list[np.ndarray]], object]]:
+    """Yields a function that maps work over windows, on as many threads as torch has, one core each.
 
-    Most products are too small for several cores to work on one. As a piece is worked on by one core always,
-    its result does not depend on how many there are.
+    Most products are too small to be split among cores. As one core computes a whole window, its result does
+    not depend on the number of threads.
     """
     if device.type != "cpu":
         yield lambda work, windows: deque(map(work, windows), maxlen=0)
@@ -203,7 +208,7 @@ def _cores(device: torch.device, pieces: int) -> Iterator[Callable[[Work, list[n
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        if min(threads, pieces) == 1:
+        if min(threads, windows) == 1:
             yield lambda work, windows: deque(map(work, windows), maxlen=0)
             return
         pool = _pool(threads)
@@ -214,7 +219,7 @@ def _cores(device: torch.device, pieces: int) -> Iterator[Callable[[Work, list[n
 
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads that stay: each new one would begin a heap of its own, and memory would grow call by call."""
+    """A pool that is kept: every new thread allocates an arena, so memory would grow with each call."""
     return ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
 
 

@@ -86,7 +86,7 @@ def hardest(
     pair_question = np.repeat(row, drawn.shape[1])
     texts = examples.questions.take(asked), examples.answers.take(present)
     tokens = sum(int(some.offsets[-1]) for some in texts)
-    scorer = Scorer(ranker, device=next(ranker.parameters()).device, tokens=tokens)
+    scorer = Scorer(ranker, device=next(ranker.parameters()).device, expected_tokens=tokens)
     scores = scorer.score(*texts, pair_question, column.reshape(-1))
     best = np.argsort(-scores.reshape(drawn.shape), axis=1, kind="stable")[:, :hard_negatives]
     return np.take_along_axis(drawn, best, axis=1)

@@ -5,7 +5,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from aptool.scoring.systems import RandomSystem
+from aptool.scoring.baselines import RandomSystem
 
 
 class SlowSystem(RandomSystem):

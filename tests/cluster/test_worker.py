@@ -12,7 +12,7 @@ from aptool.cluster.worker import Job, Worker, own
 from aptool.formats.pools import list_units
 from aptool.scoring.job import plan
 from aptool.scoring.parts import parts_folder
-from aptool.scoring.systems import RandomSystem
+from aptool.scoring.baselines import RandomSystem
 
 NOBODY = 65534
 

@@ -259,10 +259,10 @@ def test_the_scorer_gives_what_the_definition_gives(network, system, precision):
 
     np.testing.assert_allclose(scores, expected.numpy(), atol=1e-5 if precision == "fp32" else 0.05)
     assert precision == "fp32" or np.abs(scores - expected.numpy()).max() > 1e-5
-    # From the store they are the same to the bit.
-    kept = Scorer(ranker, precision=precision, store_bytes=1 << 20)
+    # From the cache they are the same to the bit.
+    cached = Scorer(ranker, precision=precision, cache_bytes=1 << 20)
     for _ in range(2):
-        assert kept.score(questions, answers, *pairs, np.arange(30)).tobytes() == scores.tobytes()
+        assert cached.score(questions, answers, *pairs, np.arange(30)).tobytes() == scores.tobytes()
 
 
 def test_training_goes_on_after_an_interruption_to_the_same_model(network, collection, tmp_path):

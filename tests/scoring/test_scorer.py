@@ -78,23 +78,29 @@ def test_equal_to_the_definition_on_any_texts(name, batch, tokens):
     sharpness=st.sampled_from([1.0, 5.0]),
     residual=st.sampled_from([0.0, 0.3]),
 )
-def test_the_way_of_a_gpu_is_equal_to_the_definition(batch, alignments, sharpness, residual):
+def test_the_kernel_for_gpus_is_equal_to_the_definition(batch, alignments, sharpness, residual):
     # The same function that runs on a GPU, on tensors that are not on one.
     questions, answers, pairs = batch
     questions, answers = TOKENIZER.encode(questions, LIMIT), TOKENIZER.encode(answers, LIMIT)
     system = copy.deepcopy(system_of("ap-bilstm"))
     system.pooling.sharpness, system.pooling.residual = sharpness, residual
     pairs = pairs[np.argsort(pairs[:, 1], kind="stable")]
-    join = AttentivePairScorer(system.pooling)
+    kernel = AttentivePairScorer(system.pooling)
     with torch.inference_mode():
-        asked = join.prepare_questions(system.encode(Ragged.of(questions)))
-        encoded = system.encode(Ragged.of(answers))
-        rows, counts = join.layout(encoded.lengths)
-        kept = join.keep(Ragged.of_lengths(counts).with_values(encoded.values[rows]))
-        states = Ragged(asked.states, asked.offsets)
+        prepared = kernel.prepare_questions(system.encode(Ragged.of(questions)))
+        states = system.encode(Ragged.of(answers))
+        rows, counts = kernel.select_states(states.lengths)
+        encoded = kernel.cache_answers(Ragged.of_lengths(counts).with_values(states.values[rows]))
         rows = torch.from_numpy(pairs.T.copy())
         scores = score_batched(
-            states, asked.projected, kept, encoded.lengths, rows, alignments, asked.sharpness, asked.residual
+            Ragged(prepared.states, prepared.offsets),
+            prepared.projected,
+            encoded,
+            states.lengths,
+            rows,
+            alignments,
+            prepared.sharpness,
+            prepared.residual,
         )
 
     np.testing.assert_allclose(scores.numpy(), defined(system, questions, answers, pairs), atol=1e-5, rtol=0)
@@ -117,18 +123,18 @@ def test_equal_to_scoring_pair_by_pair_as_it_is_commonly_done(name, batch):
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_what_is_in_the_store_changes_no_bit(name):
+def test_the_contents_of_the_cache_change_no_bit(name):
     # Ten calls over shifting halves of the answers, with room for all of them, for some, and for none.
     system = ranker(name, words=300, dim=50, size=64)
     questions, answers = corpus(6, 60)
     generator = np.random.default_rng(2)
     calls = [generator.choice(60, 30, replace=False) for _ in range(10)]
     results = []
-    for room in (1 << 24, 1 << 17, 0):
-        scorer = Scorer(system, tokens_per_batch=128, store_bytes=room)
+    for capacity in (1 << 24, 1 << 17, 0):
+        scorer = Scorer(system, tokens_per_batch=128, cache_bytes=capacity)
         results.append(
             b"".join(
-                scorer.score(questions, answers.take(rows), *all_pairs(6, 30), names=rows).tobytes()
+                scorer.score(questions, answers.take(rows), *all_pairs(6, 30), cache_keys=rows).tobytes()
                 for rows in calls
             )
         )
@@ -136,18 +142,18 @@ def test_what_is_in_the_store_changes_no_bit(name):
     assert results[0] == results[1] == results[2]
 
 
-def test_answers_in_the_store_are_not_encoded_again(monkeypatch):
+def test_cached_answers_are_not_encoded_again(monkeypatch):
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     questions, answers = corpus(2, 30)
-    scorer = Scorer(system, store_bytes=1 << 24)
-    scorer.score(questions, answers, *all_pairs(2, 30), names=np.arange(30))
-    monkeypatch.setattr(scorer, "_encoded", lambda texts: 1 / 0)
+    scorer = Scorer(system, cache_bytes=1 << 24)
+    scorer.score(questions, answers, *all_pairs(2, 30), cache_keys=np.arange(30))
+    monkeypatch.setattr(scorer, "_encode_answers", lambda answers: 1 / 0)
 
-    scorer.score(questions, answers.take(np.arange(5, 25)), *all_pairs(2, 20), names=np.arange(5, 25))
+    scorer.score(questions, answers.take(np.arange(5, 25)), *all_pairs(2, 20), cache_keys=np.arange(5, 25))
 
-    scorer.forget()
+    scorer.clear_cache()
     with pytest.raises(ZeroDivisionError):
-        scorer.score(questions, answers, *all_pairs(2, 30), names=np.arange(30))
+        scorer.score(questions, answers, *all_pairs(2, 30), cache_keys=np.arange(30))
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -189,7 +195,7 @@ def equal_to_the_definition(system, monkeypatch):
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_equal_to_the_definition_for_every_way_of_joining(name, monkeypatch):
+def test_equal_to_the_definition_however_pairs_are_grouped(name, monkeypatch):
     system = ranker(name, words=300, dim=12, size=16)
     equal_to_the_definition(system, monkeypatch)
     # And pairs strewn thinly over many of both.
@@ -269,7 +275,7 @@ def test_each_text_is_encoded_once(monkeypatch):
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     seen = []
     forward = type(system.encoder).forward
-    monkeypatch.setattr(CnnEncoder, "prepared", Encoder.inference_encoder)
+    monkeypatch.setattr(CnnEncoder, "inference_encoder", Encoder.inference_encoder)
     monkeypatch.setattr(
         type(system.encoder),
         "forward",
@@ -288,7 +294,7 @@ def test_no_more_states_at_one_time_than_the_budget(monkeypatch):
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     sizes = []
     encode = type(system.encoder).forward
-    monkeypatch.setattr(CnnEncoder, "prepared", Encoder.inference_encoder)
+    monkeypatch.setattr(CnnEncoder, "inference_encoder", Encoder.inference_encoder)
     monkeypatch.setattr(
         type(system.encoder),
         "forward",

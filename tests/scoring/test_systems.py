@@ -5,13 +5,15 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from aptool.scoring.precision import harmless, pick_precision
 from tiny import row, write_pools
 
 from aptool.errors import UsageError
 from aptool.formats.pools import list_units, read_answers, read_pools, write_answers
+from aptool.models.device import pick_device
 from aptool.models.model import load_model
-from aptool.scoring.systems import Bm25System, ModelSystem, RandomSystem, fingerprint, pick_device
+from aptool.scoring.baselines import Bm25System, RandomSystem
+from aptool.scoring.precision import pick_precision, same_rankings
+from aptool.scoring.systems import ModelSystem, fingerprint
 from aptool.text.tokenizer import WordTokenizer
 
 
@@ -55,34 +57,34 @@ def test_random_scores_are_even(pools):
 
 def test_bm25_by_hand(pools):
     # N = 3 answers of 2, 1 and 3 words, 2 on average. "river" stands in one of them, "the" in two.
-    asked = pools(
+    read = pools(
         row("q1", "the river", [("a1", "the river"), ("a2", "bridge"), ("a3", "the old bridge")]),
         row("q2", "?!", [("a3", "the old bridge")]),
     )
     rare, common = np.log(1 + 2.5 / 1.5), np.log(1 + 1.5 / 2.5)
     norm = {length: 1 + 1.2 * (1 - 0.75 + 0.75 * length / 2) for length in (2, 3)}
 
-    scores = Bm25System(asked.answers.to_pylist()).score(asked)
+    scores = Bm25System(read.answers.to_pylist()).score(read)
 
     expected = [(rare + common) / norm[2], 0, common / norm[3], 0]
     assert scores.tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def test_bm25_counts_over_all_answers_given(pools):
-    asked = pools(row("q1", "river", [("a1", "river bank"), ("a2", "old bridge")]))
+    read = pools(row("q1", "river", [("a1", "river bank"), ("a2", "old bridge")]))
     corpus = ["river bank", "old bridge", *(f"river bank {n}" for n in range(5))]
 
     alone, among = Bm25System(corpus[:2]), Bm25System(corpus)
 
     assert alone.fingerprint != among.fingerprint
-    assert among.score(asked)[0] < alone.score(asked)[0]
+    assert among.score(read)[0] < alone.score(read)[0]
 
 
-def test_a_model_encodes_pools_as_it_was_trained(pools, model_folder):
+def test_a_model_tokenizes_pools_as_it_was_trained(pools, model_folder):
     system = ModelSystem(load_model(model_folder))
     limit = system.max_answer_tokens
     text = "river " * (limit - 1)
-    asked = pools(
+    read = pools(
         row(
             "q1",
             "where is the river",
@@ -91,17 +93,17 @@ def test_a_model_encodes_pools_as_it_was_trained(pools, model_folder):
         row("q2", "WHERE is the River", [("a3", "river")]),
     )
 
-    texts = system.prepare(asked)
+    texts = system.prepare(read)
     scores = system.score(texts)
 
     # What is beyond the limit cannot be seen, and case has no meaning.
     assert scores[0] == pytest.approx(scores[1], abs=1e-6)
     assert scores[2] == pytest.approx(scores[3], abs=1e-6)
     assert system.truncated(texts) == 1
-    assert system.name == "ap-cnn"
+    assert system.tag == "ap-cnn"
 
 
-def test_shared_answers_are_tokenised_once_and_score_alike(tmp_path, model_folder, monkeypatch):
+def test_shared_answers_are_tokenized_once_and_score_alike(tmp_path, model_folder, monkeypatch):
     texts = {f"a{n}": "river " * n + "kitchen engine" for n in range(1, 260)}
     write_answers(tmp_path / "answers.parquet", texts.items())
     shared = read_answers(tmp_path / "answers.parquet")
@@ -151,7 +153,7 @@ def test_another_file_of_answers_under_the_same_rows_is_not_mistaken(tmp_path, m
     assert scores[0][0] != scores[0][1]
 
 
-def test_bf16_is_harmless_where_no_order_changes(pools, model_folder):
+def test_bf16_is_taken_only_where_no_ranking_changes(pools, model_folder):
     model = load_model(model_folder)
     device = torch.device("cpu")
     # Texts far apart, and texts whose scores differ by less than eight bits tell.
@@ -160,8 +162,8 @@ def test_bf16_is_harmless_where_no_order_changes(pools, model_folder):
         row("q1", "where is the river", [(f"a{n}", "the river " * 20 + "near " * n) for n in range(60)])
     )
 
-    assert harmless(model, device, far)
-    assert not harmless(model, device, near)
+    assert same_rankings(model, device, far)
+    assert not same_rankings(model, device, near)
     assert pick_precision("auto", model, device, lambda: far) == "fp32"
     assert pick_precision("bf16", model, device, lambda: near) == "bf16"
 

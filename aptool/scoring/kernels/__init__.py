@@ -1,4 +1,4 @@
-"""Kernels that score pairs from encoded texts, one for each kind of pooling."""
+"""Kernels that score pairs from encoded texts, one for each pooling."""
 
 from aptool.models.cross import CrossPooling
 from aptool.models.pooling import AttentivePooling, FirstPooling, MaxPooling, MeanPooling, Pooling

@@ -1,4 +1,4 @@
-"""Pairs that a network reads as one text: nothing but the ids of a text is kept, all work is in the join."""
+"""The kernel of cross-encoders: nothing can be computed per text, so each pair is one pass of the network."""
 
 from collections.abc import Sequence
 
@@ -9,31 +9,34 @@ from aptool.models.cross import CrossPooling
 from aptool.models.ragged import Ragged
 from aptool.scoring.kernels.pair_scorer import PairScorer
 
-# Tokens of pairs that are put together at one time.
-TOKENS_AT_ONCE = 1 << 18
+# Tokens of pairs in one batch.
+TOKENS_PER_BATCH = 1 << 18
 
 
 class CrossPairScorer(PairScorer):
-    """One pass of the network a pair, pairs of like length together."""
+    """One pass of the network per pair, pairs of similar length in one batch; "states" are token ids."""
 
     pooling: CrossPooling
 
     def cache_answers(self, states: Ragged) -> Sequence[Tensor]:
-        """See ``PairScorer.cache_answers``: the ids of each answer."""
+        """See ``PairScorer.cache_answers``: the token ids of each answer."""
         return states.values.split(states.lengths.tolist())
 
     def prepare_questions(self, states: Ragged) -> Ragged:
-        """See ``PairScorer.prepare_questions``."""
+        """See ``PairScorer.prepare_questions``: the token ids."""
         return states
 
-    def scores(self, asked: Ragged, kept: Sequence[Tensor], lengths: Tensor, pairs: Tensor) -> Tensor:
-        """See ``PairScorer.scores``."""
-        answers = Ragged.join(list(kept))
-        tokens = asked.lengths[pairs[0]] + lengths[pairs[1]]
+    def score_pairs(
+        self, questions: Ragged, answers: Sequence[Tensor], lengths: Tensor, pairs: Tensor
+    ) -> Tensor:
+        """See ``PairScorer.score_pairs``."""
+        answer_ids = Ragged.join(list(answers))
+        tokens = questions.lengths[pairs[0]] + lengths[pairs[1]]  # (P,)
         order = tokens.argsort(stable=True)
-        blocks = (tokens[order].cumsum(0) - 1) // TOKENS_AT_ONCE
+        batch_of = (tokens[order].cumsum(0) - 1) // TOKENS_PER_BATCH
         scores = torch.empty(pairs.shape[1], device=tokens.device)
-        for some in order.split(blocks.unique_consecutive(return_counts=True)[1].tolist()):
-            own = self.pooling.scores(asked.select(pairs[0, some]), answers.select(pairs[1, some]))
-            scores[some] = own
+        for batch in order.split(batch_of.unique_consecutive(return_counts=True)[1].tolist()):
+            scores[batch] = self.pooling.scores(
+                questions.select(pairs[0, batch]), answer_ids.select(pairs[1, batch])
+            )
         return scores

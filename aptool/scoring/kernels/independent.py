@@ -1,4 +1,4 @@
-"""Poolings that give a text the same vector whatever it is paired with: one vector a text, inner products."""
+"""Kernels of poolings that represent each text independently: one vector per text, inner products."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from aptool.scoring.kernels.pair_scorer import PairScorer
 
 
 class IndependentPairScorer(PairScorer):
-    """One unit vector a text, and inner products."""
+    """Inner products of unit vectors, one per text."""
 
     def cache_answers(self, states: Ragged) -> Sequence[Tensor]:
         """See ``PairScorer.cache_answers``: (1, c) each."""
@@ -21,17 +21,19 @@ class IndependentPairScorer(PairScorer):
         """See ``PairScorer.prepare_questions``: (n, c)."""
         return unit(self.pooling.represent(states).float())
 
-    def scores(self, asked: Tensor, kept: Sequence[Tensor], lengths: Tensor, pairs: Tensor) -> Tensor:
-        """All inner products of these questions and answers, or each pair's own where that is less."""
-        answers = torch.cat(list(kept))
+    def score_pairs(
+        self, questions: Tensor, answers: Sequence[Tensor], lengths: Tensor, pairs: Tensor
+    ) -> Tensor:
+        """See ``PairScorer.score_pairs``: from one matrix product, or row by row where that is less work."""
+        vectors = torch.cat(list(answers))  # (n, c)
         present, q = pairs[0].unique(return_inverse=True)
-        if len(present) * len(answers) <= 64 * pairs.shape[1]:
-            return (asked[present] @ answers.T)[q, pairs[1]]
-        return (asked[pairs[0]] * answers[pairs[1]]).sum(1)
+        if len(present) * len(vectors) <= 64 * pairs.shape[1]:
+            return (questions[present] @ vectors.T)[q, pairs[1]]
+        return (questions[pairs[0]] * vectors[pairs[1]]).sum(1)
 
 
 class FirstPairScorer(IndependentPairScorer):
-    """The same of the first state, the only one that is asked for."""
+    """The same for a pooling that reads only the first state of a text."""
 
     def select_states(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """See ``PairScorer.select_states``."""

@@ -1,8 +1,8 @@
-"""The pair part of a score, for many pairs that share texts.
+"""The interface of kernels: the scores of many pairs that share texts.
 
-What ``aptool.models.pooling`` defines pair by pair is computed here from states encoded once per text. A
-pooling has a ``PairScorer``: it says which states of a text are kept, what is worked out once about questions, and
-scores pairs from that.
+``aptool.models.pooling`` defines the score of one pair. A ``PairScorer`` computes the same scores from texts
+that were encoded once each: it defines which states of a text are needed, what is computed once per answer
+and once per question, and what remains to be computed per pair.
 """
 
 from abc import ABC, abstractmethod
@@ -17,49 +17,51 @@ from aptool.models.ragged import Ragged
 
 
 class PairScorer(ABC):
-    """Scores pairs from encoded texts. Made for the pooling of a ranker, with the weights it has then."""
+    """Scores pairs of encoded texts with the weights that a pooling has when the kernel is created."""
 
     def __init__(self, pooling: Any) -> None:
         self.pooling = pooling
 
     def select_states(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Which states of texts are wanted, and how many of each text.
+        """The states of answers that ``cache_answers`` takes; by default every state.
 
         Args:
-            lengths: (n,) int64 tokens of each of n texts that stand end to end.
+            lengths: (n,) int64 tokens of each of n texts, stored end to end.
 
         Returns:
-            (R,) int64 rows of tokens, those of one text together; (n,) int64 how many rows a text has.
+            (R,) int64 rows of tokens, text by text; (n,) int64 number of rows of each text.
         """
         return torch.arange(int(lengths.sum()), device=lengths.device), lengths
 
     @abstractmethod
     def cache_answers(self, states: Ragged) -> Sequence[Tensor]:
-        """What is kept of each text, from its states (R, c) in the layout asked for."""
+        """What is computed once per answer: a tensor for each, from the selected states, values (R, c)."""
 
     @abstractmethod
     def prepare_questions(self, states: Ragged) -> Any:
-        """What pairs need to know of the questions, from their states (N, c), one a token."""
+        """What is computed once per question, from the states of all questions, values (N, c)."""
 
     @abstractmethod
-    def scores(self, asked: Any, kept: Sequence[Tensor], lengths: Tensor, pairs: Tensor) -> Tensor:
+    def score_pairs(
+        self, questions: Any, answers: Sequence[Tensor], lengths: Tensor, pairs: Tensor
+    ) -> Tensor:
         """Scores of pairs.
 
         Args:
-            asked: what ``ask`` made of the questions.
-            kept: what ``keep`` made of some answers.
+            questions: the result of ``prepare_questions``.
+            answers: results of ``cache_answers``, one of each of n answers.
             lengths: (n,) int64 tokens of each of these answers.
-            pairs: (2, P) int64, the question and the answer of each pair; an answer's pairs are adjacent.
+            pairs: (2, P) int64, the question and the answer of each pair; pairs of an answer are adjacent.
 
         Returns:
-            (P,) fp32, those of the pairwise definition.
+            (P,) fp32, equal to the pooling's own scores up to rounding.
         """
 
 
 def cosines(first: Tensor, second: Tensor) -> Tensor:
     """(n,) cosines of the rows of two (n, c), the first of which is overwritten.
 
-    ``cosine_similarity`` writes (n, c) twice more to get there.
+    ``cosine_similarity`` would allocate (n, c) twice more.
     """
     lengths = first.norm(dim=1).clamp_min(EPSILON) * second.norm(dim=1).clamp_min(EPSILON)
     return first.mul_(second).sum(1) / lengths

@@ -1,4 +1,4 @@
-"""Units of scoring: a run that was stopped goes on from its parts, and takes up none but its own."""
+"""Scoring into a run file: an interrupted run resumes from its own parts, and from no others."""
 
 from pathlib import Path
 
@@ -6,16 +6,18 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from aptool.scoring.local import score_pools
+from recorded import recorded
 from tiny import labelled_pools, row, write_pools
 
-from aptool.errors import AptoolError, InputError
-from aptool.formats.pools import list_units, read_answers
+from aptool.errors import AptoolError, InputError, UsageError
+from aptool.formats.pools import list_units
 from aptool.formats.schemas import arrow_schema
 from aptool.models.model import load_model, save_model
-from aptool.scoring.job import System, plan, read_task, score_task
-from aptool.scoring.parts import Part
-from aptool.scoring.systems import ModelSystem, RandomSystem
+from aptool.scoring import score as scoring
+from aptool.scoring.baselines import RandomSystem
+from aptool.scoring.job import plan, read_task, score_task
+from aptool.scoring.parts import Part, write_part
+from aptool.scoring.systems import ModelLoader, ModelSystem, System
 
 GROUPS = 4  # row groups of three pools, eighteen candidates each
 
@@ -47,7 +49,7 @@ class Counting(System):
     """A system that counts the row groups it scores, and can be stopped after so many."""
 
     def __init__(self, system, stop_after=None):
-        self.fingerprint = system.fingerprint
+        self.fingerprint, self.tag = system.fingerprint, system.tag
         self.scored = 0
         self._system = system
         self._stop_after = stop_after
@@ -72,12 +74,14 @@ def score(system, output="out.run", pools="test.pools.parquet", answers=None, st
     counting = Counting(system, stop_after)
     units = list_units([pools])
     if stop_after is None:
-        merged = score_pools(units, counting, output, tag="x", answers=answers)
-        assert merged == (72, 0)
+        run = scoring.score(units, counting, output, tag="x", answers=answers)
+        assert (run.pairs, run.truncated, run.units, run.retried) == (72, 0, len(units), 0)
+        assert run.resumed == len(units) - counting.scored
+        assert run.workers == (1 if counting.scored else 0)
         assert not Path(f"{output}.parts").exists()
         return counting.scored, Path(output).read_bytes()
     with pytest.raises(RuntimeError, match="the power went out"):
-        score_pools(units, counting, output, tag="x", answers=answers)
+        scoring.score(units, counting, output, tag="x", answers=answers)
     assert not Path(output).exists()
     return counting.scored, b""
 
@@ -87,7 +91,7 @@ def parts():
 
 
 @pytest.mark.parametrize("done", [0, 1, 3])
-def test_an_interrupted_run_goes_on_from_its_parts(system, done):
+def test_an_interrupted_run_resumes_from_its_parts(system, done):
     _, whole = score(system, "whole.run")
 
     score(system, stop_after=done)
@@ -96,18 +100,93 @@ def test_an_interrupted_run_goes_on_from_its_parts(system, done):
     assert score(system) == (GROUPS - done, whole)
 
 
-def test_progress_is_told_unit_by_unit(system, folder):
-    told = []
+def test_progress_counts_units(system, folder):
+    with recorded() as told:
+        scoring.score(list_units(["test.pools.parquet"]), system, "out.run", tag="x")
 
-    score_pools(
-        list_units(["test.pools.parquet"]),
-        system,
-        "out.run",
-        tag="x",
-        report=lambda *state: told.append(state),
-    )
+    assert [update[:2] for update in told.updates] == [(done, GROUPS) for done in range(1, GROUPS + 1)]
+    assert all(update[2].startswith("row groups, ") for update in told.updates)
+    assert told.messages == []
 
-    assert told == [(1, 18), (2, 18), (3, 18), (4, 18)]
+
+def test_progress_of_a_resumed_run_starts_at_the_units_that_are_done(system):
+    score(system, stop_after=3)
+
+    with recorded() as told:
+        score(system)
+
+    assert [update[:2] for update in told.updates] == [(3, GROUPS), (4, GROUPS)]
+
+
+def test_truncated_answers_are_counted_and_reported_once(folder):
+    class Truncating(RandomSystem):
+        max_answer_tokens = 7
+
+        def truncated(self, prepared):
+            return 2
+
+    with recorded() as told:
+        run = scoring.score(list_units(["test.pools.parquet"]), Truncating(), "out.run")
+
+    assert run.truncated == 2 * GROUPS
+    assert told.messages == ["8 answers were truncated to 7 tokens"]
+
+
+@pytest.mark.parametrize("tag", ["", " ", "two words", " x", "x\n"])
+def test_a_tag_is_one_word(system, folder, tag):
+    with pytest.raises(UsageError, match=r"^tag '.*': expected one word$"):
+        scoring.score(list_units(["test.pools.parquet"]), system, "out.run", tag=tag)
+
+    assert [path.name for path in folder.iterdir()] == ["test.pools.parquet"]
+
+
+def test_the_tag_is_the_systems_own_by_default(folder):
+    scoring.score(list_units(["test.pools.parquet"]), RandomSystem(), "out.run")
+
+    assert {line.split()[5] for line in Path("out.run").read_text().splitlines()} == {"random"}
+
+
+def test_a_model_is_loaded_from_its_folder(system, model_folder):
+    _, whole = score(system, "whole.run")
+
+    loader = ModelLoader(str(model_folder), device="cpu")
+    scoring.score(list_units(["test.pools.parquet"]), loader, "out.run", tag="x")
+
+    assert Path("out.run").read_bytes() == whole
+
+
+def test_an_input_is_not_overwritten(system, folder):
+    before = Path("test.pools.parquet").read_bytes()
+
+    with pytest.raises(InputError, match=r"^test.pools.parquet: read by the same command; expected another"):
+        scoring.score(list_units(["test.pools.parquet"]), system, "test.pools.parquet", tag="x")
+
+    assert Path("test.pools.parquet").read_bytes() == before
+
+
+class Elsewhere(scoring.Executor):
+    """Scores in this process, in the reverse order, as two workers of which one is lost at first."""
+
+    def open(self, system, units, answers):
+        return system
+
+    def run(self, parts, missing, system, answers):
+        for number, part in enumerate(reversed(missing)):
+            task = read_task(part, system, None)
+            write_part(part, score_task(task, system), system.truncated(task.prepared))
+            yield scoring.ScoredPart(part.pairs, f"worker {number % 2}", tries=2 if number == 1 else 1)
+
+
+def test_the_run_does_not_depend_on_the_executor(system):
+    _, whole = score(system, "whole.run")
+    units = list_units(["test.pools.parquet"])
+    executor = Elsewhere()
+
+    for _ in range(2):  # an executor may be used again
+        run = scoring.score(units, system, "out.run", executor, tag="x")
+        assert (run.pairs, run.resumed, run.retried, run.workers) == (72, 0, 1, 2)
+
+    assert Path("out.run").read_bytes() == whole
 
 
 def emptied(part):
@@ -139,7 +218,7 @@ def test_a_damaged_part_is_scored_again(system, damage):
     assert score(system) == (2, whole)
 
 
-def test_parts_of_another_model_are_not_taken_up(system, model_folder, folder):
+def test_parts_of_another_model_are_not_used(system, model_folder, folder):
     # The model with all of its embeddings the other way round.
     model = load_model(model_folder)
     model.ranker.encoder.embedding.weight.data.neg_()
@@ -151,14 +230,14 @@ def test_parts_of_another_model_are_not_taken_up(system, model_folder, folder):
     assert score(other) == (GROUPS, whole)
 
 
-def test_parts_of_another_tag_are_not_taken_up(folder):
+def test_parts_of_another_tag_are_not_used(folder):
     units = list_units(["test.pools.parquet"])
     names = {part.path.name for tag in "xy" for part in plan(units, RandomSystem(0), "out.run", tag)}
 
     assert len(names) == 2 * GROUPS
 
 
-def test_parts_of_another_input_are_not_taken_up(system):
+def test_parts_of_another_input_are_not_used(system):
     score(system, stop_after=3)
     # The same ids with other questions, in a file of the same name.
     write("test.pools.parquet", [{**line, "question": line["question"] + "?"} for line in rows()])
@@ -167,17 +246,16 @@ def test_parts_of_another_input_are_not_taken_up(system):
     assert score(system) == (GROUPS, whole)
 
 
-def test_parts_of_other_answers_are_not_taken_up(system, folder):
+def test_parts_of_other_answers_are_not_used(system, folder):
     write("test.pools.parquet", rows(texts=False))
     texts = {one["answer_id"]: one["text"] for line in rows() for one in line["candidates"]}
     right = pl.DataFrame({"answer_id": list(texts), "text": list(texts.values())})
     right.write_parquet("right.parquet")
     right.with_columns(text=pl.col("text").str.reverse()).write_parquet("wrong.parquet")
-    answers = {name: read_answers(f"{name}.parquet") for name in ("right", "wrong")}
-    _, whole = score(system, "whole.run", answers=answers["right"])
-    score(system, stop_after=3, answers=answers["wrong"])
+    _, whole = score(system, "whole.run", answers="right.parquet")
+    score(system, stop_after=3, answers="wrong.parquet")
 
-    assert score(system, answers=answers["right"]) == (GROUPS, whole)
+    assert score(system, answers="right.parquet") == (GROUPS, whole)
 
 
 def test_failure_while_writing_leaves_no_half_file(system, folder, monkeypatch):
@@ -189,7 +267,7 @@ def test_failure_while_writing_leaves_no_half_file(system, folder, monkeypatch):
     assert [path.name for path in folder.iterdir()] == ["test.pools.parquet"]
 
 
-def test_columns_beyond_those_of_the_format_are_let_be(system):
+def test_additional_columns_are_ignored(system):
     # One of them looks like the candidates.
     _, whole = score(system, "whole.run")
     extra = pa.field("seen", pa.list_(pa.struct([("answer_id", pa.string())])))
@@ -207,18 +285,18 @@ def test_a_question_in_two_row_groups_is_named(system, files):
     units = list_units(["b.parquet"] if files == 1 else ["a.parquet", "b.parquet"])
 
     with pytest.raises(InputError) as error:
-        score_pools(units, system, "out.run", tag="x")
+        scoring.score(units, system, "out.run", tag="x")
 
     place = f"b.parquet: row group {2 - files}: column 'question_id': "
     assert str(error.value).startswith(place)
     first = "a.parquet" if files == 2 else "b.parquet"
-    assert ": expected one pool a question: it also stands in " in str(error.value)
+    assert ": expected one pool per question, but it is also in " in str(error.value)
     assert str(error.value).endswith(f"{first}, row group 0")
     assert not Path("out.run").exists()
 
 
 class Constant(System):
-    fingerprint = "constant"
+    fingerprint = tag = "constant"
 
     def __init__(self, value):
         self.value = value

@@ -1,0 +1,57 @@
+"""Two untrained systems to compare trained ones with: random scores and BM25."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from aptool.formats.pools import Pools
+from aptool.scoring.systems import System
+from aptool.text.bm25 import BM25
+
+
+class RandomSystem(System):
+    """Scores that depend only on a seed and the two ids: the level of chance."""
+
+    tag = "random"
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+        self.fingerprint = json.dumps(["random", seed])
+
+    def score(self, prepared: Pools) -> np.ndarray:
+        """See ``System.score``."""
+        pools = prepared
+        questions = pools.question_ids.to_pylist()
+        answers = pools.answer_ids.to_pylist()
+        pairs = zip(pools.pair_question.tolist(), answers, strict=True)
+        return np.array([self._number(questions[q], answer) for q, answer in pairs], dtype=np.float32)
+
+    def _number(self, question_id: str, answer_id: str) -> float:
+        digest = hashlib.blake2b(f"{self._seed}\t{question_id}\t{answer_id}".encode(), digest_size=3).digest()
+        return int.from_bytes(digest, "big") / 2**24  # 24 bits: exact in float32
+
+
+class Bm25System(System):
+    """BM25 of each candidate for its question; document frequencies are those of a given corpus."""
+
+    tag = "bm25"
+
+    def __init__(self, corpus: Sequence[str]) -> None:
+        """Builds the index.
+
+        Args:
+            corpus: the texts of all answers that will be scored; repeated texts count once.
+        """
+        self._rows = {text: row for row, text in enumerate(dict.fromkeys(corpus))}
+        self._index = BM25(list(self._rows))
+        digest = hashlib.sha256("\0".join(self._rows).encode()).hexdigest()
+        self.fingerprint = json.dumps(["bm25", digest[:16]])
+
+    def score(self, prepared: Pools) -> np.ndarray:
+        """See ``System.score``."""
+        pools = prepared
+        rows = np.array([self._rows[text] for text in pools.answers.to_pylist()])
+        documents = rows[pools.pair_answer]
+        return self._index.score_pairs(pools.questions.to_pylist(), pools.pair_question, documents)
