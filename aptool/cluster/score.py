@@ -9,7 +9,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class RemoteSystem(System):
     fingerprint: str
     load: Callable[[str], System]
     tag: str
-    resources: Resources = Resources(cpus=1)
+    resources: Resources = field(default_factory=lambda: Resources(cpus=1))
     max_answer_tokens: int | None = None
     paths: tuple[str, ...] = ()
 

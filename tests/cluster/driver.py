@@ -8,6 +8,7 @@ import sys
 
 from slow import SlowSystem, opener
 
+from aptool.cluster import score as distributed
 from aptool.cluster.connection import connect
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units

@@ -10,9 +10,9 @@ from tiny import labelled_pools, row, write_pools
 
 from aptool.cluster.worker import Job, Worker, own
 from aptool.formats.pools import list_units
+from aptool.scoring.baselines import RandomSystem
 from aptool.scoring.job import plan
 from aptool.scoring.parts import parts_folder
-from aptool.scoring.baselines import RandomSystem
 
 NOBODY = 65534
 
