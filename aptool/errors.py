@@ -1,6 +1,6 @@
-"""The mistakes a user can make, each of which ends in one line and an exit code.
+"""Errors that a user can cause; the command line prints each as one line and ends with its exit code.
 
-Everything else that goes wrong is a programming error and stays an ordinary exception.
+Any other exception is a fault of the program.
 """
 
 from os import PathLike
@@ -11,28 +11,36 @@ _LONGEST_PROBLEM = 200
 
 
 class AptoolError(Exception):
-    """The input or the environment is at fault; the command ends with exit code 1."""
+    """The input or the environment is at fault: exit code 1."""
 
     exit_code = 1
 
 
 class UsageError(AptoolError):
-    """The command was asked for in a way that cannot work; it ends with exit code 2."""
+    """A command, or a function of the library, was called in a way that cannot work: exit code 2."""
 
     exit_code = 2
 
 
 def error_with(exit_code: int, message: str) -> AptoolError:
-    """A mistake found in another process, by the exit code and the line it would have ended in there."""
+    """The error that another process reported, from its exit code and message."""
     return (UsageError if exit_code == UsageError.exit_code else AptoolError)(message)
 
 
 class InputError(AptoolError):
-    """A file holds something other than what was expected there.
+    """The content of a file, or the file itself, is not as expected.
 
-    The message reads ``FILE: PLACE: column 'COLUMN': VALUE: expected EXPECTED``, or with a problem in words
-    ``FILE: PLACE: column 'COLUMN': PROBLEM; expected EXPECTED``; parts that are not given are left out, and a
-    long value is shortened.
+    The message is ``FILE: PLACE: column 'COLUMN': VALUE: expected EXPECTED``, or with a problem in words
+    ``FILE: PLACE: column 'COLUMN': PROBLEM; expected EXPECTED``. Parts that are not given are left out, and
+    long values and problems are shortened.
+
+    Args:
+        path: the file or folder.
+        expected: what should be there, in words.
+        place: where in the file, such as ``line 3``.
+        column: the column of a table.
+        value: the value that was found; its ``repr`` is shown.
+        problem: what is wrong, in words, such as ``file not found``.
     """
 
     def __init__(
@@ -53,7 +61,7 @@ class InputError(AptoolError):
         if value is not _UNSET:
             parts.append(shortened(value))
         if problem is not None:
-            parts.append(f"{one_line(problem)}; expected {expected}")
+            parts.append(f"{one_line(problem).rstrip('.')}; expected {expected}")
         else:
             parts.append(f"expected {expected}")
         super().__init__(": ".join(parts))
@@ -61,18 +69,18 @@ class InputError(AptoolError):
 
 
 def shortened(value: object) -> str:
-    """``repr(value)`` on one line, cut to what fits in a message."""
+    """``repr(value)``, cut to the length that fits in a message."""
     text = repr(value)
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says, in one line."""
+    """The first line of an exception's message, or its type where there is no message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 
 
 def one_line(text: str) -> str:
-    """A description on one line, cut to what fits in a message."""
+    """A text on one line, cut to the length that fits in a message."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_PROBLEM else line[: _LONGEST_PROBLEM - 1] + "…"

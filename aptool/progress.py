@@ -1,12 +1,11 @@
-"""Progress of long work: one interface, which a terminal, a notebook or a worker of a cluster implements.
+"""Progress of long operations: one interface, with implementations for terminals, notebooks and workers.
 
-Whoever does long work asks for the current progress and tells it how far it is; whoever started the work
-decides what becomes of that:
+An operation reports to the current progress; the caller chooses how it is shown (``use_progress``):
 
     with get_progress().task("score") as update:
         update(3, 10, "row groups")
 
-Messages in sentences go through ``logging``, to the loggers below ``aptool``.
+Messages go through ``logging``, to loggers below ``aptool``.
 """
 
 import logging
@@ -23,26 +22,26 @@ INTERVAL = 10.0
 
 
 class Update(Protocol):
-    """Tells a task's progress."""
+    """Reports the progress of a task."""
 
     def __call__(self, done: int, total: int, detail: str = "") -> None:
-        """Sets the progress to ``done`` of ``total``; ``detail`` stands beside it."""
+        """Sets the progress to ``done`` of ``total``; ``detail`` is shown beside it."""
 
 
 class Progress:
-    """Shows nothing but a log line for each epoch; the base of what shows more."""
+    """Shows only a log line per epoch; the base class of the others."""
 
     def task(self, name: str) -> AbstractContextManager[Update]:
-        """A piece of work whose progress is shown while the block runs."""
+        """A task whose progress is shown while the block runs."""
         return _silent(name)
 
     def epoch(self, entry: dict[str, Any]) -> None:
-        """An epoch of training has ended; ``entry`` is its line of the history."""
+        """Reports the end of a training epoch; ``entry`` is its entry of the history."""
         logger.info(epoch_line(entry))
 
 
 class LineProgress(Progress):
-    """A log line every ``INTERVAL`` seconds, for output that is no terminal."""
+    """A log line every ``INTERVAL`` seconds, for output that is not a terminal."""
 
     @contextmanager
     def task(self, name: str) -> Iterator[Update]:
@@ -80,7 +79,7 @@ _current: Progress | None = None
 
 
 def get_progress() -> Progress:
-    """The progress that long work reports to; without ``use_progress`` a bar in a notebook, else nothing."""
+    """The current progress; without ``use_progress``, a bar in a notebook and nothing elsewhere."""
     if _current is not None:
         return _current
     return BarProgress() if in_notebook() else Progress()

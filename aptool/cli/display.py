@@ -1,4 +1,4 @@
-"""What commands show on stderr while they work: log messages, and a bar on a terminal or plain lines elsewhere."""
+"""Messages and progress on stderr: a bar on a terminal, plain lines elsewhere."""
 
 import logging
 import sys
@@ -13,7 +13,7 @@ logger = logging.getLogger("aptool")
 
 
 class _StderrHandler(logging.Handler):
-    """Writes messages as plain lines; a bar that is shown at the time is drawn again below them."""
+    """Writes messages as plain lines, above a bar if one is shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Writes one message."""

@@ -1,4 +1,4 @@
-"""``aptool``: the group of all commands, and the one place where errors become lines and exit codes."""
+"""The ``aptool`` command: the group of all commands; errors become one line and an exit code here."""
 
 import difflib
 import importlib
@@ -16,30 +16,42 @@ from aptool.errors import AptoolError
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's module only when that command runs.
+    """A group that imports the module of a command only when that command runs.
 
-    ``aptool --help`` answers from the lines below without loading anything heavy.
+    ``aptool --help`` prints the descriptions below, so that it imports nothing heavy.
     """
 
     entries: ClassVar = {
-        "data": ("aptool.cli.data", "data", "Make, import, check and describe collections."),
+        "data": ("aptool.cli.data", "data", "Build, import, check and describe collections."),
         "vectors": ("aptool.cli.vectors", "vectors", "Learn or distill word vectors."),
         "train": ("aptool.cli.train", "train", "Train a system on a collection."),
         "score": ("aptool.cli.score", "score", "Score pools of candidates into a TREC run file."),
         "eval": ("aptool.cli.evaluate", "evaluate", "Evaluate run files against qrels, as trec_eval does."),
-        "compare": ("aptool.cli.compare", "compare", "Test whether runs differ from a baseline, and where."),
-        "plot": ("aptool.cli.plot", "plot", "Draw runs or training as PNG or SVG, with the data as CSV."),
-        "explain": ("aptool.cli.explain", "explain", "Show where a model looked in a pair of texts."),
+        "compare": (
+            "aptool.cli.compare",
+            "compare",
+            "Test whether runs differ from a baseline.",
+        ),
+        "plot": (
+            "aptool.cli.plot",
+            "plot",
+            "Plot runs or training histories as PNG or SVG.",
+        ),
+        "explain": (
+            "aptool.cli.explain",
+            "explain",
+            "Show a model's attention weights in a pair of texts.",
+        ),
         "matrix": ("aptool.cli.matrix", "matrix", "Run a table of experiments: collections, systems, seeds."),
-        "report": ("aptool.cli.report", "report", "Write a report of a folder of runs, in one HTML file."),
+        "report": ("aptool.cli.report", "report", "Write a report of a folder of runs as one HTML file."),
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names, in the order of a working day."""
+        """The names of the commands, in the order of a usual workflow."""
         return list(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports the command's module; of a name that there is not, says the nearest."""
+        """Imports the module of a command; for an unknown name, the error suggests the nearest one."""
         if cmd_name not in self.entries:
             near = difflib.get_close_matches(cmd_name, self.entries, n=1)
             if near:
@@ -50,7 +62,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, without importing them."""
+        """Lists the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, _, text) in self.entries.items()])
 
@@ -63,8 +75,8 @@ def cli(debug: bool) -> None:
 
 
 def main() -> NoReturn:
-    """The console command."""
-    _steady_streams()
+    """Runs the command line and exits."""
+    _make_streams_tolerant()
     debug = "--debug" in sys.argv[1:]
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
@@ -90,14 +102,14 @@ def main() -> NoReturn:
             raise
         _fail(str(error), error.exit_code)
     except OSError as error:
-        # A folder that may not be entered, a name too long, a disk that is full: wherever it comes up.
+        # Permission denied, file name too long, disk full: these can come up anywhere.
         if debug or error.strerror is None:
             raise
-        _fail(f"{error.filename or 'output'}: {error.strerror!r}: expected a place for files", 1)
+        _fail(f"{error.filename or 'output'}: {error.strerror}", 1)
 
 
-def _steady_streams() -> None:
-    """Has output written as it can be where a terminal's encoding, or the output itself, is lacking."""
+def _make_streams_tolerant() -> None:
+    """Escapes characters that the output's encoding lacks; without a stdout, writes to the null device."""
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed with the process
     for stream in (sys.stdout, sys.stderr):

@@ -1,4 +1,4 @@
-"""``aptool matrix``: a table of experiments in, run files and one table of figures out."""
+"""``aptool matrix``: runs a table of experiments and prints their measures."""
 
 import shlex
 from collections.abc import Callable
@@ -10,6 +10,7 @@ import click
 
 from aptool.cli.cluster_options import check_cluster_options, cluster_options, executor
 from aptool.cli.parameters import device_option
+from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, UsageError
 
 if TYPE_CHECKING:
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
 @click.command("matrix")
 @click.argument("table", type=click.Path(path_type=Path))
 @click.option(
-    "--output", required=True, type=click.Path(path_type=Path), help="The folder for everything made."
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder of models, runs and tables.",
 )
-@click.option("--let", "given", multiple=True, metavar="NAME=VALUE", help="What ${NAME} stands for in TABLE.")
+@click.option("--let", "given", multiple=True, metavar="NAME=VALUE", help="Value of ${NAME} in TABLE.")
 @device_option
 @cluster_options
 def matrix(
@@ -34,9 +38,10 @@ def matrix(
     workers: int | None,
     gpus_per_worker: float | None,
 ) -> None:
-    """Run the experiments of TABLE (such as jobs/eval.toml); what is done and unchanged is not run again.
+    """Run the experiments of TABLE, such as jobs/eval.toml.
 
-    Where the paper has figures for a collection, they are printed beside ours.
+    Experiments that are finished and unchanged are not run again. Where the paper reports figures for a
+    collection, they are printed as well.
     """
     check_cluster_options(cluster, workers, gpus_per_worker)
     from aptool.experiments.matrix import read_matrix
@@ -55,11 +60,11 @@ def matrix(
     let = [word for value in given for word in ("--let", value)]
     command = shlex.join(["aptool", "matrix", str(table), "--output", str(output), *let])
     write_table(output, lines, results, plan, command)
-    _print([columns(plan.measures), *map(cells, lines)])
+    print_table([columns(plan.measures), *map(cells, lines)], left=2)
     compared = beside(results)
     if compared:
-        click.echo("\nBeside the paper, mean ± deviation over seeds (OK: reached; close: within .01; below)")
-        _print(beside_cells(compared), left=3)
+        click.echo("\nCompared with the paper, mean ± sd over seeds (OK: reached; close: within .01; below)")
+        print_table(beside_cells(compared), left=3)
     click.echo(f"\n{output / 'table.md'}, {output / 'table.json'}; run files beside them")
     trained = {name for name, spec in plan.specs.items() if spec.preset is not None}
     baseline = next((name for name, one in plan.specs.items() if one.baseline == "random"), None)
@@ -71,7 +76,7 @@ def matrix(
 def _trainer(
     place: "ClusterExecutor", device: str, workers: int | None, gpus_per_worker: float | None
 ) -> Callable[..., "Fit"]:
-    """How a ``Runner`` trains on a cluster."""
+    """The function with which a ``Runner`` trains on a cluster."""
     from aptool.cluster.resources import worker_resources
     from aptool.cluster.train import fit_on_cluster
 
@@ -87,12 +92,3 @@ def _values(given: tuple[str, ...]) -> dict[str, str]:
             raise UsageError(f"--let {text!r}: expected NAME=VALUE")
         values[name] = value
     return values
-
-
-def _print(rows: list[list[str]], left: int = 2) -> None:
-    """Rows in columns, the first ``left`` of them flush left."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        texts = [cell.ljust(width) for cell, width in zip(row[:left], widths, strict=False)]
-        figures = [cell.rjust(width) for cell, width in zip(row[left:], widths[left:], strict=True)]
-        click.echo("  ".join([*texts, *figures]).rstrip())

@@ -1,20 +1,20 @@
-"""Options that several commands share, and types of options that click does not have."""
+"""Options that several commands share, and parameter types that click does not have."""
 
 from typing import Any
 
 import click
 
 
-class Utf8(click.ParamType):
-    """Text, as a terminal gives it that is set to UTF-8: bytes that are none of it come in as surrogates."""
+class Utf8(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
+    """Text that can be written as UTF-8; Python passes other bytes of an argument as surrogates."""
 
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The text as it is.
+        """Returns the text unchanged.
 
         Raises:
-            click.BadParameter: it cannot be written as UTF-8.
+            click.BadParameter: the text cannot be written as UTF-8.
         """
         try:
             value.encode("utf-8")
@@ -29,5 +29,5 @@ device_option = click.option(
     "--device",
     default="auto",
     show_default=True,
-    help="Device to compute on: auto (a GPU if there is one), cpu, cuda, or one GPU such as cuda:1.",
+    help="Device: auto (a GPU if there is one), cpu, cuda, or one GPU such as cuda:1.",
 )

@@ -1,4 +1,4 @@
-"""``aptool score``: pools and a model in, a TREC run file out."""
+"""``aptool score``: scores pools with a model into a TREC run file."""
 
 from pathlib import Path
 from typing import Literal
@@ -14,26 +14,32 @@ from aptool.errors import UsageError
 @click.command("score")
 @click.argument("pools", nargs=-1, required=True)
 @click.option(
-    "--model", "folder", type=click.Path(path_type=Path), help="A model folder.  [default: models/ap-cnn]"
+    "--model", "folder", type=click.Path(path_type=Path), help="Model folder.  [default: models/ap-cnn]"
 )
-@click.option("--output", type=click.Path(path_type=Path), help="The run file.  [default: POOLS with .run]")
 @click.option(
-    "--answers", type=click.Path(path_type=Path), help="Texts of shared answers.  [default: beside POOLS]"
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Run file; gzip if it ends in .gz.  [default: POOLS with .run]",
 )
-@click.option("--tag", type=UTF8, help="The run's name in the file, one word.  [default: the model's preset]")
+@click.option(
+    "--answers",
+    type=click.Path(path_type=Path),
+    help="File with the texts of shared answers.  [default: answers.parquet beside POOLS]",
+)
+@click.option("--tag", type=UTF8, help="Run tag, one word.  [default: the model's preset]")
 @device_option
 @click.option(
     "--precision",
     type=click.Choice(["auto", "fp32", "bf16"]),
     default="auto",
     show_default=True,
-    help="What texts are encoded in; auto is bf16 on a GPU if no ranking of a sample changes, else fp32.",
+    help="Precision of encoding; auto is bf16 on a GPU where it changes no ranking of a sample, else fp32.",
 )
 @click.option(
     "--tokens-per-batch",
     type=click.IntRange(1),
     metavar="N",
-    help="Tokens encoded at one time; fewer take less memory.  [default: 8,192; on a GPU 262,144]",
+    help="Tokens per batch; fewer need less memory.  [default: 8,192; on a GPU 262,144]",
 )
 @cluster_options
 def score(
@@ -51,7 +57,7 @@ def score(
 ) -> None:
     """Score POOLS (files, folders, globs, URLs) into a TREC run file.
 
-    Run again after an interruption, it goes on where it stopped.
+    Run the same command again after an interruption to resume.
     """
     check_cluster_options(cluster, workers, gpus_per_worker)
     from aptool.formats.atomic import check_writable

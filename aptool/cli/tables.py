@@ -7,11 +7,11 @@ import click
 
 
 def print_table(rows: Sequence[Sequence[str]], left: int = 1) -> None:
-    """Prints rows of cells, the first of them the headings.
+    """Prints rows of cells; the first row holds the column titles.
 
     Args:
-        rows: all of one length.
-        left: how many of the first columns hold words, set to the left; numbers are set to the right.
+        rows: rows of equal length.
+        left: number of leading columns that are aligned left; the others, figures, are aligned right.
     """
     if sys.stdout.isatty():
         _print_rich(rows, left)

@@ -1,4 +1,4 @@
-"""``aptool train``: a collection and a preset in, a model folder out; or one for each of several seeds."""
+"""``aptool train``: trains a system on a collection, with one seed or several, into a model folder."""
 
 import contextlib
 import logging
@@ -20,24 +20,28 @@ logger = logging.getLogger(__name__)
 
 @click.command("train")
 @click.argument("collection", required=False, type=click.Path(path_type=Path))
-@click.option("--preset", default="ap-cnn", show_default=True, help="A system by name, or a recipe file.")
-@click.option("--output", type=click.Path(path_type=Path), help="The model folder.  [default: models/PRESET]")
-@click.option("--vectors", help="Word vectors: a file, a folder or a hub name; 'learned' or 'random'.")
+@click.option("--preset", default="ap-cnn", show_default=True, help="Preset name, or a recipe file.")
+@click.option("--output", type=click.Path(path_type=Path), help="Model folder.  [default: models/PRESET]")
+@click.option("--vectors", help="Word vectors: a file, a folder, a hub name, 'learned' or 'random'.")
 @click.option(
-    "--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Change an option of the recipe."
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="SECTION.KEY=VALUE",
+    help="Override an option of the recipe; may be repeated.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),
     default=0,
     show_default=True,
-    help="Of everything that is drawn.",
+    help="Random seed.",
 )
 @click.option(
     "--seeds",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Train N models, of --seed and those after it, into OUTPUT/seed0 and so on.",
+    help="Train N models, with consecutive seeds from --seed, into OUTPUT/seed0 and so on.",
 )
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -56,9 +60,10 @@ def train(
     workers: int | None,
     gpus_per_worker: float | None,
 ) -> None:
-    """Train a system on COLLECTION (by default the built-in one) and write a model folder.
+    """Train a system on COLLECTION (default: the built-in one) and write a model folder.
 
-    Run again after an interruption, it goes on after the last whole epoch, to the same model.
+    Run the same command again after an interruption to resume after the last complete epoch; the model is the
+    same as without the interruption.
     """
     check_cluster_options(cluster, workers, gpus_per_worker)
     from aptool.config import load_recipe
@@ -75,7 +80,7 @@ def train(
     if output is None:
         output = Path("models") / recipe.preset
         logger.info(f"--output not given: {output}")
-    place = pick_device(device) if cluster is None else None
+    local_device = pick_device(device) if cluster is None else None
     if seeds is None:
         check_folder(output, WEIGHTS)
     opened = Collection(collection if collection is not None else default_collection())
@@ -84,7 +89,7 @@ def train(
     from aptool.training.seeds import fit_seeds, summarise, to_dict
 
     with contextlib.ExitStack() as stack:
-        if place is None:
+        if local_device is None:
             from aptool.cluster.connection import connect
             from aptool.cluster.resources import worker_resources
 
@@ -94,8 +99,8 @@ def train(
         def fit_one(seed: int, folder: Path) -> "Fit":
             if seeds is not None:
                 logger.info(f"seed {seed}: {folder}")
-            if place is not None:
-                return fit(opened, recipe, folder, seed=seed, device=place)
+            if local_device is not None:
+                return fit(opened, recipe, folder, seed=seed, device=local_device)
             from aptool.cluster.train import fit_on_cluster
 
             return fit_on_cluster(
@@ -113,19 +118,19 @@ def train(
         return
     for number, one in result.fits.items():
         name = output if seeds is None else f"seed {number}"
-        what = f"best epoch {one.best_epoch} of {len(one.history)}" if one.history else "nothing trained"
+        what = f"best epoch {one.best_epoch} of {len(one.history)}" if one.history else "untrained"
         click.echo(f"{name}: {what}, dev {measures_line(one.dev)}")
     if seeds is None:
-        click.echo(_facts(one))
+        click.echo(_details(one))
         return
     spread = ", ".join(f"{name} {mean:.4f} ± {sd:.4f}" for name, (mean, sd) in result.measures.items())
     click.echo(f"{output}: mean ± sd of {seeds} seeds, dev {spread}; best seed {result.best}")
 
 
-def _facts(fit: "Fit") -> str:
-    """Time and words, in a line."""
+def _details(fit: "Fit") -> str:
+    """Training time and vocabulary, in one line."""
     return (
-        f"{len(fit.history)} epochs in {fit.seconds:.0f} s; {fit.words} words, "
-        f"{fit.words - fit.words_with_vectors} of them without a vector; "
-        f"{fit.dev_words_unknown:.1%} of dev's words unknown"
+        f"{len(fit.history)} epochs in {fit.seconds:.0f} s; vocabulary of {fit.words} words, "
+        f"{fit.words - fit.words_with_vectors} without a vector; "
+        f"{fit.dev_words_unknown:.1%} of dev tokens unknown"
     )

@@ -1,52 +1,124 @@
 """What is shown while a command works: a bar on a terminal, plain lines elsewhere, results on stdout."""
 
+import contextlib
+import logging
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
 from types import SimpleNamespace
 
 import pytest
 
-from aptool.cli import display
-from aptool.cli.display import epoch_line, progress_bar
+from aptool import progress
+from aptool.cli.display import messages_on_stderr
+from aptool.cli.tables import print_table
+from aptool.progress import BarProgress, LineProgress, epoch_line, get_progress
+
+ROWS = [["run", "MAP", "MRR"], ["[red]a[/red].run", "0.5", "0.25"], ["b.run", "0.125", "1"]]
 
 
 def test_plain_lines_come_at_intervals(capsys, monkeypatch):
+    # Half a second and .9 after the start it is too early; after 1.1 it is time; then again not.
     clock = iter([100.0, 100.5, 100.9, 101.1, 101.1, 101.2])
-    monkeypatch.setattr(display, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    monkeypatch.setattr(display, "INTERVAL", 1.0)
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(progress, "INTERVAL", 1.0)
 
-    with progress_bar("score") as tick:
+    with messages_on_stderr(), get_progress().task("score") as update:
         for done in (1000, 2000, 3000, 4000):
-            tick(done, 5000, "units")
+            update(done, 5000, "row groups")
 
-    # Half a second and .9 after the beginning it is too early; 1.1 after it is time; then again not.
-    assert capsys.readouterr() == ("", "score: 3,000 of 5,000 units\n")
+    assert capsys.readouterr() == ("", "score: 3,000 of 5,000 row groups\n")
 
 
 def test_a_bar_on_a_terminal_leaves_nothing_behind(capsys, monkeypatch):
-    monkeypatch.setattr("rich.console.Console.is_terminal", True)
-    monkeypatch.setenv("TERM", "xterm")
-
-    with progress_bar("score") as tick:
-        tick(3, 5, "units of [red].parquet")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    detail = "row groups of [red]%s{x}.parquet"
+    with messages_on_stderr(), get_progress().task("score") as update:
+        update(1, 5, detail)
+        logging.getLogger("aptool.scoring").info("2 answers were truncated")
+        update(3, 5, detail)
 
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "units of [red].parquet" in shown.err
-    # The bar's line is cleared at the end.
-    assert "\x1b[2K" in shown.err
+    assert "1/5" in shown.err
+    assert detail in shown.err  # neither markup nor a format
+    assert "2 answers were truncated" in on_screen(shown.err)
+    # The message is all that stays on the screen.
+    assert [line for line in on_screen(shown.err) if line] == ["2 answers were truncated"]
+
+
+def on_screen(text):
+    """The lines that a terminal shows in the end, where a carriage return goes back to the line's start."""
+    lines = []
+    for line in re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text).split("\n"):
+        shown = ""
+        for part in line.split("\r"):
+            shown = part + shown[len(part) :]
+        lines.append(shown.rstrip())
+    return lines
+
+
+def test_messages_and_progress_end_with_the_block(capsys):
+    logger = logging.getLogger("aptool")
+    before = (list(logger.handlers), logger.level, logger.propagate)
+
+    with messages_on_stderr():
+        assert isinstance(get_progress(), LineProgress)
+        logger.info("shown")
+        logger.debug("not shown")
+    logger.info("not shown either")
+
+    assert capsys.readouterr() == ("", "shown\n")
+    assert (list(logger.handlers), logger.level, logger.propagate) == before
+    assert not isinstance(get_progress(), LineProgress | BarProgress)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_results_are_the_same_on_a_terminal(
-    aptool, collection_folder, model_folder, tmp_path, monkeypatch, terminal
-):
-    monkeypatch.setattr("rich.console.Console.is_terminal", terminal)
-    monkeypatch.chdir(tmp_path)
+def test_results_are_the_same_on_a_terminal(collection_folder, model_folder, tmp_path, terminal):
+    command = [sys.executable, "-m", "aptool", "score", collection_folder / "test.pools.parquet"]
+    command += ["--model", model_folder, "--output", "x.run"]
+    reader, writer = pty.openpty() if terminal else os.pipe()
+    if terminal:
+        termios.tcsetwinsize(writer, (24, 100))
 
-    finished = aptool(
-        "score", collection_folder / "test.pools.parquet", "--model", model_folder, "--output", "x.run"
-    )
+    finished = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=writer, timeout=120)
+    os.close(writer)
 
-    assert (finished.code, finished.out) == (0, ["x.run: 120 pairs"])
+    assert (finished.returncode, finished.stdout) == (0, b"x.run: 120 pairs\n")
+    shown = "".join(chunks(reader))
+    os.close(reader)
+    assert ("score: " in shown) == terminal
+    assert not any(on_screen(shown))
+
+
+def chunks(reader):
+    """What was written to a pipe or a terminal whose other side is closed (a terminal then ends in an error)."""
+    with contextlib.suppress(OSError):
+        while chunk := os.read(reader, 4096):
+            yield chunk.decode()
+
+
+def test_a_table_is_plain_aligned_columns_where_there_is_no_terminal(capsys):
+    print_table(ROWS)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "run                 MAP   MRR",
+        "[red]a[/red].run    0.5  0.25",
+        "b.run             0.125     1",
+    ]
+
+
+def test_a_table_on_a_terminal_has_the_same_cells(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+
+    print_table(ROWS)
+
+    lines = on_screen(capsys.readouterr().out)
+    assert [line.split() for line in (lines[0], *lines[2:4])] == ROWS
 
 
 def test_an_epoch_in_words():

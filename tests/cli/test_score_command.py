@@ -212,11 +212,11 @@ def test_shortest_form(aptool, folder, model_folder):
     assert aptool("score", "test.pools.parquet").out == ["test.run: 72 pairs"]
 
 
-def test_long_answers_are_cut_and_counted(score, folder, model_folder):
+def test_long_answers_are_truncated_and_counted(score, folder, model_folder):
     rows = [row("q1", "where", [("a1", "here " * 500), ("a2", "there"), ("a3", "far " * 201)])]
     write_pools("test.pools.parquet", rows)
 
-    assert score().err == ["2 answers were cut at 200 tokens"]
+    assert score().err == ["2 answers were truncated to 200 tokens"]
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_an_output_that_cannot_be_written_is_said_first(score, folder):
     assert_one_line(
         score(output="file/out.run"), 1, "file/out.run: ", "expected a place that can be written to"
     )
-    assert_one_line(score(output="place"), 1, "place: 'a folder': expected a file, or nothing yet")
+    assert_one_line(score(output="place"), 1, "place: a folder; expected a file, or nothing yet")
 
 
 @pytest.mark.usefixtures("no_work")
@@ -242,7 +242,7 @@ def test_what_is_read_is_not_written_over(score, folder, shared):
     (folder / "link").symlink_to(pools)
     before = pools.read_bytes(), answers.read_bytes()
 
-    said = "'read by the same command': expected another file to write to"
+    said = "read by the same command; expected another file to write to"
     for name in ("test.pools.parquet", "link"):
         assert_one_line(score(output=name), 1, f"{name}: {said}")
     assert_one_line(
@@ -261,7 +261,7 @@ def test_a_tag_of_two_words_is_said_first(score):
 def test_an_output_must_be_given_for_several_pools(aptool, folder):
     finished = aptool("score", "test.pools.parquet", "test.pools.parquet", "--model", "m")
 
-    assert_one_line(finished, 2, "--output RUN is needed unless POOLS is one file")
+    assert_one_line(finished, 2, "--output RUN is required unless POOLS is one local file")
     finished = aptool("score", "tset.pools.parquet", "--model", "m")
     assert_one_line(finished, 1, "tset.pools.parquet: file not found; expected a pools file")
 
@@ -290,7 +290,7 @@ def test_a_model_without_weights(score, model_folder, folder):
 def test_pools_that_there_are_not(score, folder):
     (folder / "empty").mkdir()
 
-    assert_one_line(score(pools=["none.parquet"]), 1, "none.parquet: 'no such file'")
+    assert_one_line(score(pools=["none.parquet"]), 1, "none.parquet: file not found")
     assert_one_line(
         score(pools=["empty"]), 1, "empty: expected a file, a glob that matches files, or a folder with"
     )
@@ -299,10 +299,10 @@ def test_pools_that_there_are_not(score, folder):
 
 def test_pools_without_a_pool(score, folder):
     write_pools("test.pools.parquet")
-    assert_one_line(score(), 1, "test.pools.parquet: 'no row': expected at least one pool")
+    assert_one_line(score(), 1, "test.pools.parquet: no row; expected at least one pool")
 
     write_pools("test.pools.parquet", [])
-    assert_one_line(score(), 1, "test.pools.parquet: 'no row': expected at least one pool")
+    assert_one_line(score(), 1, "test.pools.parquet: no row; expected at least one pool")
 
 
 @pytest.mark.parametrize(

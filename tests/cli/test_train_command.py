@@ -6,7 +6,8 @@ import shutil
 
 import numpy as np
 import pytest
-from tiny import options
+from recorded import recorded
+from tiny import options, recipe
 
 from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
 from aptool.models.model import load_model
@@ -42,7 +43,7 @@ def test_train_score_and_eval(aptool, folder, collection_folder):
     assert trained.code == 0
     figures = r"dev map 0\.\d{4}, recip_rank 0\.\d{4}, P_1 \d\.\d{4}"
     assert re.fullmatch(rf"model: best epoch \d of 4, {figures}", trained.out[0].replace("1.0000", "0.9999"))
-    words = r"\d+ words, \d+ of them without a vector; \d+\.\d% of dev's words unknown"
+    words = r"vocabulary of \d+ words, \d+ without a vector; \d+\.\d% of dev tokens unknown"
     assert re.fullmatch(rf"4 epochs in \d+ s; {words}", trained.out[1])
     assert len(trained.out) == 2
     assert trained.err[0].startswith("training qa-cnn on 40 pairs of 40 questions, 40 answers")
@@ -76,7 +77,7 @@ def test_shortest_form(aptool, folder, collection_folder):
 
 
 def test_the_built_in_collection_is_built_if_it_is_not_there(aptool, folder, collection_folder, monkeypatch):
-    def build(path, limit, report):
+    def build(path, limit):
         assert (str(path), limit) == ("data/functions", None)
         shutil.copytree(collection_folder, path)
 
@@ -87,7 +88,7 @@ def test_the_built_in_collection_is_built_if_it_is_not_there(aptool, folder, col
     assert trained.code == 0
     assert trained.err[:2] == [
         "--output not given: models/qa-cnn",
-        "COLLECTION not given: data/functions, which is built now",
+        "COLLECTION not given: data/functions, which is built first",
     ]
 
 
@@ -149,7 +150,7 @@ def test_vectors_from_a_file_are_where_training_starts(aptool, folder, vectors):
     )
 
     assert trained.code == 0
-    assert trained.out[0].startswith("m: nothing trained, dev map ")
+    assert trained.out[0].startswith("m: untrained, dev map ")
     model = load_model("m")
     assert model.config["dim"] == 2
     assert model.recipe.vectors.dim == 2
@@ -171,7 +172,7 @@ def test_vectors_for_none_of_the_words_are_a_mistake(aptool, folder, collection_
     finished = aptool("train", collection_folder, "--output", "m", "--vectors", "other.txt", *tiny())
 
     assert finished.code == 1
-    assert finished.err[-1].startswith("aptool: other.txt: 'none of its words': expected vectors for words")
+    assert finished.err[-1].startswith("aptool: other.txt: none of its words; expected vectors for words")
 
 
 def test_splits_without_judgements_do_not_stand_in_the_way_of_vectors(aptool, folder, vectors):
@@ -214,22 +215,14 @@ def test_learned_vectors_are_a_start_as_well(aptool, folder, collection_folder):
 
 
 def test_learned_vectors_are_learned_once_for_several_systems(collection_folder, folder):
-    from tiny import recipe
-
     from aptool.training.fit import fit
 
-    said = []
-    for name in ("one", "two"):
-        asked = recipe("qa-cnn", "vectors.source=learned", "training.epochs=1")
-        fit(
-            Collection(collection_folder),
-            asked,
-            folder / name,
-            vectors_cache=folder / "kept",
-            say=said.append,
-        )
+    learned = recipe("qa-cnn", "vectors.source=learned", "training.epochs=1")
+    with recorded() as told:
+        for name in ("one", "two"):
+            fit(Collection(collection_folder), learned, folder / name, vectors_cache=folder / "vectors")
 
-    assert sum(line.startswith("learning ") for line in said) == 1
+    assert sum(message.startswith("learning ") for message in told.messages) == 1
     weights = [(folder / name / "model.safetensors").read_bytes() for name in ("one", "two")]
     assert weights[0] == weights[1]
 
@@ -327,20 +320,20 @@ BAD = {
     "missing collection": (
         ["none"],
         1,
-        "none: 'no collection.json in it': expected the folder of a collection",
+        "none: no collection.json in it; expected the folder of a collection",
     ),
     "unwritable output": (["C", "--output", "file/model"], 1, "file/model: "),
     "output that is a file": (
         ["C", "--output", "file"],
         1,
-        "file: 'a file': expected a folder, or nothing yet",
+        "file: a file; expected a folder, or nothing yet",
     ),
     "output that is another folder": (
         ["C", "--output", "letters"],
         1,
-        "letters: 'no model.safetensors in it'",
+        "letters: no model.safetensors in it; ",
     ),
-    "missing vectors": (["C", "--vectors", "none.txt"], 1, "none.txt: 'no such file'"),
+    "missing vectors": (["C", "--vectors", "none.txt"], 1, "none.txt: file not found; "),
 }
 
 
@@ -360,7 +353,7 @@ def test_a_collection_without_dev_questions_ends_in_one_line(aptool, folder):
     with CollectionWriter("c", name="c", source="here") as writer:
         writer.add_split("train", [pool("q1", "river")])
 
-    assert_one_line(aptool("train", "c", "--output", "m"), 1, "c: \"split 'dev'\": expected one of train")
+    assert_one_line(aptool("train", "c", "--output", "m"), 1, "c: split 'dev'; expected one of train")
 
 
 def test_seeds_do_not_go_into_a_model(aptool, folder, collection_folder):
@@ -368,4 +361,4 @@ def test_seeds_do_not_go_into_a_model(aptool, folder, collection_folder):
 
     refused = aptool("train", collection_folder, "--output", "model", "--seeds", 2, *tiny("qa-cnn"))
 
-    assert_one_line(refused, 1, "model: 'a model': expected another folder for the models of several seeds")
+    assert_one_line(refused, 1, "model: a model; expected another folder for the models of several seeds")
