@@ -1,3 +1,75 @@
-"""aptool: train, score and evaluate answer-selection rankers, on one machine or a cluster."""
+"""aptool: train, score and evaluate answer-selection rankers, on one machine or a cluster.
 
-__version__ = "0.1.0"
+    import aptool
+
+    data = aptool.Collection("data/wikiqa")
+    model = aptool.train(data, preset="ap-cnn", seed=0)
+    run = model.run(data.pools("dev"))
+    aptool.evaluate(data.qrels("dev"), run, ["AP", "RR", "P@1"]).means
+
+Importing this package loads nothing else; each name below is imported when it is first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aptool.errors import AptoolError
+    from aptool.library.baselines import bm25_run
+    from aptool.library.collection import Collection
+    from aptool.library.evaluation import compare, evaluate, fuse
+    from aptool.library.model import Model, load
+    from aptool.library.pools import Pools
+    from aptool.library.qrels import Qrels
+    from aptool.library.run import Run
+    from aptool.library.scoring import score
+    from aptool.library.training import train
+
+__version__ = "0.2.0"
+
+__all__ = [
+    "AptoolError",
+    "Collection",
+    "Model",
+    "Pools",
+    "Qrels",
+    "Run",
+    "bm25_run",
+    "compare",
+    "evaluate",
+    "fuse",
+    "load",
+    "score",
+    "train",
+    "__version__",
+]
+
+_MODULES = {
+    "AptoolError": "aptool.errors",
+    "Collection": "aptool.library.collection",
+    "Model": "aptool.library.model",
+    "Pools": "aptool.library.pools",
+    "Qrels": "aptool.library.qrels",
+    "Run": "aptool.library.run",
+    "bm25_run": "aptool.library.baselines",
+    "compare": "aptool.library.evaluation",
+    "evaluate": "aptool.library.evaluation",
+    "fuse": "aptool.library.evaluation",
+    "load": "aptool.library.model",
+    "score": "aptool.library.scoring",
+    "train": "aptool.library.training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first used."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

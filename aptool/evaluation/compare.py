@@ -31,6 +31,26 @@ class Comparison(NamedTuple):
     permutation_holm: float
     t_holm: float
 
+    @property
+    def p(self) -> float:
+        """Of the paired permutation test, two-sided, not corrected."""
+        return self.paired.permutation.p
+
+    @property
+    def difference(self) -> float:
+        """The mean of the system less that of the baseline."""
+        return self.paired.difference
+
+    @property
+    def interval(self) -> Interval:
+        """The bootstrap interval of the difference."""
+        return self.paired.interval
+
+    @property
+    def effect(self) -> float:
+        """Cohen's d of the differences."""
+        return self.paired.effect
+
 
 class Move(NamedTuple):
     """A question that one system answers better than the other.

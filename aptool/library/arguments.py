@@ -1,0 +1,95 @@
+"""Checks of arguments: a value of the wrong type ends in one line that names the argument."""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+from aptool.errors import InputError
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+def check_path(name: str, value: object, expected: str = "a path (str or os.PathLike)") -> str:
+    """A path or URL as a string.
+
+    Raises:
+        InputError: it is none.
+    """
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise InputError(name, value=value, expected=expected)
+    return path
+
+
+def check_text(name: str, value: object, place: str | None = None, expected: str = "text (str)") -> str:
+    """A text that can be encoded in UTF-8; it may be empty.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not isinstance(value, str):
+        raise InputError(name, place=place, value=value, expected=expected)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(name, place=place, value=value, expected="text that UTF-8 can encode") from error
+    return value
+
+
+def check_list(name: str, value: object, expected: str) -> list[Any]:
+    """The items of a list or of another iterable that is not a text, a mapping or a set.
+
+    Raises:
+        InputError: it is none, or it is empty.
+    """
+    wrong = isinstance(value, str | bytes | dict | set | frozenset) or not isinstance(value, Iterable)
+    items: list[Any] = [] if wrong else list(value)  # type: ignore[call-overload]
+    if wrong or not items:
+        raise InputError(name, value=value if wrong else [], expected=expected)
+    return items
+
+
+def check_integer(name: str, value: object, least: int, below: int | None = None) -> int:
+    """An integer of at least ``least`` and below ``below``.
+
+    Raises:
+        InputError: it is none.
+    """
+    good = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    if not good or (below is not None and value >= below):  # type: ignore[operator]
+        bound = f" and below {below}" if below is not None else ""
+        raise InputError(name, value=value, expected=f"an integer of at least {least}{bound}")
+    return value  # type: ignore[return-value]
+
+
+def check_number(name: str, value: object, least: float, most: float) -> float:
+    """A number from ``least`` to ``most``.
+
+    Raises:
+        InputError: it is none.
+    """
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    if not good or not least <= value <= most:  # type: ignore[operator]
+        raise InputError(name, value=value, expected=f"a number from {least:g} to {most:g}")
+    return value  # type: ignore[return-value]
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
+    """One of a few names.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise InputError(name, value=value, expected=f"one of {', '.join(choices)}")
+    return value
+
+
+def check_type(name: str, value: object, kind: type, expected: str) -> None:
+    """An object of a class.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not isinstance(value, kind):
+        raise InputError(name, value=value, expected=expected)

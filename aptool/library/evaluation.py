@@ -1,0 +1,206 @@
+"""Evaluation, comparison and fusion of runs."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias, overload
+
+import polars as pl
+
+from aptool.errors import AptoolError, InputError
+from aptool.evaluation import compare as comparing
+from aptool.evaluation import measures as measuring
+from aptool.evaluation.compare import Comparison, check_comparable
+from aptool.evaluation.fusion import USUAL_K, reciprocal_rank_fusion
+from aptool.evaluation.measures import Evaluation
+from aptool.evaluation.names import trec_eval_names
+from aptool.evaluation.significance import CONFIDENCE, HIGHEST_CONFIDENCE, PERMUTATIONS
+from aptool.library.arguments import PathLike, check_integer, check_list, check_number, check_text, check_type
+from aptool.library.qrels import Qrels
+from aptool.library.run import Run
+
+AnyRun: TypeAlias = Run | PathLike | Mapping[str, Mapping[str, float]]
+AnyQrels: TypeAlias = Qrels | PathLike | Mapping[str, Mapping[str, int]]
+
+DEFAULT_MEASURES = ("AP", "RR", "P@1")
+
+
+def evaluate(qrels: AnyQrels, run: AnyRun, measures: str | Iterable[str] = DEFAULT_MEASURES) -> Evaluation:
+    """Evaluates a run as ``trec_eval -c`` does.
+
+    Args:
+        qrels: judgements: ``Qrels``, a file, or ``{question id: {answer id: relevance}}``.
+        run: ``Run``, a file, or ``{question id: {answer id: score}}``.
+        measures: names of ir_measures (AP, RR, P@1, nDCG@10, R@100, Success@5), MAP, MRR, or names of
+            trec_eval (map, recip_rank, P_1, ndcg_cut_10).
+
+    Returns:
+        ``means`` by the names that were given, ``per_question`` (a polars frame with a column per measure),
+        and the ids that the two do not have in common: ``missing``, ``extra``, ``unjudged``.
+
+    Raises:
+        AptoolError: a measure is unknown (the nearest name is said), or the run and the qrels have no
+            question in common.
+    """
+    names = _names(measures)
+    return _evaluation(_qrels(qrels), _run(run), names)
+
+
+@overload
+def compare(
+    baseline: AnyRun,
+    systems: AnyRun,
+    qrels: AnyQrels,
+    measures: str = ...,
+    *,
+    confidence: float = ...,
+    permutations: int = ...,
+    seed: int = ...,
+) -> Comparison: ...
+
+
+@overload
+def compare(
+    baseline: AnyRun,
+    systems: AnyRun | Sequence[AnyRun],
+    qrels: AnyQrels,
+    measures: str | Iterable[str] = ...,
+    *,
+    confidence: float = ...,
+    permutations: int = ...,
+    seed: int = ...,
+) -> Comparison | list[Comparison]: ...
+
+
+def compare(
+    baseline: AnyRun,
+    systems: AnyRun | Sequence[AnyRun],
+    qrels: AnyQrels,
+    measures: str | Iterable[str] = "AP",
+    *,
+    confidence: float = CONFIDENCE,
+    permutations: int = PERMUTATIONS,
+    seed: int = 0,
+) -> Comparison | list[Comparison]:
+    """Tests whether runs differ from a baseline, question by question.
+
+    Args:
+        baseline: a run.
+        systems: a run, or a list of runs.
+        qrels: judgements.
+        measures: a measure, or a list of measures; names as in ``evaluate``.
+        confidence: of the intervals.
+        permutations: assignments of signs drawn where the permutation test cannot count them all.
+        seed: random seed of the intervals and the tests.
+
+    Returns:
+        For one run and one measure a comparison; otherwise a list, measure by measure. A comparison has ``p``
+        (of the paired permutation test), ``difference`` (mean, system less baseline), ``interval`` (BCa
+        bootstrap), ``effect`` (Cohen's d), ``permutation_holm`` (p corrected for all comparisons of the
+        list), and all figures in ``paired``.
+
+    Raises:
+        AptoolError: a measure is unknown or is no mean over questions, or the runs lack different questions.
+    """
+    names = _names(measures)
+    check_comparable(names.values())
+    check_number("confidence", confidence, 1e-6, HIGHEST_CONFIDENCE)
+    check_integer("permutations", permutations, 1)
+    check_integer("seed", seed, 0)
+    several = isinstance(systems, Sequence) and not isinstance(systems, str)
+    runs = [_run(baseline), *map(_run, check_list("systems", systems, "runs") if several else [systems])]
+    judgements = _qrels(qrels)
+    evaluations = [_evaluation(judgements, run, names) for run in runs]
+    tags = _distinct([run.tag for run in runs])
+    for tag, evaluation in zip(tags[1:], evaluations[1:], strict=True):
+        _check_missing(tags[0], evaluations[0], tag, evaluation)
+    found = comparing.compare(
+        evaluations[0].per_question,
+        {tag: one.per_question for tag, one in zip(tags[1:], evaluations[1:], strict=True)},
+        list(names),
+        confidence=confidence,
+        permutations=permutations,
+        seed=seed,
+    )
+    return found if several or not isinstance(measures, str) else found[0]
+
+
+def fuse(runs: Iterable[AnyRun], *, k: float = USUAL_K, tag: str = "fused") -> Run:
+    """Fuses runs by reciprocal rank: a candidate's score is the sum of 1 / (k + rank) over the runs.
+
+    A candidate that a run lacks gets nothing from it.
+
+    Args:
+        runs: two or more.
+        k: how little the first ranks stand out; at least 0.
+        tag: the name of the fused run.
+
+    Raises:
+        AptoolError: fewer than two runs are given.
+    """
+    fused = [_run(run) for run in check_list("runs", runs, "at least two runs")]
+    if len(fused) < 2:
+        raise InputError("runs", value=fused, expected="at least two runs")
+    check_number("k", k, 0, float(1 << 53))
+    frame = reciprocal_rank_fusion([run.frame for run in fused], k)
+    return Run.from_scores(frame, check_text("tag", tag))
+
+
+def _names(measures: object) -> dict[str, str]:
+    """trec_eval's name of each measure by the name that was given."""
+    given = [measures] if isinstance(measures, str) else check_list("measures", measures, "names of measures")
+    for number, name in enumerate(given):
+        check_text("measures", name, f"item {number}", "the name of a measure (str)")
+    names: dict[str, str] = {}
+    for name in given:
+        printed = trec_eval_names(name)
+        names |= {name: printed[0]} if len(printed) == 1 else {one: one for one in printed}
+    return names
+
+
+def _evaluation(qrels: Qrels, run: Run, names: Mapping[str, str]) -> Evaluation:
+    """The evaluation of a run with its measures under the names that were given."""
+    wanted = tuple(dict.fromkeys(names.values()))
+    found = measuring.evaluate(qrels.frame, run.frame, wanted, run_name=f"run {run.tag!r}")
+    columns = [pl.col(measure).alias(name) for name, measure in names.items()]
+    return replace(
+        found,
+        per_question=found.per_question.select("question_id", "candidates", *columns),
+        means={name: found.means[measure] for name, measure in names.items()},
+    )
+
+
+def _run(run: object) -> Run:
+    if isinstance(run, str | os.PathLike):
+        return Run.load(run)
+    if isinstance(run, Mapping):
+        return Run.from_dict(run)
+    check_type("run", run, Run, "a Run, a file or a dict {question id: {answer id: score}}")
+    assert isinstance(run, Run)
+    return run
+
+
+def _qrels(qrels: object) -> Qrels:
+    if isinstance(qrels, str | os.PathLike):
+        return Qrels.load(qrels)
+    if isinstance(qrels, Mapping):
+        return Qrels.from_dict(qrels)
+    check_type("qrels", qrels, Qrels, "Qrels, a file or a dict {question id: {answer id: relevance}}")
+    assert isinstance(qrels, Qrels)
+    return qrels
+
+
+def _distinct(tags: list[str]) -> list[str]:
+    """The tags, numbered where several runs have one."""
+    return [f"{tag} ({n + 1})" if tags.count(tag) > 1 else tag for n, tag in enumerate(tags)]
+
+
+def _check_missing(baseline: str, there: Evaluation, run: str, here: Evaluation) -> None:
+    """Refuses runs that lack different questions, which would count 0 in one run only."""
+    differing = sorted(set(there.missing) ^ set(here.missing))
+    if differing:
+        some = ", ".join(differing[:5]) + (", …" if len(differing) > 5 else "")
+        raise AptoolError(
+            f"run {run!r}: {len(differing)} questions are in it or in {baseline!r} alone ({some}): "
+            "expected runs of the same questions"
+        )

@@ -1,0 +1,212 @@
+"""From dicts and data frames to the frames of runs, qrels and pools, with every fault named by its place.
+
+Ids are texts: a number for an id is refused rather than converted, because 7, 7.0 and "007" would become one
+id or three depending on where they came from.
+"""
+
+import numbers
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from aptool.errors import AptoolError, InputError, shortened
+from aptool.formats.schemas import load_schema
+from aptool.library.arguments import check_text
+
+# The first name is ours; the others are those of trec_eval, ir_measures and PyTerrier.
+NAMES = {
+    "question_id": ("question_id", "query_id", "qid"),
+    "answer_id": ("answer_id", "doc_id", "docno", "docid"),
+    "question": ("question", "query"),
+    "answer": ("answer", "text"),
+    "score": ("score",),
+    "relevance": ("relevance", "label"),
+}
+_ID = "an id (str) without white space"
+_QUESTION_ID = f"{_ID} that does not begin with '#'"
+_INT64 = 1 << 63
+
+
+def frame_from_polars(name: str, frame: object, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """The columns of a polars frame under our names and in our types; further columns are left out.
+
+    Args:
+        name: what an error calls the frame.
+        frame: the frame.
+        columns: type of each column that is needed: String, Float64 or Int64.
+
+    Raises:
+        InputError: it is no frame, or a column is missing or has another type.
+    """
+    if isinstance(frame, pl.LazyFrame):
+        frame = frame.collect()
+    if not isinstance(frame, pl.DataFrame):
+        raise InputError(name, value=type(frame).__name__, expected="a polars DataFrame")
+    found = {}
+    for column, kind in columns.items():
+        here = next((other for other in NAMES[column] if other in frame.columns), None)
+        if here is None:
+            raise InputError(
+                name, value=frame.columns, expected=f"a column {' or '.join(map(repr, NAMES[column]))}"
+            )
+        found[column] = _typed(name, here, frame[here], kind)
+    return pl.DataFrame(found)
+
+
+def frame_from_pandas(name: str, frame: object, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Like ``frame_from_polars``, of a pandas frame.
+
+    Raises:
+        InputError: see ``frame_from_polars``.
+    """
+    kind = type(frame)
+    if kind.__module__.partition(".")[0] != "pandas" or kind.__name__ != "DataFrame":
+        raise InputError(name, value=kind.__name__, expected="a pandas DataFrame")
+    if not len(frame):  # type: ignore[arg-type]
+        raise InputError(name, problem="no row", expected="at least one question with a candidate")
+    wanted = {other for column in columns for other in NAMES[column]}
+    found = {}
+    for column in frame.columns:  # type: ignore[attr-defined]
+        if column not in wanted:
+            continue
+        values = frame[column].tolist()  # type: ignore[index]
+        try:
+            found[column] = pl.Series(column, values, strict=True)
+        except (TypeError, pl.exceptions.PolarsError):
+            _name_odd_value(name, column, values)
+    try:
+        return frame_from_polars(name, pl.DataFrame(found), columns)
+    except pl.exceptions.PolarsError as error:
+        raise InputError(name, problem=str(error), expected="columns of one length") from error
+
+
+def frame_from_dict(name: str, table: object, column: str, kind: pl.DataType) -> pl.DataFrame:
+    """{question id: {answer id: number}} as question_id, answer_id and the column of numbers.
+
+    Raises:
+        InputError: naming the question and the answer, for what is no id or no number.
+    """
+    form = f"a dict {{question id: {{answer id: {column}}}}}"
+    questions: list[str] = []
+    answers: list[str] = []
+    values: list[float] = []
+    for question, inner in _items(name, table, None, form):
+        check_text(name, question, None, _QUESTION_ID)
+        place = f"question {shortened(question)}"
+        for answer, value in _items(name, inner, place, form):
+            check_text(name, answer, place, _ID)
+            questions.append(question)
+            answers.append(answer)
+            values.append(_plain(name, f"{place}, answer {shortened(answer)}", column, value, kind))
+    return pl.DataFrame(
+        {"question_id": questions, "answer_id": answers, column: values},
+        schema={"question_id": pl.String, "answer_id": pl.String, column: kind},
+    )
+
+
+def check_frame(name: str, frame: pl.DataFrame) -> None:
+    """Checks rows: no null, well-formed ids, finite numbers, no candidate twice.
+
+    Args:
+        name: what an error calls the frame.
+        frame: question_id, answer_id and further columns, in the types of ``frame_from_polars``.
+
+    Raises:
+        InputError: naming the first row at fault, from 0.
+    """
+    if frame.is_empty():
+        raise InputError(name, problem="no row", expected="at least one question with a candidate")
+    for column in frame:
+        _check(name, frame, column.name, column.is_null(), "a value")
+        if column.dtype.is_float():
+            _check(name, frame, column.name, ~column.is_finite(), "a finite number")
+    schema = load_schema("pools")["properties"]
+    patterns = (
+        ("question_id", schema["question_id"]["pattern"], _QUESTION_ID),
+        ("answer_id", schema["candidates"]["items"]["properties"]["answer_id"]["pattern"], _ID),
+    )
+    for column_name, pattern, expected in patterns:
+        _check(name, frame, column_name, ~frame[column_name].str.contains(pattern), expected)
+    pairs = frame.select(pl.struct("question_id", "answer_id").is_first_distinct().not_()).to_series()
+    _check(name, frame, "answer_id", pairs, "each answer of a question once")
+
+
+def to_pandas(frame: pl.DataFrame) -> Any:
+    """A polars frame in pandas.
+
+    Raises:
+        AptoolError: pandas is not installed.
+    """
+    try:
+        return frame.to_pandas()
+    except ModuleNotFoundError as error:
+        raise AptoolError("pandas is not installed: `pip install pandas`") from error
+
+
+def nested(frame: pl.DataFrame, column: str) -> dict[str, dict[str, Any]]:
+    """{question id: {answer id: value}}, in the order of the frame."""
+    result: dict[str, dict[str, Any]] = {}
+    for question, answer, value in frame.select("question_id", "answer_id", column).iter_rows():
+        result.setdefault(question, {})[answer] = value
+    return result
+
+
+def _items(name: str, table: object, place: str | None, form: str) -> Iterator[tuple[Any, Any]]:
+    if not isinstance(table, Mapping):
+        raise InputError(name, place=place, value=table, expected=form)
+    if not table:
+        raise InputError(name, place=place, value={}, expected="at least one entry")
+    yield from table.items()
+
+
+def _plain(name: str, place: str, column: str, value: object, kind: pl.DataType) -> Any:
+    """A number of Python or numpy as a number of Python."""
+    if kind == pl.Int64:
+        if (
+            isinstance(value, numbers.Integral)
+            and not isinstance(value, bool)
+            and -_INT64 <= int(value) < _INT64
+        ):
+            return int(value)
+        raise InputError(name, place=place, column=column, value=value, expected="an integer of 64 bits")
+    number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else None
+    if number is None or not -float("inf") < number < float("inf"):
+        raise InputError(name, place=place, column=column, value=value, expected="a finite number")
+    return number
+
+
+def _typed(name: str, column: str, values: pl.Series, kind: pl.DataType) -> pl.Series:
+    dtype = values.dtype
+    if kind == pl.String:
+        good, expected = dtype in (pl.String, pl.Categorical, pl.Enum), "text (String)"
+    elif kind == pl.Int64:
+        good, expected = dtype.is_integer(), "integers"
+    else:
+        good, expected = dtype.is_numeric(), "numbers"
+    if not good:
+        raise InputError(name, column=column, value=str(dtype), expected=expected)
+    try:
+        return values.cast(kind)
+    except pl.exceptions.PolarsError as error:
+        raise InputError(name, column=column, problem=str(error), expected=expected) from error
+
+
+def _name_odd_value(name: str, column: str, values: list[Any]) -> None:
+    """Names the first value of a column that is of another type than the one before it."""
+    first = type(values[0])
+    row = next(row for row, value in enumerate(values) if not isinstance(value, first))
+    raise InputError(
+        name,
+        place=f"row {row}",
+        column=column,
+        value=values[row],
+        expected=f"a value of type {first.__name__}",
+    )
+
+
+def _check(name: str, frame: pl.DataFrame, column: str, faults: pl.Series, expected: str) -> None:
+    row = faults.arg_max() if faults.any() else None
+    if row is not None:
+        value = frame[column][row]
+        raise InputError(name, place=f"row {row}", column=column, value=value, expected=expected)

@@ -1,0 +1,229 @@
+"""Trained models: rank answers, score pairs and pools, show attention weights."""
+
+import functools
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from aptool.errors import AptoolError, InputError
+from aptool.formats.atomic import atomic_folder
+from aptool.formats.pools import read_answers, read_pools
+from aptool.library.arguments import PathLike, check_choice, check_list, check_path, check_text, check_type
+from aptool.library.pools import PoolFiles, Pools
+from aptool.library.run import Run
+from aptool.library.systems import run_of
+from aptool.models.device import pick_device
+from aptool.models.model import WEIGHTS, load_model, model_fingerprint
+from aptool.reporting.heatmap import HeatMap, heat_maps
+from aptool.scoring.systems import ModelSystem, TokenizedPools, pick_precision
+
+Precision = Literal["auto", "fp32", "bf16"]
+
+PRECISIONS = ("auto", "fp32", "bf16")
+
+
+def load(folder: PathLike, device: str = "auto", *, precision: Precision = "auto") -> "Model":
+    """Loads a trained model.
+
+    Args:
+        folder: a model folder.
+        device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or one such as ``cuda:1``.
+        precision: what texts are encoded in when pools are scored; ``auto`` is bf16 on a GPU if no ranking of
+            a sample changes, else fp32.
+
+    Raises:
+        AptoolError: the folder is not there or is not a model of this version, or there is no such device.
+    """
+    return Model(folder, device, precision=precision)
+
+
+class Model:
+    """A trained ranker.
+
+    Attributes:
+        folder: the model folder that it was loaded from.
+        device: where it runs.
+    """
+
+    def __init__(self, folder: PathLike, device: str = "auto", *, precision: Precision = "auto") -> None:
+        """Loads a model; see ``load``."""
+        self.folder = Path(check_path("folder", folder, "a model folder (str or os.PathLike)"))
+        self.device = pick_device(check_device(device))
+        self._precision = check_choice("precision", precision, PRECISIONS)
+        self._loaded = load_model(self.folder, self.device)
+
+    @property
+    def preset(self) -> str:
+        """The preset that it was trained by, such as ``ap-cnn``."""
+        return self._loaded.recipe.preset
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What stands in ``config.json``: every hyper-parameter, versions and how it was trained."""
+        config: dict[str, Any] = json.loads(json.dumps(self._loaded.config))
+        return config
+
+    @property
+    def dev(self) -> dict[str, float]:
+        """The dev measures of the best epoch, by trec_eval's names."""
+        return dict(self._loaded.config["training"]["dev"])
+
+    def score(self, pairs: Iterable[tuple[str, str]]) -> np.ndarray:
+        """Scores (question, answer) pairs.
+
+        Each distinct text is encoded once, in fp32; the scores of ``run`` are the same within 1e-5.
+
+        Args:
+            pairs: texts; at least one pair.
+
+        Returns:
+            (pairs,) float32, finite; the cosine of the pooled states (a logit for a cross-encoder).
+
+        Raises:
+            AptoolError: naming what is no pair of texts.
+        """
+        expected = "pairs of texts (question, answer)"
+        questions: dict[str, int] = {}
+        answers: dict[str, int] = {}
+        rows = []
+        for number, pair in enumerate(check_list("pairs", pairs, f"a list of {expected}")):
+            place = f"item {number}"
+            if isinstance(pair, str | bytes) or not isinstance(pair, Sequence) or len(pair) != 2:
+                raise InputError(
+                    "pairs", place=place, value=pair, expected="a pair of texts (question, answer)"
+                )
+            question = check_text("pairs", pair[0], f"{place}, question")
+            answer = check_text("pairs", pair[1], f"{place}, answer")
+            rows.append(
+                (questions.setdefault(question, len(questions)), answers.setdefault(answer, len(answers)))
+            )
+        return self._scores(list(questions), list(answers), np.array(rows, dtype=np.int64))
+
+    def rank(self, question: str, answers: Iterable[str]) -> list[tuple[int, float]]:
+        """Ranks answers to a question.
+
+        Args:
+            question: its text.
+            answers: at least one text.
+
+        Returns:
+            (index into ``answers``, score), the best first; equal scores in the order of ``answers``.
+
+        Raises:
+            AptoolError: naming what is no text.
+        """
+        check_text("question", question)
+        texts = check_list("answers", answers, "a list of texts")
+        for number, text in enumerate(texts):
+            check_text("answers", text, f"item {number}")
+        distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        rows = np.array([(0, distinct[text]) for text in texts], dtype=np.int64)
+        scores = self._scores([question], list(distinct), rows)
+        return [(int(row), float(scores[row])) for row in np.argsort(-scores, kind="stable")]
+
+    def run(self, pools: Pools, tag: str | None = None) -> Run:
+        """Scores pools; the same scores, to the bit, as those of ``aptool score``.
+
+        Args:
+            pools: what to score.
+            tag: the name of the run, one word; None is the preset.
+
+        Raises:
+            AptoolError: the pools are not what they should be, or a score is not finite.
+        """
+        check_type("pools", pools, Pools, "Pools, such as those of Collection.pools or Pools.load")
+        run = run_of(pools, self.system)
+        return run if tag is None else Run.from_scores(run.frame, check_text("tag", tag))
+
+    def explain(self, question: str, answer: str, *, alignment: bool = False) -> HeatMap:
+        """Shows how much each word of a pair counts.
+
+        Attentive pooling gives its attention weights (σ of the paper's equations 15 and 16), max pooling the
+        share of the features that each word's state wins.
+
+        Args:
+            question: M words.
+            answer: L words.
+            alignment: keep the (M, L) alignment G = tanh(Qᵀ U A) as well.
+
+        Returns:
+            The score, and ``question`` and ``answer``: each with ``words``, ``weights`` ((words,) float64, of
+            sum 1) and more.
+
+        Raises:
+            AptoolError: what is given is no text, or the model's pooling gives no weights.
+        """
+        check_text("question", question)
+        check_text("answer", answer)
+        return heat_maps(self._loaded, [(question, answer)], alignment=alignment)[0]
+
+    def save(self, folder: PathLike) -> None:
+        """Writes the model folder; it appears whole or not at all.
+
+        Args:
+            folder: where to; a model that stands there is replaced.
+
+        Raises:
+            AptoolError: it cannot be written, or the folder that the model was loaded from has changed since.
+        """
+        target = Path(check_path("folder", folder, "a folder to write to (str or os.PathLike)"))
+        try:
+            unchanged = model_fingerprint(self.folder) == self._loaded.fingerprint
+        except OSError:
+            unchanged = False
+        if not unchanged:
+            raise AptoolError(f"{self.folder}: the model there is not the one that was loaded; load it again")
+        if target.is_dir() and target.samefile(self.folder):
+            return
+        with atomic_folder(target, WEIGHTS) as into:
+            shutil.copytree(self.folder, into, dirs_exist_ok=True)
+
+    def system(self, files: PoolFiles) -> ModelSystem:
+        """The model as a system that scores the pools of some files."""
+
+        def sample() -> Any:
+            return read_pools(files.units[0], read_answers(files.answers) if files.answers else None)
+
+        asked: Any = self._precision
+        precision = pick_precision(asked, self._loaded, self.device, sample)
+        return ModelSystem(self._loaded, self.device, precision=precision)
+
+    @functools.cached_property
+    def _fp32(self) -> ModelSystem:
+        return ModelSystem(self._loaded, self.device, store_bytes=0)
+
+    def _scores(self, questions: list[str], answers: list[str], rows: np.ndarray) -> np.ndarray:
+        """(pairs,) scores; ``rows`` is (pairs, 2), into the questions and the answers."""
+        tokenizer, options = self._loaded.tokenizer, self._loaded.recipe.text
+        texts = TokenizedPools(
+            questions=tokenizer.encode(questions, options.max_question_tokens),
+            answers=tokenizer.encode(answers, options.max_answer_tokens),
+            pair_question=rows[:, 0],
+            pair_answer=rows[:, 1],
+            names=np.full(len(answers), -1, dtype=np.int64),
+            source=None,
+        )
+        scores = self._fp32.score(texts)
+        bad = np.flatnonzero(~np.isfinite(scores))
+        if len(bad):
+            place = f"question {questions[rows[bad[0], 0]]!r}, answer {answers[rows[bad[0], 1]]!r}"
+            raise InputError(self.folder, place=place, value=float(scores[bad[0]]), expected="a finite score")
+        return scores
+
+    def __repr__(self) -> str:
+        return f"Model({str(self.folder)!r}: {self.preset} on {self.device})"
+
+
+def check_device(device: object) -> str:
+    """The name of a device.
+
+    Raises:
+        InputError: it is no name.
+    """
+    name = str(device) if isinstance(device, torch.device) else device
+    return check_text("device", name, expected="auto, cpu or a GPU such as cuda")

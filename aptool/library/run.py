@@ -1,0 +1,116 @@
+"""Runs: the scores of a system, in memory as a polars frame and on disk as a TREC run file."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from aptool.formats.trec import rank_candidates, read_run, write_run
+from aptool.library.arguments import PathLike, check_path, check_text
+from aptool.library.frames import (
+    check_frame,
+    frame_from_dict,
+    frame_from_pandas,
+    frame_from_polars,
+    nested,
+    to_pandas,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_COLUMNS: dict[str, Any] = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
+
+
+class Run:
+    """The scores of a system for the candidates of each question.
+
+    Attributes:
+        frame: question_id (str), answer_id (str), score (f64, finite), each candidate of a question once.
+        tag: the name of the system.
+    """
+
+    def __init__(self, frame: pl.DataFrame, tag: str = "run") -> None:
+        """A run from a polars frame; see ``from_polars``."""
+        self.frame = frame_from_polars("run", frame, _COLUMNS)
+        check_frame("run", self.frame)
+        self.tag = check_text("tag", tag)
+
+    @classmethod
+    def from_scores(cls, frame: pl.DataFrame, tag: str) -> "Run":
+        """A run of a frame that is one already: question_id, answer_id and score, checked as it was made."""
+        run = cls.__new__(cls)
+        run.frame, run.tag = frame, tag
+        return run
+
+    @classmethod
+    def load(cls, path: PathLike) -> "Run":
+        """Reads a TREC run file (``qid Q0 docid rank score tag``), gzip if its name ends in ``.gz``.
+
+        Args:
+            path: a file or a URL.
+
+        Raises:
+            AptoolError: the file cannot be read, or a line is not one of a run; the line is named.
+        """
+        read = read_run(check_path("path", path))
+        return cls.from_scores(read.frame, read.tag)
+
+    @classmethod
+    def from_polars(cls, frame: pl.DataFrame, tag: str = "run") -> "Run":
+        """A run from a polars frame.
+
+        Args:
+            frame: columns question_id (or query_id, qid), answer_id (or doc_id, docno, docid) and score.
+            tag: the name of the system.
+
+        Raises:
+            AptoolError: naming the column or the row at fault.
+        """
+        return cls(frame, tag)
+
+    @classmethod
+    def from_pandas(cls, frame: "pd.DataFrame", tag: str = "run") -> "Run":
+        """A run from a pandas frame; columns and errors as in ``from_polars``."""
+        return cls(frame_from_pandas("run", frame, _COLUMNS), tag)
+
+    @classmethod
+    def from_dict(cls, scores: Mapping[str, Mapping[str, float]], tag: str = "run") -> "Run":
+        """A run from ``{question id: {answer id: score}}``.
+
+        Raises:
+            AptoolError: naming the question and the answer at fault.
+        """
+        return cls(frame_from_dict("run", scores, "score", pl.Float64()), tag)
+
+    def to_polars(self) -> pl.DataFrame:
+        """question_id (str), answer_id (str), score (f64) and rank (i64, from 1), in trec_eval's order.
+
+        The order is: question id ascending, score descending, answer id descending, ids compared as bytes.
+        """
+        return rank_candidates(self.frame)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """The frame of ``to_polars`` in pandas, which must be installed."""
+        return to_pandas(self.to_polars())
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """``{question id: {answer id: score}}``, in the order of ``to_polars``."""
+        return nested(self.to_polars(), "score")
+
+    def save(self, path: PathLike, tag: str | None = None) -> None:
+        """Writes a TREC run file; it appears whole or not at all.
+
+        Args:
+            path: the file; gzip if its name ends in ``.gz``.
+            tag: the name of the system in the file, one word; None is the run's own.
+
+        Raises:
+            AptoolError: the file cannot be written, or the tag is not one word.
+        """
+        tag = self.tag if tag is None else check_text("tag", tag)
+        write_run(check_path("path", path), self.frame, tag)
+
+    def __repr__(self) -> str:
+        questions = self.frame["question_id"].n_unique()
+        return f"Run({self.tag!r}: {questions} questions, {self.frame.height} candidates)"

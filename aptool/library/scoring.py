@@ -1,0 +1,80 @@
+"""Scoring of pools into a run file, on this machine or a cluster."""
+
+from collections.abc import Iterable
+
+from aptool.errors import UsageError
+from aptool.formats.atomic import check_writable
+from aptool.library.arguments import PathLike, check_choice, check_integer, check_path, check_text
+from aptool.library.executors import Address, executor_on
+from aptool.library.model import PRECISIONS, Model, Precision, check_device
+from aptool.library.pools import Pools
+from aptool.scoring.score import AnySystem, ScoredRun
+from aptool.scoring.score import score as score_units
+from aptool.scoring.systems import ModelLoader, System
+
+
+def score(
+    pools: Pools | PathLike | Iterable[PathLike],
+    model: Model | System | PathLike,
+    output: PathLike,
+    *,
+    answers: PathLike | None = None,
+    tag: str | None = None,
+    device: str = "auto",
+    precision: Precision = "auto",
+    tokens_per_batch: int | None = None,
+    cluster: Address = None,
+    workers: int | None = None,
+    gpus_per_worker: float | None = None,
+) -> ScoredRun:
+    """Scores pools into a TREC run file, as ``aptool score`` does, without holding them in memory.
+
+    Called again after an interruption, it continues with the row groups that are not scored yet.
+
+    Args:
+        pools: ``Pools``, or files, folders, globs or URLs.
+        model: a model folder, a ``Model`` or another system.
+        output: the run file; gzip if its name ends in ``.gz``.
+        answers: texts of shared answers; None is ``answers.parquet`` beside the pools.
+        tag: the run's name in the file, one word; None is the model's preset.
+        device: what a model folder is loaded on; see ``load``.
+        precision: what texts are encoded in; see ``load``. Of a model folder.
+        tokens_per_batch: tokens encoded at one time; fewer take less memory. None is 8,192, on a GPU 262,144.
+            Of a model folder.
+        cluster: the address of a Ray cluster, True for that of RAY_ADDRESS (else ``auto``); None is this
+            process.
+        workers: number of worker processes of the cluster; None is as many as there is room for.
+        gpus_per_worker: GPUs per worker; may be fractional. None is 1 on a cluster with GPUs, else 0.
+
+    Returns:
+        How the run file was made: ``pairs``, ``truncated`` answers, ``units`` (row groups), ``resumed`` ones
+        and more.
+
+    Raises:
+        AptoolError: an input or the output is not what it should be, or the cluster could not score all of
+            it.
+    """
+    path = check_path("output", output)
+    check_writable(path)
+    if tag is not None and len(check_text("tag", tag).split()) != 1:
+        raise UsageError(f"tag {tag!r}: expected one word")
+    check_choice("precision", precision, PRECISIONS)
+    check_device(device)
+    if tokens_per_batch is not None:
+        check_integer("tokens_per_batch", tokens_per_batch, 1)
+    if not isinstance(pools, Pools):
+        pools = Pools.load(pools, answers=answers)
+    elif answers is not None:
+        raise UsageError("answers: expected none, as Pools know their own; pass them to Pools.load")
+    with pools.on_disk() as files, executor_on(cluster, workers, gpus_per_worker) as executor:
+        system: AnySystem
+        if isinstance(model, System):
+            system = model
+        elif isinstance(model, Model) and executor is None:
+            system = model.system(files)
+        elif isinstance(model, Model):
+            system = ModelLoader(str(model.folder), device, precision, tokens_per_batch)
+        else:
+            folder = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
+            system = ModelLoader(folder, device, precision, tokens_per_batch)
+        return score_units(files.units, system, path, executor, tag=tag, answers=files.answers)

@@ -1,0 +1,144 @@
+"""Training from Python: a collection and a preset in, a model out."""
+
+import contextlib
+import json
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from aptool.config import load_recipe
+from aptool.errors import InputError
+from aptool.library.arguments import PathLike, check_integer, check_list, check_path, check_text
+from aptool.library.collection import Collection
+from aptool.library.executors import Address, connected
+from aptool.library.model import Model, check_device
+from aptool.models.device import pick_device
+from aptool.models.ranker import check_recipe
+from aptool.training.fit import fit
+
+Value: TypeAlias = str | int | float | bool
+Overrides: TypeAlias = Mapping[str, Value | Mapping[str, Value]] | Iterable[str]
+
+
+def train(
+    collection: Collection | PathLike,
+    preset: str = "ap-cnn",
+    *,
+    seed: int = 0,
+    output: PathLike | None = None,
+    vectors: PathLike | None = None,
+    set: Overrides = (),  # noqa: A002 - the option's name on the command line
+    device: str = "auto",
+    cluster: Address = None,
+    workers: int | None = None,
+    gpus_per_worker: float | None = None,
+) -> Model:
+    """Trains a system on a collection, as ``aptool train`` does.
+
+    Args:
+        collection: with the splits train and dev, by which the best epoch is picked; or its folder.
+        preset: a system by name (``aptool.config.preset_names``), or a recipe file.
+        seed: random seed.
+        output: the model folder. Called again with the same arguments after an interruption, training
+            continues after the last whole epoch; where the model is whole, it is loaded. None is a temporary
+            folder, removed with the model; ``Model.save`` keeps it.
+        vectors: word vectors: a file, a folder or a hub name; ``learned`` or ``random``.
+        set: options of the recipe to change: ``{"training.epochs": 5}``, ``{"training": {"epochs": 5}}`` or
+            ``["training.epochs=5"]``.
+        device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or one such as ``cuda:1``.
+        cluster: the address of a Ray cluster, True for that of RAY_ADDRESS (else ``auto``); None is this
+            process.
+        workers: number of worker processes of the cluster; None is one per GPU, or one per node.
+        gpus_per_worker: GPUs per worker; may be fractional. None is 1 on a cluster with GPUs, else 0.
+
+    Returns:
+        The model of the best epoch, on ``device`` (with a cluster, on what ``auto`` is here).
+
+    Raises:
+        AptoolError: the collection, the recipe, the device or the output is not what it should be.
+    """
+    opened = collection if isinstance(collection, Collection) else Collection(collection)
+    recipe = load_recipe(check_text("preset", preset), _overrides(set))
+    if vectors is not None:
+        recipe = recipe.with_vectors(check_path("vectors", vectors))
+    check_recipe(recipe)
+    check_integer("seed", seed, 0, 1 << 63)
+    check_device(device)
+    if output is not None:
+        check_path("output", output, "a folder to write to (str or os.PathLike)")
+    with connected(cluster, workers, gpus_per_worker) as found:
+        if found is None:
+            place = pick_device(check_device(device))
+            with _folder(output) as folder:
+                fit(opened.opened, recipe, folder, seed=seed, device=place)
+                return _model(folder, str(place), temporary=output is None)
+        if output is None:
+            raise InputError("output", value=None, expected="a folder on storage that all nodes share")
+        from aptool.cluster.resources import worker_resources
+        from aptool.cluster.train import fit_on_cluster
+
+        folder = Path(output)
+        each = worker_resources(found, device, gpus_per_worker)
+        fit_on_cluster(opened.opened, recipe, folder, cluster=found, seed=seed, workers=workers, each=each)
+        return _model(folder, "auto", temporary=False)
+
+
+@contextlib.contextmanager
+def _folder(output: PathLike | None) -> Iterator[Path]:
+    """The model folder; a temporary one is removed if training fails."""
+    if output is not None:
+        yield Path(output)
+        return
+    temporary = Path(tempfile.mkdtemp(prefix="aptool-"))
+    try:
+        yield temporary / "model"
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _model(folder: Path, device: str, *, temporary: bool) -> Model:
+    model = Model(folder, device)
+    if temporary:
+        weakref.finalize(model, shutil.rmtree, folder.parent, ignore_errors=True)
+    return model
+
+
+def _overrides(options: object) -> list[str]:
+    """Changes of a recipe as ``section.key=value``.
+
+    Raises:
+        InputError: they have another form.
+    """
+    form = "a dict {'section.key': value} or a list of 'section.key=value'"
+    if not isinstance(options, Mapping):
+        if isinstance(options, tuple | list) and not options:
+            return []
+        items = check_list("set", options, form)
+        return [check_text("set", item, f"item {number}") for number, item in enumerate(items)]
+    found = []
+    for key, value in options.items():
+        check_text("set", key, expected="a key 'section.key' (str)")
+        inner = value.items() if isinstance(value, Mapping) else [(None, value)]
+        for name, one in inner:
+            whole = (
+                key
+                if name is None
+                else f"{key}.{check_text('set', name, key, 'the name of an option (str)')}"
+            )
+            found.append(f"{whole}={_toml(whole, one)}")
+    return found
+
+
+def _toml(key: str, value: object) -> str:
+    """A plain value as TOML has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(check_text("set", value, key), ensure_ascii=False)
+    if isinstance(value, int | float):
+        return repr(float(value) if isinstance(value, float) else int(value))
+    raise InputError("set", place=key, value=value, expected="a str, an int, a float or a bool")
