@@ -1,0 +1,310 @@
+"""A model ranks, scores and explains as the commands do, and says what it cannot read."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny import options, recipe
+
+import aptool as library
+from aptool import AptoolError, Pools
+from aptool.formats.collection import Collection
+from aptool.training.fit import fit
+
+TINY = list(options("ap-cnn"))
+QUESTION = "where is the river with the window"
+ANSWERS = ["the garden near the letter is silver", "the river near the window is silver", "", "?!"]
+
+
+def test_a_run_is_that_of_the_command_to_the_byte(aptool, model, data):
+    assert (
+        aptool("score", "data/wikiqa/dev.pools.parquet", "--model", "models/tiny", "--output", "x.run").code
+        == 0
+    )
+
+    model.run(data.pools("dev")).save("y.run")
+    scored = library.score("data/wikiqa/dev.pools.parquet", model="models/tiny", output="z.run")
+    of_model = library.score(data.pools("dev"), model=model, output="w.run")
+
+    files = [Path(f"{name}.run").read_bytes() for name in "xyzw"]
+    assert len(files[0].splitlines()) == 120
+    assert files[1:] == files[:1] * 3
+    assert (scored.pairs, of_model.pairs) == (120, 120)
+
+
+def test_pools_in_memory_have_the_scores_of_their_file(model, data):
+    pools = data.pools("dev")
+
+    run = model.run(Pools.from_dict(pools.to_dict()), tag="mine")
+
+    assert run.tag == "mine"
+    assert run.frame.equals(model.run(pools).frame)
+
+
+def test_pairs_have_the_scores_of_the_run(model, data):
+    pools, run = data.pools("dev"), model.run(data.pools("dev")).to_dict()
+    pairs, expected = [], []
+    for question_id, (question, answers) in pools.to_dict().items():
+        pairs += [(question, answer) for answer in answers.values()]
+        expected += [run[question_id][answer_id] for answer_id in answers]
+    turned = pairs[::-1]
+
+    scores = model.score(turned)
+
+    assert (scores.dtype, scores.shape) == (np.float32, (120,))
+    assert scores[::-1].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_answers_are_ranked_best_first(model):
+    ranking = model.rank(QUESTION, ANSWERS)
+
+    scores = model.score([(QUESTION, answer) for answer in ANSWERS])
+    assert sorted(index for index, _ in ranking) == [0, 1, 2, 3]
+    assert [score for _, score in ranking] == sorted(scores.tolist(), reverse=True)
+    assert dict(ranking) == dict(enumerate(scores.tolist()))
+    assert ranking[0][0] == 1
+
+
+def test_equal_answers_keep_their_order(model):
+    assert [index for index, _ in model.rank(QUESTION, ["the river"] * 3)] == [0, 1, 2]
+
+
+def test_attention_weights_are_those_of_explain(model):
+    found = model.explain(QUESTION, ANSWERS[1], alignment=True)
+
+    assert found.answer.words == ANSWERS[1].split()
+    assert found.answer.weights.sum() == pytest.approx(1)
+    assert found.score == pytest.approx(float(model.score([(QUESTION, ANSWERS[1])])[0]), abs=1e-5)
+    assert found.alignment.shape == (7, 7)
+    assert model.explain(QUESTION, ANSWERS[1]).alignment is None
+
+
+def test_training_gives_the_model_of_fit(data, collection, tmp_path):
+    fit(Collection(data.path), recipe("ap-cnn"), tmp_path / "expected", seed=3)
+
+    model = library.train(data, "ap-cnn", seed=3, set=TINY)
+    model.save("models/new")
+
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "README.md"):
+        assert (tmp_path / "models/new" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
+    assert (tmp_path / "models/new/training/history.jsonl").is_file()
+    assert model.dev == json.loads((tmp_path / "expected/config.json").read_text())["training"]["dev"]
+    assert library.load("models/new").score([(QUESTION, ANSWERS[0])]) == model.score([(QUESTION, ANSWERS[0])])
+
+
+def test_a_model_that_was_not_saved_leaves_nothing(data):
+    model = library.train(data, set=TINY)
+    folder = model.folder
+    assert folder.is_dir()
+
+    del model
+
+    assert not folder.parent.exists()
+
+
+def test_options_come_in_several_forms(data):
+    lines = ["training.epochs=0", "training.in_batch=true", "training.margin=1", "vectors.source=random"]
+    flat = {"training.epochs": 0, "training.in_batch": True, "training.margin": np.float64(1)}
+    nested = {"training": {"epochs": 0, "in_batch": True, "margin": 1.0}, "vectors": {"source": "random"}}
+    forms = (lines, tuple(lines), flat | {"vectors.source": "random"}, nested)
+
+    recipes = [library.train(data, set=form).config["recipe"] for form in forms]
+
+    assert recipes[1:] == recipes[:1] * 3
+    assert (recipes[0]["training"]["in_batch"], recipes[0]["training"]["margin"]) == (True, 1.0)
+
+
+def test_with_an_output_training_is_not_done_twice(data, monkeypatch):
+    first = library.train(data, set=TINY, output="models/kept")
+    monkeypatch.setattr("aptool.training.fit.train", None)  # what would train
+
+    second = library.train(data, set=TINY, output="models/kept")
+
+    assert second.config == first.config
+
+
+def test_a_model_is_saved_over_itself_and_over_another(model, tmp_path):
+    model.save("models/tiny")
+    model.save("models/copy")
+    library.load("models/copy").save("models/copy")
+    model.save("models/copy")
+
+    assert {file.name for file in (tmp_path / "models/copy").iterdir()} == {
+        file.name for file in (tmp_path / "models/tiny").iterdir()
+    }
+
+
+def test_a_model_whose_folder_changed_is_not_saved(model, tmp_path):
+    shutil.rmtree(tmp_path / "models" / "tiny")
+
+    with pytest.raises(AptoolError, match="models/tiny: the model there is not the one that was loaded"):
+        model.save("models/copy")
+
+
+def test_devices_by_name_or_of_torch(folder):
+    assert library.load("models/tiny", device="cpu").device == torch.device("cpu")
+    assert library.load("models/tiny", device=torch.device("cpu")).device == torch.device("cpu")
+
+
+PAIRS = [
+    (None, "pairs: None: expected a list of pairs of texts (question, answer)"),
+    ([], "pairs: []: expected a list of pairs of texts (question, answer)"),
+    ("text", "pairs: 'text': expected a list of pairs of texts (question, answer)"),
+    (["ab"], "pairs: item 0: 'ab': expected a pair of texts (question, answer)"),
+    ([("a", "b"), ...], "pairs: item 1: Ellipsis: expected a pair of texts (question, answer)"),
+    ([("a", "b", "c")], "pairs: item 0: ('a', 'b', 'c'): expected a pair of texts (question, answer)"),
+    ([("a", "b"), ("a", None)], "pairs: item 1, answer: None: expected text (str)"),
+    ([(7, "b")], "pairs: item 0, question: 7: expected text (str)"),
+    ([("a", b"b")], "pairs: item 0, answer: b'b': expected text (str)"),
+    ([("a", "\ud800")], "pairs: item 0, answer: '\\ud800': expected text that UTF-8 can encode"),
+]
+
+
+@pytest.mark.parametrize(("pairs", "message"), PAIRS)
+def test_what_is_no_pair_is_named(model, pairs, message):
+    with pytest.raises(AptoolError) as error:
+        model.score(pairs)
+
+    assert str(error.value) == message
+
+
+RANKED = [
+    (None, ["a"], "question: None: expected text (str)"),
+    (7, ["a"], "question: 7: expected text (str)"),
+    ("q", [], "answers: []: expected a list of texts"),
+    ("q", "a text", "answers: 'a text': expected a list of texts"),
+    ("q", None, "answers: None: expected a list of texts"),
+    ("q", 3, "answers: 3: expected a list of texts"),
+    ("q", {"a": "b"}, "answers: {'a': 'b'}: expected a list of texts"),
+    ("q", ["a", None], "answers: item 1: None: expected text (str)"),
+    ("q", ["a", float("nan")], "answers: item 1: nan: expected text (str)"),
+]
+
+
+@pytest.mark.parametrize(("question", "answers", "message"), RANKED)
+def test_what_cannot_be_ranked_is_named(model, question, answers, message):
+    with pytest.raises(AptoolError) as error:
+        model.rank(question, answers)
+
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(("question", "answer"), [(None, "a"), ("q", 7), ("q", ["a"])])
+def test_what_cannot_be_explained_is_named(model, question, answer):
+    with pytest.raises(AptoolError, match=r"expected text \(str\)"):
+        model.explain(question, answer)
+
+
+@pytest.mark.parametrize("pools", [None, "dev.pools.parquet", {"q": ("who?", {"a": "me"})}, []])
+def test_only_pools_are_scored(model, pools):
+    for score in (model.run, library.bm25_run):
+        with pytest.raises(AptoolError, match="expected Pools"):
+            score(pools)
+
+
+def test_a_system_without_weights_explains_nothing(folder, model, monkeypatch):
+    monkeypatch.setattr("aptool.reporting.heatmap.gives_weights", lambda pooling: False)
+
+    with pytest.raises(AptoolError, match="weigh"):
+        model.explain("q", "a")
+
+
+LOADS = [
+    ({"folder": None}, "folder: None: expected a model folder (str or os.PathLike)"),
+    ({"folder": 7}, "folder: 7: expected a model folder (str or os.PathLike)"),
+    ({"folder": "nowhere"}, "nowhere"),
+    ({"folder": "data/wikiqa"}, "data/wikiqa/config.json"),
+    ({"device": 7}, "device: 7: expected auto, cpu or a GPU such as cuda"),
+    ({"device": None}, "device: None: expected auto, cpu or a GPU such as cuda"),
+    ({"device": "abacus"}, "abacus"),
+    ({"precision": "fp8"}, "precision: 'fp8': expected one of auto, fp32, bf16"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), LOADS)
+def test_what_cannot_be_loaded_is_named(folder, arguments, message):
+    with pytest.raises(AptoolError) as error:
+        library.load(**({"folder": "models/tiny"} | arguments))
+
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("change", [{"format": 99}, {"format": None}, {"recipe": {}}, {"surprise": 1}])
+def test_a_model_of_another_version_is_named(folder, change):
+    path = folder / "models" / "tiny" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+
+    with pytest.raises(AptoolError, match=r"^models/tiny"):
+        library.load("models/tiny")
+
+
+TRAININGS = [
+    ({"collection": None}, "path: None: expected the folder of a collection (str or os.PathLike)"),
+    ({"collection": "nowhere"}, "nowhere"),
+    ({"preset": None}, "preset: None: expected text (str)"),
+    ({"preset": "ap-cn"}, "preset 'ap-cn'"),
+    ({"seed": -1}, "seed: -1: expected an integer of at least 0"),
+    ({"seed": 1.5}, "seed: 1.5: expected an integer of at least 0"),
+    ({"seed": True}, "seed: True: expected an integer of at least 0"),
+    ({"output": 7}, "output: 7: expected a folder to write to (str or os.PathLike)"),
+    ({"output": "data"}, "data: no model.safetensors in it"),
+    ({"vectors": 7}, "vectors: 7: expected a path (str or os.PathLike)"),
+    ({"set": "training.epochs=1"}, "set: 'training.epochs=1': expected a dict"),
+    ({"set": ["training.epochs"]}, "training.epochs"),
+    (
+        {"set": {"training.epochs": None}},
+        "set: training.epochs: None: expected a str, an int, a float or a bool",
+    ),
+    ({"set": {"training.epochs": "many"}}, "epochs"),
+    ({"set": {"training": {"epoch": 1}}}, "training.epoch"),
+    ({"set": {"training.epochs": float("nan")}}, "training.epochs"),
+    ({"set": {7: 1}}, "set: 7: expected a key 'section.key' (str)"),
+    ({"device": "abacus"}, "abacus"),
+    ({"workers": 2}, "workers: expected a cluster with it"),
+    ({"workers": 0}, "workers: 0: expected an integer of at least 1"),
+    ({"gpus_per_worker": 1.5}, "gpus_per_worker 1.5"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), TRAININGS)
+def test_what_cannot_be_trained_is_named_before_any_work(data, arguments, message):
+    with pytest.raises(AptoolError) as error:
+        library.train(**({"collection": data} | arguments))
+
+    assert message in str(error.value)
+
+
+SCORINGS = [
+    ({"pools": None}, "path: None: expected a path"),
+    ({"pools": []}, "path: []: expected at least one path"),
+    ({"pools": "nowhere.parquet"}, "nowhere.parquet: file not found"),
+    ({"model": None}, "model: None: expected a model folder (str or os.PathLike) or a Model"),
+    ({"model": "nowhere"}, "nowhere"),
+    ({"output": None}, "output: None: expected a path"),
+    ({"output": "data"}, "data"),
+    ({"tag": "two words"}, "tag 'two words': expected one word"),
+    ({"tokens_per_batch": 0}, "tokens_per_batch: 0: expected an integer of at least 1"),
+    ({"precision": "int4"}, "precision: 'int4': expected one of auto, fp32, bf16"),
+    ({"answers": "nowhere.parquet"}, "nowhere.parquet: file not found"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), SCORINGS)
+def test_what_cannot_be_scored_is_named(folder, arguments, message):
+    usual = {"pools": "data/wikiqa/dev.pools.parquet", "model": "models/tiny", "output": "dev.run"}
+
+    with pytest.raises(AptoolError) as error:
+        library.score(**(usual | arguments))
+
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("split", [None, 7, "deev"])
+def test_a_split_that_is_not_there_is_named(data, split):
+    for part in (data.pools, data.qrels):
+        with pytest.raises(AptoolError, match=r"split"):
+            part(split)

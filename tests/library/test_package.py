@@ -1,0 +1,90 @@
+"""The package: its names are there, each is imported when it is first used, and type checkers know them."""
+
+import subprocess
+import sys
+
+import pytest
+
+import aptool
+
+HEAVY = {
+    "torch",
+    "polars",
+    "numpy",
+    "pyarrow",
+    "ray",
+    "click",
+    "rich",
+    "pandas",
+    "matplotlib",
+    "transformers",
+}
+
+NAMES = {
+    *("AptoolError", "Collection", "Model", "Pools", "Qrels", "Run", "__version__"),
+    *("bm25_run", "compare", "evaluate", "fuse", "load", "score", "train"),
+}
+
+SNIPPET = """
+import aptool
+
+data = aptool.Collection("data/wikiqa")
+model: aptool.Model = aptool.train(data, preset="ap-cnn", seed=0, set={"training.epochs": 1})
+best: tuple[int, float] = model.rank("who?", ["she", "he"])[0]
+run: aptool.Run = model.run(data.pools("dev"))
+qrels: aptool.Qrels = data.qrels("dev")
+means: dict[str, float] = dict(aptool.evaluate(qrels, run, ["AP"]).means)
+p: float = aptool.compare(aptool.bm25_run(data.pools("dev")), run, qrels, "AP").p
+aptool.fuse([run, aptool.Run.from_dict({"q": {"a": 1.0}})]).save("fused.run", tag="fused")
+reveal_type(aptool.score("dev.pools.parquet", model=model, output="dev.run").pairs)
+"""
+
+
+def in_new_process(code, folder):
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=folder, check=True
+    ).stdout.split()
+
+
+def test_the_public_names_are_there():
+    assert set(dir(aptool)) == set(aptool.__all__) == NAMES
+    for name in NAMES:
+        assert getattr(aptool, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'aptool' has no attribute 'Modle'"):
+        _ = aptool.Modle
+
+
+def test_importing_the_package_imports_nothing_heavy(tmp_path):
+    code = "import sys, aptool; dir(aptool); print(*{name.partition('.')[0] for name in sys.modules})"
+
+    loaded = set(in_new_process(code, tmp_path))
+
+    assert "aptool" in loaded
+    assert not loaded & HEAVY
+
+
+@pytest.mark.parametrize(("name", "unneeded"), [("Run", {"torch", "ray", "click"}), ("AptoolError", HEAVY)])
+def test_a_name_imports_only_what_it_needs(name, unneeded, tmp_path):
+    code = f"import sys, aptool; aptool.{name}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+
+    assert not set(in_new_process(code, tmp_path)) & unneeded
+
+
+def test_type_checkers_know_the_library(tmp_path):
+    pytest.importorskip("mypy")
+    (tmp_path / "snippet.py").write_text(SNIPPET)
+
+    options = ("--strict", "--ignore-missing-imports", "--follow-imports=silent", "--cache-dir=cache")
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, "snippet.py"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=tmp_path,
+    )
+
+    assert checked.stdout.splitlines()[-1] == "Success: no issues found in 1 source file", checked.stdout
+    assert 'Revealed type is "int"' in checked.stdout.replace("builtins.", "")
