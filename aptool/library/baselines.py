@@ -5,7 +5,7 @@ from aptool.library.arguments import check_type
 from aptool.library.pools import PoolFiles, Pools
 from aptool.library.run import Run
 from aptool.library.systems import run_of
-from aptool.scoring.systems import Bm25System
+from aptool.scoring.baselines import Bm25System
 
 
 def bm25_run(pools: Pools) -> Run:

@@ -20,7 +20,9 @@ from aptool.library.systems import run_of
 from aptool.models.device import pick_device
 from aptool.models.model import WEIGHTS, load_model, model_fingerprint
 from aptool.reporting.heatmap import HeatMap, heat_maps
-from aptool.scoring.systems import ModelSystem, TokenizedPools, pick_precision
+from aptool.scoring.precision import pick_precision
+from aptool.scoring.systems import ModelSystem
+from aptool.scoring.tokenized import TokenizedPools
 
 Precision = Literal["auto", "fp32", "bf16"]
 
@@ -195,7 +197,7 @@ class Model:
 
     @functools.cached_property
     def _fp32(self) -> ModelSystem:
-        return ModelSystem(self._loaded, self.device, store_bytes=0)
+        return ModelSystem(self._loaded, self.device, cache_bytes=0)
 
     def _scores(self, questions: list[str], answers: list[str], rows: np.ndarray) -> np.ndarray:
         """(pairs,) scores; ``rows`` is (pairs, 2), into the questions and the answers."""
@@ -205,8 +207,8 @@ class Model:
             answers=tokenizer.encode(answers, options.max_answer_tokens),
             pair_question=rows[:, 0],
             pair_answer=rows[:, 1],
-            names=np.full(len(answers), -1, dtype=np.int64),
-            source=None,
+            cache_keys=np.full(len(answers), -1, dtype=np.int64),
+            shared=None,
         )
         scores = self._fp32.score(texts)
         bad = np.flatnonzero(~np.isfinite(scores))

@@ -10,7 +10,7 @@ import polars as pl
 
 from aptool.errors import InputError, shortened
 from aptool.formats.atomic import atomic_file, check_apart
-from aptool.formats.collection import ANSWERS
+from aptool.formats.collection import answers_beside
 from aptool.formats.pools import PoolRecord, PoolsWriter, Unit, list_units, read_answers, read_pools
 from aptool.formats.storage import expand
 from aptool.library.arguments import PathLike, check_list, check_path, check_text
@@ -61,8 +61,8 @@ class Pools:
         found = expand(files, ".pools.parquet")
         shared = None if answers is None else check_path("answers", answers)
         if shared is None:
-            beside = Path(found[0]).parent / ANSWERS
-            shared = str(beside) if beside.is_file() else None
+            beside = answers_beside(found[0])
+            shared = str(beside) if beside is not None else None
         pools = cls.__new__(cls)
         pools._files = PoolFiles(list_units(found), shared)
         pools._frame = None
