@@ -2,21 +2,20 @@
 
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
 from recorded import recorded
 from tiny import labelled_pools, row, write_pools
 
-from aptool.errors import AptoolError, InputError, UsageError
+from aptool.errors import InputError, UsageError
 from aptool.formats.pools import list_units
 from aptool.formats.schemas import arrow_schema
 from aptool.models.model import load_model, save_model
 from aptool.scoring import score as scoring
 from aptool.scoring.baselines import RandomSystem
-from aptool.scoring.job import plan, read_task, score_task
-from aptool.scoring.parts import Part, write_part
+from aptool.scoring.job import read_task, score_task
+from aptool.scoring.parts import write_part
 from aptool.scoring.systems import ModelLoader, ModelSystem, System
 
 GROUPS = 4  # row groups of three pools, eighteen candidates each
@@ -230,13 +229,6 @@ def test_parts_of_another_model_are_not_used(system, model_folder, folder):
     assert score(other) == (GROUPS, whole)
 
 
-def test_parts_of_another_tag_are_not_used(folder):
-    units = list_units(["test.pools.parquet"])
-    names = {part.path.name for tag in "xy" for part in plan(units, RandomSystem(0), "out.run", tag)}
-
-    assert len(names) == 2 * GROUPS
-
-
 def test_parts_of_another_input_are_not_used(system):
     score(system, stop_after=3)
     # The same ids with other questions, in a file of the same name.
@@ -293,22 +285,3 @@ def test_a_question_in_two_row_groups_is_named(system, files):
     assert ": expected one pool per question, but it is also in " in str(error.value)
     assert str(error.value).endswith(f"{first}, row group 0")
     assert not Path("out.run").exists()
-
-
-class Constant(System):
-    fingerprint = tag = "constant"
-
-    def __init__(self, value):
-        self.value = value
-
-    def score(self, pools):
-        return np.full(len(pools.answer_ids), self.value, dtype=np.float32)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_score_that_is_not_finite_is_named(folder, value):
-    part = Part(list_units(["test.pools.parquet"])[1], Path("x"), 18, "x")
-
-    place = r"^test.pools.parquet: row group 1: question 'test-q3', answer 'test-a\d+': "
-    with pytest.raises(AptoolError, match=rf"{place}score {value}: expected"):
-        score_task(read_task(part, Constant(value), None), Constant(value))

@@ -1,0 +1,87 @@
+"""Units of scoring: the name of a unit's part, and scores that no run file can hold."""
+
+import json
+
+import numpy as np
+import pytest
+from tiny import row, write_pools
+
+from aptool.errors import AptoolError
+from aptool.formats.pools import list_units, write_answers
+from aptool.scoring.baselines import RandomSystem
+from aptool.scoring.job import plan, read_task, score_task
+from aptool.scoring.parts import Part, parts_folder
+from aptool.scoring.systems import System
+
+
+@pytest.fixture
+def units(tmp_path, monkeypatch):
+    """Three row groups of two pools, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    groups = [[row(f"q{2 * group + place}") for place in range(2)] for group in range(3)]
+    return list_units([write_pools("test.pools.parquet", *groups)])
+
+
+def names(units, system=None, tag="x", answers=None):
+    return [part.path.name for part in plan(units, system or RandomSystem(0), "out.run", tag, answers)]
+
+
+def test_a_part_of_each_unit_with_its_number_of_pairs(units):
+    parts = plan(units, RandomSystem(0), "out.run", "x")
+
+    assert [part.unit for part in parts] == units
+    assert [part.pairs for part in parts] == [4, 4, 4]
+    assert {part.path.parent for part in parts} == {parts_folder("out.run")}
+    assert len({part.path.name for part in parts}) == 3
+
+
+def test_the_name_of_a_part_follows_from_all_that_its_lines_depend_on(units):
+    for texts in ("one", "two"):
+        write_answers(f"{texts}.parquet", [("a1", texts)])
+    before = names(units)
+
+    others = [
+        names(units, tag="y"),
+        names(units, RandomSystem(1)),
+        names(units, answers="one.parquet"),
+        names(units, answers="two.parquet"),
+    ]
+    groups = [[row(f"q{2 * group + place}", "where was it") for place in range(2)] for group in range(3)]
+    write_pools("test.pools.parquet", *groups)
+    others.append(names(units))
+
+    assert len({*before, *(name for other in others for name in other)}) == 3 * 6
+
+
+def test_the_same_input_in_another_folder_has_the_same_parts(units, tmp_path):
+    moved = [unit._replace(path=str(tmp_path / unit.path)) for unit in units]
+
+    assert names(moved) == names(units)
+
+
+class Constant(System):
+    tag = "constant"
+    fingerprint = json.dumps(["constant"])
+
+    def __init__(self, value):
+        self.value = value
+
+    def score(self, prepared):
+        return np.full(len(prepared.answer_ids), self.value, dtype=np.float32)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_score_that_is_not_finite_is_named(units, value):
+    part = Part(units[1], parts_folder("out.run") / "x", 4, "x")
+
+    place = r"^test.pools.parquet: row group 1: question 'q2', answer 'a1': "
+    with pytest.raises(AptoolError, match=rf"{place}score {value}: expected a finite number$"):
+        score_task(read_task(part, Constant(value), None), Constant(value))
+
+
+def test_scores_keep_the_order_of_the_pools(units):
+    part = plan(units, Constant(0.5), "out.run", "x")[2]
+
+    frame = score_task(read_task(part, Constant(0.5), None), Constant(0.5))
+
+    assert frame.rows() == [(q, a, 0.5) for q in ("q4", "q5") for a in ("a1", "a2")]
