@@ -4,18 +4,15 @@ The ``transformers`` package is an extra, and is imported when a network is aske
 """
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from aptool.errors import AptoolError, InputError, first_line
-from aptool.text.optional import SAFELY, library
-from aptool.text.pieces import PieceTokenizer
-
-EXTRA = 'pip install "aptool[transformers]"'
+from aptool.errors import InputError, first_line
+from aptool.text.optional import SAFELY, check_installed, require
+from aptool.text.subwords import SubwordTokenizer
 
 WANTED = "the folder of a pretrained network, or its name on the Hugging Face hub"
 
@@ -29,7 +26,7 @@ _ENDLESS = 1 << 30
 class Pretrained(NamedTuple):
     """A network as it was found."""
 
-    tokenizer: PieceTokenizer
+    tokenizer: SubwordTokenizer
     config: dict[str, Any]  # all that its structure follows from
     weights: dict[str, Tensor]
     size: int  # c, features of a state
@@ -43,7 +40,7 @@ def network_library() -> Any:
     Raises:
         AptoolError: it is not installed.
     """
-    return library("a pretrained encoder", EXTRA)
+    return require("transformers", purpose="a pretrained encoder", extra="transformers")
 
 
 def check_named(where: str, name: str) -> None:
@@ -57,8 +54,7 @@ def check_named(where: str, name: str) -> None:
         raise InputError(where, place="encoder.name", value=name, expected=WANTED)
     if (name[0] in "/.~" or name.count("/") > 1) and not Path(name).is_dir():
         raise InputError(where, place="encoder.name", value=name, expected=f"{WANTED}: no such folder")
-    if find_spec("transformers") is None:
-        raise AptoolError(f"encoder.name {name!r} needs transformers: {EXTRA}")
+    check_installed("transformers", purpose=f"encoder.name {name!r}", extra="transformers")
 
 
 def read_pretrained(name: str, layers: int = 0) -> Pretrained:
@@ -100,7 +96,7 @@ def read_pretrained(name: str, layers: int = 0) -> Pretrained:
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise InputError(name, value=type(tokenizer).__name__, expected="a network with a tokenizer.json")
     network = network.float()
-    pieces = PieceTokenizer(tokenizer.backend_tokenizer)
+    pieces = SubwordTokenizer(tokenizer.backend_tokenizer)
     rows = network.get_input_embeddings().weight.shape[0]
     if len(pieces) > rows:
         raise InputError(

@@ -11,7 +11,7 @@ from aptool.models.backbone import Backbone, BackboneOptions
 from aptool.models.encoder import Corpus, Encode, Encoder, Initialization, Shape
 from aptool.models.pretrained import check_named, read_pretrained
 from aptool.models.ragged import Ragged
-from aptool.text.pieces import PieceTokenizer
+from aptool.text.subwords import SubwordTokenizer
 
 # What of a text's options means nothing where a network has its own tokenizer.
 OF_WORDS = ("lowercase", "min_count")
@@ -21,7 +21,7 @@ class PretrainedEncoder(Encoder):
     """What encoders share that take their tokenizer and their weights from a pretrained network."""
 
     Options = BackboneOptions
-    Tokenizer = PieceTokenizer
+    Tokenizer = SubwordTokenizer
     together = False  # whether the network reads a question and an answer as one text
 
     def __init__(self, shape: Shape, options: BackboneOptions) -> None:

@@ -84,7 +84,8 @@ def make_vocabulary(recipe: Recipe, corpus: Corpus) -> tuple[WordTokenizer, Word
         vectors, {word: n for word, n in zip(tokenizer.words, counts.tolist(), strict=True) if n}
     )
     logger.info(
-        f"vectors for {covered.types:.1%} of the training texts' words, {covered.tokens:.1%} as they run"
+        f"vectors for {covered.type_share:.1%} of the training texts' distinct words, "
+        f"{covered.token_share:.1%} of all their words"
     )
     dim = int(vectors.matrix.shape[1])
     return tokenizer, vectors, replace(recipe, vectors=replace(recipe.vectors, dim=dim))

@@ -1,1 +1,1 @@
-"""Text to numbers: words, vocabularies, vectors and lexical scores."""
+"""Tokenizers, word vectors and BM25."""

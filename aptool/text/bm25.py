@@ -1,11 +1,11 @@
-"""BM25 on ``bm25s``: the first stage that hands over pools, and a baseline beside the neural systems.
+"""BM25 on ``bm25s``: the first stage that retrieves pools, and a baseline for the neural systems.
 
 Lucene's variant (Kamphuis et al. 2020, *Which BM25 do you mean?*): the sum over the query's words of
 
     ln(1 + (N - df + 0.5) / (df + 0.5)) * tf / (tf + k1 * (1 - b + b * length / mean length))
 
-with k1 = 1.2 and b = 0.75. A word that stands in the query twice counts twice. Words are runs of letters,
-digits and underscores, lower-cased; nothing is stemmed and no word is left out as too frequent.
+with k1 = 1.2 and b = 0.75. A word that occurs twice in the query counts twice. Words are runs of letters,
+digits and underscores, lower-cased; there is no stemming and there are no stop words.
 """
 
 import re
@@ -24,7 +24,7 @@ _BLOCKS_PER_HIT = 8
 
 
 def words(text: Text) -> list[str]:
-    """The lower-cased words of a text; of a sequence of words, those words as they are."""
+    """The lower-cased words of a text; a sequence of words is returned as it is."""
     return _WORD.findall(text.lower()) if isinstance(text, str) else list(text)
 
 
@@ -47,14 +47,14 @@ class BM25:
         return self._documents
 
     def scores(self, query: Text) -> np.ndarray:
-        """(documents,) float32: the score of every document; all 0 where it shares no word with any."""
+        """(documents,) float32: the score of every document, 0 where they share no word."""
         ids = [self._vocabulary[word] for word in words(query) if word in self._vocabulary]
         if self._index is None or not ids:
             return np.zeros(self._documents, dtype=np.float32)
         return np.asarray(self._index.get_scores_from_ids(ids))
 
     def top(self, queries: Sequence[Text], k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The ``k`` best documents of each query, best first, documents of equal score by their index.
+        """The ``k`` best documents of each query, best first, ties by index.
 
         Returns:
             (n, k) int64 indices and (n, k) float32 scores; k is at most the number of documents.
@@ -72,7 +72,7 @@ class BM25:
     def score_pairs(
         self, queries: Sequence[Text], query_index: np.ndarray, document_index: np.ndarray
     ) -> np.ndarray:
-        """The scores of given pairs, the same numbers that ``top`` gives.
+        """The scores of given pairs, equal to those of ``top``.
 
         Args:
             queries: n queries.

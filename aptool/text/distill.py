@@ -1,9 +1,9 @@
-"""Word vectors from a sentence encoder: what a transformer makes of each word alone, as a static vector.
+"""Word vectors distilled from a sentence encoder: each word is encoded alone into a static vector.
 
 The words of a collection are few enough to encode every one of them. As in model2vec (Tulkens and van Dongen,
-2024), the encoder's output for a word is averaged over its pieces, principal components of all the words'
-vectors bring them to the width wanted, and frequent words are made short. Unlike there, only the words that
-are needed are encoded and fitted, all start out equally long, and frequencies are counted, not assumed.
+2024), the encoder's states for a word are averaged over its subword tokens, PCA over all words reduces them to
+the wanted dimension, and frequent words are weighted down. Unlike there, only the words that are needed are
+encoded and fitted, all vectors are first scaled to one length, and frequencies are counted, not assumed.
 """
 
 import logging
@@ -15,17 +15,17 @@ import numpy as np
 import torch
 
 from aptool.errors import InputError, first_line
-from aptool.text.optional import SAFELY, library
-from aptool.text.word_vectors import WordVectors
+from aptool.text.optional import SAFELY, require
+from aptool.text.vectors import WordVectors
 
 logger = logging.getLogger(__name__)
 
-SIF = 1e-2  # a of a / (a + p); among 1e-4 to 1e-1 the best at ranking WikiQA by mean vectors
-_SIZE = 1 / 6  # root mean square of a vector's numbers, as in the published word2vec vectors
+SIF = 1e-2  # a of a / (a + p); of 1e-4 to 1e-1 the best at ranking WikiQA by mean vectors
+_SIZE = 1 / 6  # root mean square of a vector's components, as in the published word2vec vectors
 
 
 class SentenceEncoder(NamedTuple):
-    """A transformer that gives a state to each token, and its tokenizer."""
+    """A transformer that computes a state for each token, and its tokenizer."""
 
     tokenizer: Any
     model: Any
@@ -45,29 +45,29 @@ def distill_vectors(
 
     Args:
         name: a folder with a transformer in the Hugging Face layout, or a name on its hub.
-        words: each once.
+        words: distinct.
         counts: (words,) how often each occurs, for the weighting.
-        dim: numbers per word; the result has fewer where the words do not span that many, and says so.
-        sif: a in the weight a / (a + p) of a word of frequency p; None leaves all words equally long.
-        batch: words encoded at once.
-        device: where torch encodes them.
+        dim: dimension; the result has a smaller one where the words span no more, and a message is logged.
+        sif: a in the weight a / (a + p) of a word of frequency p; None: no weighting.
+        batch: words per forward pass.
+        device: of the encoder.
 
     Raises:
         AptoolError: the ``transformers`` package is not installed.
-        InputError: there is no such encoder, or what it gives are not finite numbers.
+        InputError: there is no such encoder, or a vector is not finite.
     """
     encoder = load_encoder(name)
     states = encode_words(encoder, words, batch=batch, device=device)
     if not np.isfinite(states).all():
         bad = words[int(np.argmin(np.isfinite(states).all(axis=1)))]
-        raise InputError(name, value=bad, expected="an encoder that gives finite numbers for every word")
+        raise InputError(name, value=bad, expected="an encoder with finite states for every word")
     matrix, share = principal_components(states, dim)
     if matrix.shape[1] < dim:
         logger.info(
-            f"{name}: {len(words):,} vectors of {states.shape[1]} numbers span {matrix.shape[1]}, not {dim}"
+            f"{name}: {len(words):,} vectors of dimension {states.shape[1]} span {matrix.shape[1]}, not {dim}"
         )
     logger.info(
-        f"{name}: {states.shape[1]} numbers a word to {matrix.shape[1]}, which keep {share:.1%} of variance"
+        f"{name}: dimension {states.shape[1]} to {matrix.shape[1]}, {share:.1%} of the variance explained"
     )
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     matrix *= _SIZE * np.sqrt(matrix.shape[1]) / np.maximum(lengths, 1e-12)
@@ -81,9 +81,9 @@ def load_encoder(name: str | Path) -> SentenceEncoder:
 
     Raises:
         AptoolError: the ``transformers`` package is not installed.
-        InputError: there is no such encoder, or it cannot be had.
+        InputError: there is no such encoder, or it cannot be downloaded or read.
     """
-    transformers = library(f"distilling from {name}", '`pip install "aptool[distill]"`')
+    transformers = require("transformers", purpose=f"distilling from {name}", extra="distill")
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(name), use_fast=True, **SAFELY)
         model = transformers.AutoModel.from_pretrained(str(name), **SAFELY)
@@ -101,10 +101,10 @@ def encode_words(
     batch: int = 256,
     device: torch.device | str = "cpu",
 ) -> np.ndarray:
-    """(words, hidden) float32: the mean of the encoder's states over a word and the marks around it.
+    """(words, hidden) float32: the encoder's mean state over a word and its special tokens.
 
-    Words of about the same length are encoded together, and each is masked to its own tokens, so a vector
-    does not depend on its neighbours beyond rounding.
+    Words of about the same length share a batch, with attention masks, so a vector does not depend on the
+    rest of its batch beyond rounding.
     """
     tokenizer, model = encoder.tokenizer, encoder.model.to(device)
     tokens = tokenizer(list(words), truncation=True, max_length=64)["input_ids"]
@@ -133,11 +133,11 @@ def encode_words(
 
 
 def principal_components(vectors: np.ndarray, dim: int) -> tuple[np.ndarray, float]:
-    """Projects (n, h) vectors, less their mean, on their first principal components.
+    """Projects (n, h) vectors, minus their mean, on their first principal components.
 
     Returns:
-        (n, min(dim, rank)) float64, and the share of the variance that it keeps. The sign of a component is
-        such that its largest loading is positive, so that the result is the same everywhere.
+        (n, min(dim, rank)) float64, and the share of the variance explained. Each component's sign makes its
+        largest loading positive, so that the result is the same everywhere.
     """
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     variances, axes = np.linalg.eigh(centred.T @ centred / max(len(centred), 1))

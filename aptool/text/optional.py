@@ -1,30 +1,47 @@
-"""The ``transformers`` package, an extra: how it is imported, and how it is asked for what others publish."""
+"""Packages that only some features need: they come with an extra of aptool and are imported on first use."""
 
 import logging
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from aptool.errors import AptoolError
 
-# Without a word from us it would ask the user whether to run code that comes with a network.
+# Otherwise transformers asks the user whether to run code that comes with a network.
 SAFELY = {"trust_remote_code": False}
 
 
-def library(purpose: str, install: str) -> Any:
-    """The package, told to keep silent.
+def require(package: str, *, purpose: str, extra: str) -> Any:
+    """Imports an optional package; progress bars and retry messages of the Hugging Face libraries are off.
 
     Args:
-        purpose: what needs it.
-        install: the command that installs it.
+        package: its import name, such as ``transformers``.
+        purpose: what needs it, the subject of the error.
+        extra: the extra of aptool that installs it.
 
     Raises:
-        AptoolError: it is not installed.
+        AptoolError: it is not installed; the message says how to install it.
     """
     try:
-        transformers: Any = import_module("transformers")  # an extra, so not there to be type-checked
+        module: Any = import_module(package)  # an extra, so perhaps not there to be type-checked
     except ImportError as error:
-        raise AptoolError(f"{purpose} needs transformers: {install}") from error
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a line for each time that it tries again
-    return transformers
+        raise AptoolError(_missing(package, purpose, extra)) from error
+    if package == "transformers":
+        module.logging.set_verbosity_error()
+        module.logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # one line for each retry
+    return module
+
+
+def check_installed(package: str, *, purpose: str, extra: str) -> None:
+    """Checks that an optional package is installed, without importing it.
+
+    Raises:
+        AptoolError: it is not; the message is that of ``require``.
+    """
+    if find_spec(package) is None:
+        raise AptoolError(_missing(package, purpose, extra))
+
+
+def _missing(package: str, purpose: str, extra: str) -> str:
+    return f'{purpose} needs {package}: `pip install "aptool[{extra}]"`'

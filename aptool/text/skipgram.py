@@ -1,17 +1,17 @@
 """Word vectors from a collection's own text: skip-gram with negative sampling (Mikolov et al., 2013).
 
 The objective is word2vec's: for a word w and a word c of its context, with k words n drawn from the
-unigram distribution to the power 3/4, raise log σ(in_w · out_c) + Σ_n log σ(-in_w · out_n). What differs is
-how it is computed, so that the work is matrix products and not single dot products:
+unigram distribution to the power 3/4, raise log σ(in_w · out_c) + Σ_n log σ(-in_w · out_n). It is
+computed with matrix products and not with single dot products:
 
-- The running text is cut into blocks of ``_BLOCK`` words. A block meets its whole context in one product,
-  masked to the window and to the text that each word stands in.
+- The running text is split into blocks of ``_BLOCK`` words. A block and its whole context are one product,
+  masked to the window and to the text that each word belongs to.
 - A pair at distance o counts (window + 1 - o) / window times, which is the probability with which word2vec's
   randomly shortened windows reach it.
-- Negatives are drawn once for a block and shared by its words, weighted so that each pair still has
+- Negatives are sampled once per block and shared by its words, weighted so that each pair still has
   ``negatives`` of them on average.
-- A batch of blocks is one step, with a step size of its own for each word (Adagrad, one sum a row). Words
-  that occur once then learn as much as they can, and frequent ones do not run away.
+- A batch of blocks is one step, with a learning rate per word (Adagrad, one sum a row), so that rare words
+  learn quickly and frequent ones do not diverge.
 """
 
 from collections.abc import Iterator
@@ -28,13 +28,13 @@ from aptool.progress import get_progress
 _BLOCK = 32  # words that share their negatives
 _SHARED = 64  # negatives that they share
 _BATCH = 2048  # running words per step; larger ones are faster and learn less
-_RATE = 0.2  # the first step size, which falls to nothing
-_SAMPLE = 1e-4  # words more frequent than this are dropped at random, as often as word2vec does
+_RATE = 0.2  # the initial learning rate, which decays linearly to 0
+_SAMPLE = 1e-4  # subsampling threshold of frequent words, as in word2vec
 _POWER = 0.75  # of the frequency, in the distribution of negatives
 
 
 class _Table(NamedTuple):
-    """Vectors and, per row, the sum of mean squared gradients that sets the row's step size."""
+    """Vectors and, per row, the sum of mean squared gradients that sets the row's learning rate."""
 
     weight: Tensor  # (V, d)
     squares: Tensor  # (V,)
@@ -52,18 +52,18 @@ def learn_vectors(
     seed: int = 0,
     threads: int = 1,
 ) -> np.ndarray:
-    """Learns a vector for each word of a vocabulary; the same for the same seed and number of threads.
+    """Learns a vector for each word of a vocabulary; repeatable for a seed and number of threads.
 
     Args:
         token_ids: (tokens,) int, the running words of all texts.
         offsets: (texts + 1,) int64: text ``i`` is ``token_ids[offsets[i] : offsets[i + 1]]``.
-        counts: (V,) how often each word occurs; a word with none keeps its small random vector.
+        counts: (V,) how often each word occurs; a word that never does keeps its small random vector.
         dim: d.
         window: farthest context word, 1 to 32.
-        negatives: words drawn against each context word.
-        epochs: passes over the texts, which come in another order each time.
-        seed: of everything that is drawn.
-        threads: of torch while it works; the products are small, and more than one seldom helps.
+        negatives: negative samples per context word.
+        epochs: passes over the texts, shuffled each time.
+        seed: random seed.
+        threads: of torch during training; the products are small, and more than one seldom helps.
 
     Returns:
         (V, d) float32.
@@ -110,11 +110,11 @@ def _step(
         inner: vectors of words; changed.
         outer: vectors of words as context; changed.
         words: (T,) ids.
-        texts: (T,) the text each stands in, -1 for padding.
+        texts: (T,) the text each belongs to, -1 for padding.
         against: (blocks, K) ids of the negatives.
-        band: (B, B + 2 window) how much each pair counts, by its distance alone.
+        band: (B, B + 2 window) the weight of each pair by its distance.
         negatives: k.
-        rate: the step size.
+        rate: the learning rate.
     """
     size, span = band.shape
     window = (span - size) // 2
@@ -152,7 +152,7 @@ def _overlapped(gradient: Tensor, size: int, window: int) -> Tensor:
 
 
 def _descend(table: _Table, rows: Tensor, gradient: Tensor, rate: float) -> None:
-    """Adagrad with one step size a row; a row that comes several times moves by the sum."""
+    """Adagrad with one learning rate a row; a row that occurs several times moves by the sum."""
     table.squares.index_add_(0, rows, gradient.square().mean(1))
     scale = table.squares.index_select(0, rows).add_(1e-10).rsqrt_().mul_(-rate)
     table.weight.scatter_add_(0, rows.unsqueeze(1).expand_as(gradient), gradient * scale.unsqueeze(1))
@@ -167,7 +167,7 @@ def _band(window: int) -> Tensor:
 
 
 def _keep_probability(counts: np.ndarray) -> np.ndarray:
-    """(V,) sqrt(t / f) + t / f at word frequency f, as the word2vec program has it."""
+    """(V,) sqrt(t / f) + t / f at word frequency f, as in the word2vec program."""
     ratio = _SAMPLE * counts.sum() / np.maximum(counts, 1)
     probability: np.ndarray = np.minimum(np.sqrt(ratio) + ratio, 1.0)
     return probability
@@ -176,7 +176,7 @@ def _keep_probability(counts: np.ndarray) -> np.ndarray:
 def _epoch_order(
     token_ids: np.ndarray, offsets: np.ndarray, keep: np.ndarray, draw: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The words of one epoch, texts shuffled and frequent words thinned, and the text that each is of."""
+    """The words of one epoch, texts shuffled and frequent words subsampled, and the text of each."""
     lengths = np.diff(offsets)
     order = draw.permutation(len(lengths))
     lengths = lengths[order]
@@ -188,7 +188,7 @@ def _epoch_order(
 
 
 def _batches(ids: np.ndarray, texts: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of ids and of their texts, the last filled up to whole blocks with words of text -1."""
+    """Batches of ids and of their texts, the last padded to whole blocks with words of text -1."""
     for start in range(0, len(ids), _BATCH):
         words, owners = (torch.from_numpy(array[start : start + _BATCH]) for array in (ids, texts))
         missing = -len(words) % _BLOCK

@@ -1,4 +1,4 @@
-"""Texts as token ids; here a word-level vocabulary on the ``tokenizers`` library.
+"""Texts as token ids, and a word-level tokenizer on the ``tokenizers`` library.
 
 PAD and UNK are two different ids. A text without a single word becomes one UNK, so that every text has
 a state sequence and every pair a defined score.
@@ -32,7 +32,7 @@ class Tokens:
     Attributes:
         ids: (tokens,) int32.
         offsets: (texts + 1,) int64, beginning with 0.
-        truncated: how many of the texts were cut at the limit.
+        truncated: how many of the texts were truncated.
     """
 
     ids: np.ndarray
@@ -60,12 +60,12 @@ class Tokens:
 
 
 class TextTokenizer(ABC):
-    """What every tokenizer offers.
+    """The interface of all tokenizers.
 
     Attributes:
         unit: what its tokens are called.
-        unknown: the id that stands for what has none, -1 where everything has one.
-        tail: how many tokens at the end of a text stay when it is cut.
+        unknown: id of the unknown token, -1 where there is none.
+        tail: special tokens at the end of a text, which truncation keeps.
     """
 
     unit: ClassVar[str]
@@ -78,7 +78,7 @@ class TextTokenizer(ABC):
         """Reads a ``tokenizer.json``.
 
         Raises:
-            InputError: there is none, or it is not one.
+            InputError: the file is missing, or is not a tokenizer.
         """
 
     @abstractmethod
@@ -91,14 +91,14 @@ class TextTokenizer(ABC):
 
     @abstractmethod
     def encode(self, texts: Sequence[str] | pa.Array, limit: int | None = None) -> Tokens:
-        """Ids of each text, cut after ``limit`` tokens."""
+        """Ids of each text, truncated to ``limit`` tokens."""
 
     @abstractmethod
     def places(self, text: str) -> np.ndarray:
         """(tokens,) int64: which word of ``split`` each token of a text belongs to, -1 for none."""
 
     def split(self, text: str) -> list[str]:
-        """The words of one text as they stand in it, before they are mapped to ids."""
+        """The words of one text as written, before they are mapped to ids."""
         parts = Whitespace().pre_tokenize_str(text)
         return [word for word, _ in parts]
 
@@ -116,13 +116,13 @@ class WordTokenizer(TextTokenizer):
     def learn(
         cls, texts: Iterable[str], *, lowercase: bool = True, min_count: int = 1, also: Iterable[str] = ()
     ) -> "WordTokenizer":
-        """Makes a vocabulary of the words in ``texts``, the most frequent first.
+        """Builds a vocabulary from the words of ``texts``, the most frequent first.
 
         Args:
             texts: the training texts.
-            lowercase: whether case is thrown away.
+            lowercase: whether words are lower-cased.
             min_count: words that occur less often are left out.
-            also: words that get an id whether or not they occur, after the others.
+            also: further words of the vocabulary, after the others.
         """
         tokenizer = _untrained(lowercase)
         trainer = WordLevelTrainer(
@@ -150,7 +150,7 @@ class WordTokenizer(TextTokenizer):
         """Reads a ``tokenizer.json``.
 
         Raises:
-            InputError: there is none, or it is not one.
+            InputError: the file is missing, or is not a tokenizer.
         """
         if not Path(path).is_file():
             raise InputError(path, problem="file not found", expected="the tokenizer of a model")
@@ -180,7 +180,7 @@ class WordTokenizer(TextTokenizer):
         return sorted(vocabulary, key=vocabulary.__getitem__)
 
     def encode(self, texts: Sequence[str] | pa.Array, limit: int | None = None) -> Tokens:
-        """Ids of each text, cut after ``limit`` tokens; the library works on all cores."""
+        """Ids of each text, truncated to ``limit`` tokens; runs on all cores."""
         batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
         encodings = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
         rows = [encoding.ids or [UNK] for encoding in encodings]
@@ -195,7 +195,7 @@ class WordTokenizer(TextTokenizer):
 
 
 def concatenated(parts: Sequence[Tokens]) -> Tokens:
-    """The texts of several one after the other."""
+    """The texts of all parts, in order."""
     ends = np.cumsum([0, *(len(part.ids) for part in parts)])
     starts = [part.offsets[:-1] + shift for part, shift in zip(parts, ends[:-1], strict=True)]
     ids = np.concatenate([part.ids for part in parts])
@@ -203,7 +203,7 @@ def concatenated(parts: Sequence[Tokens]) -> Tokens:
 
 
 def truncate(tokens: Tokens, limit: int, tail: int = 0) -> Tokens:
-    """Every text cut to ``limit`` tokens, the last ``tail`` of them its last, with a count of those cut."""
+    """Every text truncated to ``limit`` tokens, of which the last ``tail`` are those at its end."""
     lengths = np.minimum(tokens.lengths, limit)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)

@@ -1,7 +1,7 @@
 """Files of word vectors as streams of rows: word2vec binary and text, GloVe, fastText .vec, gz of these.
 
-Which of them a file is, is read from its first bytes and never from its name. At most a few blocks of the
-file are in memory at a time, and a row's numbers are only looked at when somebody asks for that row.
+The format is detected from a file's first bytes and never from its name. At most a few blocks of the file are
+in memory at a time, and a row's numbers are only parsed on request.
 """
 
 import gzip
@@ -39,7 +39,7 @@ _FOREIGN = {
 
 
 class Row(NamedTuple):
-    """One word and its numbers, still as they stand in the file."""
+    """One word and its numbers, unparsed."""
 
     number: int  # of the record, or of the line, from 1
     word: bytes
@@ -51,10 +51,10 @@ class VectorFile:
     """An open file of word vectors.
 
     Attributes:
-        kind: what it is, in words.
-        dim: numbers per word.
-        rows: the rows in the file's order; reading on may raise InputError.
-        parse: a row's numbers as (dim,) float32; raises InputError where they are not finite numbers.
+        kind: description of its format.
+        dim: dimension of the vectors.
+        rows: the rows in the file's order; iterating may raise InputError.
+        parse: a row's vector, (dim,) float32; raises InputError where it is not finite.
     """
 
     kind: str
@@ -68,10 +68,10 @@ def open_vectors(path: str | Path) -> Iterator[VectorFile]:
     """Opens a file or URL of word vectors.
 
     Args:
-        path: where it is.
+        path: the file or URL.
 
     Raises:
-        InputError: here or while rows are read: the file cannot be read, is something else, ends within a
+        InputError: here or while rows are read: the file cannot be read, is of another format, ends within a
             row, or has rows of different widths.
     """
     with _failures_named(path), storage.open_binary(path) as opened:
@@ -84,14 +84,14 @@ def open_vectors(path: str | Path) -> Iterator[VectorFile]:
 
 
 class Stream(Protocol):
-    """Anything that hands out bytes."""
+    """A readable stream of bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """At most ``size`` bytes; none at the end."""
+        """At most ``size`` bytes; empty at the end."""
 
 
 class _Rejoined:
-    """A file with its first bytes put back, for files that cannot seek, as some behind a URL."""
+    """A file with its first bytes put back, for files that cannot seek, such as some URLs."""
 
     def __init__(self, start: bytes, file: Stream) -> None:
         self._start = start
@@ -110,7 +110,7 @@ def _recognise(path: str | Path, file: Stream, packing: str) -> VectorFile:
         raise InputError(path, problem="an empty file", expected="word vectors")
     for magic, name in _FOREIGN.items():
         if head.startswith(magic):
-            raise InputError(path, value=name, expected="word2vec, GloVe or fastText vectors")
+            raise InputError(path, problem=name, expected="word2vec, GloVe or fastText vectors")
     first, _, rest = head.partition(b"\n")
     header = _HEADER.fullmatch(first)
     if header is None:
@@ -124,8 +124,8 @@ def _recognise(path: str | Path, file: Stream, packing: str) -> VectorFile:
         )
     if rest and not _looks_like_text(rest, dim):
         if first.endswith(b"\r"):
-            value, expected = "a carriage return", "binary vectors whose line ends nothing has converted"
-            raise InputError(path, place="line 1", value=value, expected=expected)
+            problem, expected = "a carriage return", "binary vectors without converted line ends"
+            raise InputError(path, place="line 1", problem=problem, expected=expected)
         records = _binary_rows(path, rest, file, dim, count)
         return VectorFile(f"word2vec binary{packing}", dim, records, _binary_parser(path))
     lines = _text_rows(path, rest, file, dim, 2, count)
@@ -133,7 +133,7 @@ def _recognise(path: str | Path, file: Stream, packing: str) -> VectorFile:
 
 
 def _looks_like_text(rest: bytes, dim: int) -> bool:
-    """Whether the first row after a header is text: at least half of what follows the word are numbers."""
+    """Whether the first row after a header is text: at least half of its last fields are numbers."""
     fields = rest.partition(b"\n")[0].split()[-dim:]
     return 2 * sum(map(_is_number, fields)) >= len(fields) > 0
 
@@ -214,16 +214,16 @@ def _text_rows(
             fields = line.split()
             extra = len(fields) - dim + line[:1].isspace()  # fields of the word, which may be empty
             inner = fields[1 : len(fields) - dim]
-            # More numbers than the width is a row of another width; more words is a word with spaces.
+            # Additional numbers mean another width; additional words, a word with spaces.
             if extra < 1 or any(map(_is_number, inner)):
                 found = sum(map(_is_number, fields[1:]))
-                value = f"{_shown(fields[0])} and {found} numbers"
-                raise InputError(path, place=f"line {number:,}", value=value, expected=f"{dim} numbers")
+                problem = f"{found} numbers after {_shown(fields[0])!r}"
+                raise InputError(path, place=f"line {number:,}", problem=problem, expected=f"{dim} numbers")
             word, values = b" ".join(fields[:-dim]), b" ".join(fields[-dim:])
         yield Row(number, word, values)
     if count is not None and rows < count:
-        value = f"{rows:,} rows"
-        raise InputError(path, place="end", value=value, expected=f"{count:,} rows, as the header announces")
+        expected = f"{count:,} rows, as the header announces"
+        raise InputError(path, place="end", problem=f"{rows:,} rows", expected=expected)
     if count is not None and rows > count:
         logger.info(f"{path}: the header announces {count:,} rows, the file has {rows:,}")
 
@@ -235,7 +235,7 @@ def _text_parser(path: str | Path, dim: int) -> Callable[[Row], np.ndarray]:
         if len(fields) != dim:
             raise InputError(path, place=place, problem=f"{len(fields)} numbers", expected=f"{dim} numbers")
         try:
-            if b"_" in row.values:  # Python's own spelling of numbers, nobody else's
+            if b"_" in row.values:  # Python alone allows digits to be grouped so
                 raise ValueError(row.values)
             wide = np.array(list(map(float, fields)))
         except ValueError:
@@ -262,12 +262,12 @@ def _lines(path: str | Path, start: bytes, file: Stream, first: int) -> Iterator
             raise InputError(path, place=f"line {number:,}", value=_shown(rest), expected=expected)
         block = _read_block(file)
     if rest.strip():
-        logger.info(f"{path}: no newline at the end; the last row may have been cut")
+        logger.info(f"{path}: no newline at the end; the last row may be truncated")
         yield rest
 
 
 def _read_block(file: Stream) -> bytes:
-    """About ``BLOCK`` bytes, fewer only at the end: some streams hand out less at a time."""
+    """About ``BLOCK`` bytes, fewer only at the end: some streams return less at a time."""
     parts: list[bytes] = []
     missing = BLOCK
     while missing > 0 and (part := file.read(missing)):
@@ -295,10 +295,10 @@ def _shown(data: bytes) -> str:
 
 @contextmanager
 def _failures_named(path: str | Path) -> Iterator[None]:
-    """Turns what a stream raises while it is read into a line about the file."""
+    """Turns exceptions of a stream into an InputError that names the file."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(path, problem=str(error), expected="a gz file that is whole") from error
+        raise InputError(path, problem=str(error), expected="a complete gzip file") from error
     except OSError as error:
         raise storage.unreadable(path, error) from error

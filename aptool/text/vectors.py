@@ -1,11 +1,11 @@
-"""Word vectors: read from any of the usual formats, only the words needed, and written as word2vec files."""
+"""Words with their vectors: read from any usual format, only the words needed, and written as word2vec."""
 
 import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,11 +13,10 @@ from aptool.errors import InputError
 from aptool.formats.atomic import atomic_file
 from aptool.formats.storage import is_remote
 from aptool.text.vector_files import VectorFile, open_vectors
-from aptool.text.word_vectors import WordVectors as WordVectors
 
 logger = logging.getLogger(__name__)
 
-# How a word is looked up: the first spelling for which there is a vector counts.
+# How a word is looked up: the first spelling that has a vector is used.
 SPELLINGS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("as written", str),
     ("in lower case", str.lower),
@@ -29,50 +28,83 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FILE_SUFFIXES = (".bin", ".txt", ".vec", ".gz", ".w2v", ".model", ".zip")
 
 
-class Coverage(NamedTuple):
-    """Which share of a text has vectors, from 0 to 1: of its different words, and of its running words."""
+@dataclass(frozen=True)
+class WordVectors:
+    """Words with their vectors.
 
-    types: float
-    tokens: float
+    Attributes:
+        words: distinct.
+        matrix: (words, d) float32, finite.
+        source: the file, folder or name that they came from.
+    """
+
+    words: list[str]
+    matrix: np.ndarray
+    source: str
+
+
+@dataclass(frozen=True)
+class VectorCoverage:
+    """How many words of a text have a vector.
+
+    Attributes:
+        types: distinct words.
+        tokens: running words.
+        unknown_types: distinct words without a vector.
+        unknown_tokens: running words without one.
+    """
+
+    types: int
+    tokens: int
+    unknown_types: int
+    unknown_tokens: int
+
+    @property
+    def type_share(self) -> float:
+        """Share of the distinct words that have a vector; 0 where there are no words."""
+        return 1 - self.unknown_types / self.types if self.types else 0.0
+
+    @property
+    def token_share(self) -> float:
+        """Share of the running words that have a vector; 0 where there are no words."""
+        return 1 - self.unknown_tokens / self.tokens if self.tokens else 0.0
 
 
 def read_vectors(source: str | Path, words: Iterable[str] | None = None) -> WordVectors:
     """Reads the vectors of the wanted words, in one pass and in memory for these alone.
 
     A file may be word2vec binary or text, GloVe text, fastText ``.vec``, or gz of any; its bytes tell which.
-    A folder, or the name of one on the Hugging Face hub, holds ``model.safetensors`` and ``tokenizer.json``.
-    A wanted word is looked up as written, then in lower, title and upper case. Where a file has a word
-    twice, the first counts. Words that are not UTF-8 are passed over.
+    A folder, or a name on the Hugging Face hub, is a static model for ``model2vec``. In a file, a wanted word
+    is looked up as written, then in lower, title and upper case; the first of two rows of one word is used,
+    and words that are not UTF-8 are skipped.
 
     Args:
         source: a file, a URL, a folder, or a hub name such as ``minishlab/potion-base-8M``.
-        words: those wanted; all if None.
+        words: those wanted; None: all.
 
     Returns:
         The wanted words that have a vector, in the order given (all: in the file's), spelled as wanted.
 
     Raises:
-        InputError: naming line or record, for a file that is cut short, has rows of different widths, or
-            gives something else than finite numbers for a wanted word. Rows of unwanted words are only
-            checked for their width.
+        AptoolError: a static model is wanted and the ``model2vec`` package is not installed.
+        InputError: naming line or record, for a file that is truncated, has rows of different widths, or has
+            anything but finite numbers for a wanted word. Rows of other words are only checked for their
+            width.
     """
-    if isinstance(source, Path) or is_remote(source) or Path(source).exists() or not _is_hub_name(source):
-        if not is_remote(source) and Path(source).is_dir():
-            from aptool.text.static_models import read_folder
+    if _is_static_model(source):
+        from aptool.text.static_models import read_static_model
 
-            return read_folder(Path(source), words)
-        return _read_file(source, words)
-    from aptool.text.static_models import read_hub
-
-    return read_hub(source, words)
+        found, matrix = read_static_model(source, words)
+        return WordVectors(found, matrix, str(source))
+    return _read_file(source, words)
 
 
 def write_vectors(path: str | Path, vectors: WordVectors, *, binary: bool = True) -> None:
     """Writes a word2vec file, byte for byte as gensim writes it.
 
     Raises:
-        InputError: a word is empty, stands there twice or holds white space, which the format cannot
-            express, a number is not finite, or the file cannot be written.
+        InputError: a word is empty, repeated or contains white space, which the format cannot express, a
+            number is not finite, or the file cannot be written.
     """
     matrix = np.ascontiguousarray(vectors.matrix, dtype="<f4")
     if matrix.ndim != 2 or len(matrix) != len(vectors.words):
@@ -92,22 +124,18 @@ def write_vectors(path: str | Path, vectors: WordVectors, *, binary: bool = True
             file.write(row.tobytes() if binary else (" ".join(map(str, row)) + "\n").encode())
 
 
-def coverage(vectors: WordVectors, counts: Mapping[str, int]) -> Coverage:
-    """How much of a text, given as its words' counts, has vectors; 0 where there are no words."""
+def coverage(vectors: WordVectors, counts: Mapping[str, int]) -> VectorCoverage:
+    """How many words of a text, given as the counts of its words, have a vector."""
     known = set(vectors.words)
-    found = [word for word in counts if word in known]
-    running = sum(counts.values())
-    return Coverage(
-        len(found) / len(counts) if counts else 0.0,
-        sum(counts[word] for word in found) / running if running else 0.0,
-    )
+    unknown = [count for word, count in counts.items() if word not in known]
+    return VectorCoverage(len(counts), sum(counts.values()), len(unknown), sum(unknown))
 
 
 def _read_file(path: str | Path, words: Iterable[str] | None) -> WordVectors:
     with open_vectors(path) as file:
         found = _all_rows(path, file) if words is None else _wanted_rows(path, file, words)
         named = "" if words is None else f", {len(found.words):,} of the words wanted"
-        logger.info(f"{path}: {file.kind}, {file.dim} numbers a word{named}")
+        logger.info(f"{path}: {file.kind}, dimension {file.dim}{named}")
         return found
 
 
@@ -120,7 +148,7 @@ def _all_rows(path: str | Path, file: VectorFile) -> WordVectors:
         if not word:
             odd["without a word" if word == "" else "whose word is not UTF-8"] += 1
         elif word in words:
-            odd["of a word that came before"] += 1
+            odd["that repeat a word"] += 1
         else:
             words[word] = None
             kept.append(file.parse(row))
@@ -131,7 +159,8 @@ def _all_rows(path: str | Path, file: VectorFile) -> WordVectors:
 def _wanted_rows(path: str | Path, file: VectorFile, words: Iterable[str]) -> WordVectors:
     wanted = [word for word in dict.fromkeys(words) if word]
     spellings = _spellings(wanted)
-    best = np.full(len(wanted), len(SPELLINGS), dtype=np.int64)  # the spelling a word has been found in
+    # For each word, the rank of the spelling that it was found in, and its row.
+    best = np.full(len(wanted), len(SPELLINGS), dtype=np.int64)
     place = np.zeros(len(wanted), dtype=np.int64)
     kept = _GrowingMatrix(file.dim)
     met: set[bytes] = set()
@@ -139,14 +168,14 @@ def _wanted_rows(path: str | Path, file: VectorFile, words: Iterable[str]) -> Wo
     for row in file.rows:
         users = spellings.get(row.word)
         if users is None:
-            # Only words outside ASCII need a look at their bytes; nearly all are inside.
+            # Nearly all words are ASCII; only the others have to be decoded.
             if not row.word.isascii() and _decoded(row.word) is None:
                 odd["whose word is not UTF-8"] += 1
             elif not row.word:
                 odd["without a word"] += 1
             continue
         if row.word in met:
-            odd["of a word that came before"] += 1
+            odd["that repeat a word"] += 1
             continue
         met.add(row.word)
         better = [(word, rank) for word, rank in users if rank < best[word]]
@@ -163,25 +192,25 @@ def _wanted_rows(path: str | Path, file: VectorFile, words: Iterable[str]) -> Wo
 
 
 def _spellings(wanted: list[str]) -> dict[bytes, list[tuple[int, int]]]:
-    """Bytes of a word in a file -> the wanted words it serves: their index, and which spelling it is."""
+    """Bytes of a word in a file -> the wanted words it is a spelling of: their index, the spelling's rank."""
     found: dict[bytes, list[tuple[int, int]]] = {}
     for index, word in enumerate(wanted):
         for rank, (_, spell) in enumerate(SPELLINGS):
             users = found.setdefault(spell(word).encode("utf-8", "surrogatepass"), [])
-            if not users or users[-1][0] != index:  # spellings that are the same count as the first
+            if not users or users[-1][0] != index:  # equal spellings: the first one's rank
                 users.append((index, rank))
     return found
 
 
 class _GrowingMatrix:
-    """Rows appended one by one; nothing is allocated on the word of a header."""
+    """Rows appended one by one; nothing is allocated because a header announces it."""
 
     def __init__(self, dim: int) -> None:
         self._rows = np.empty((0, dim), dtype=np.float32)
         self._count = 0
 
     def append(self, row: np.ndarray) -> int:
-        """Adds a row and says at which index it stands."""
+        """Appends a row and returns its index."""
         if self._count == len(self._rows):
             larger = np.empty((max(1024, 2 * self._count), self._rows.shape[1]), dtype=np.float32)
             larger[: self._count] = self._rows
@@ -207,8 +236,12 @@ def _report_odd(path: str | Path, odd: Counter[str]) -> None:
         logger.info(f"{path}: {rows:,} rows {what}, skipped")
 
 
-def _is_hub_name(source: str) -> bool:
-    """Whether a source that is no file here can be a name on the hub, and is not just a mistyped path."""
+def _is_static_model(source: str | Path) -> bool:
+    """Whether a source is a local folder, or a name on the hub that is not just a mistyped path."""
+    if is_remote(source):
+        return False
+    if isinstance(source, Path) or Path(source).exists():
+        return Path(source).is_dir()
     return (
         _HUB_NAME.fullmatch(source) is not None
         and not source.endswith(_FILE_SUFFIXES)

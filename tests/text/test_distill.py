@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from recorded import recorded
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
@@ -87,25 +88,26 @@ def test_a_word_is_encoded_alike_alone_and_among_longer_ones():
 
 def test_vectors_have_one_length_before_their_weighting(monkeypatch):
     monkeypatch.setattr("aptool.text.distill.load_encoder", lambda name: SentenceEncoder(Words(), Average()))
-    words, said = [f"{a}{b}" for a in "abcde" for b in "abcde"], []
-    plain = distill_vectors("some/model", words, np.ones(25), dim=4, sif=None, report=said.append)
+    words = [f"{a}{b}" for a in "abcde" for b in "abcde"]
+    plain = distill_vectors("some/model", words, np.ones(25), dim=4, sif=None)
     assert plain.words == words
     # 4 numbers of root mean square 1/6 make a length of 2/6.
     assert np.linalg.norm(plain.matrix, axis=1) == pytest.approx(np.full(25, 1 / 3))
     weighted = distill_vectors("some/model", words, np.array([75, *[1] * 24]), dim=4, sif=0.1)
     # p of the first word is 75/99.
     assert weighted.matrix[0] == pytest.approx(plain.matrix[0] * 0.1 / (0.1 + 75 / 99), rel=1e-5)
-    wide = distill_vectors("some/model", words, np.ones(25), dim=300, report=said.append)
+    with recorded() as told:
+        wide = distill_vectors("some/model", words, np.ones(25), dim=300)
     # Sums of two of five letters' vectors, less their mean, lie in the 4 dimensions that five points span.
     assert wide.matrix.shape == (25, 4)
-    assert "some/model: 25 vectors of 6 numbers span 4, not 300" in said
+    assert "some/model: 25 vectors of dimension 6 span 4, not 300" in told.messages
 
 
 def test_numbers_that_are_not_finite_are_an_error(monkeypatch):
     broken = Average()
     broken.rows.weight.data[5] = torch.nan  # the letter c
     monkeypatch.setattr("aptool.text.distill.load_encoder", lambda name: SentenceEncoder(Words(), broken))
-    with pytest.raises(InputError, match="some/model: 'bc': expected an encoder that gives finite numbers"):
+    with pytest.raises(InputError, match="some/model: 'bc': expected an encoder with finite states"):
         distill_vectors("some/model", ["a", "bc", "b"], np.ones(3))
 
 

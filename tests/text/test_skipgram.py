@@ -132,9 +132,9 @@ def test_the_command_says_what_is_wrong(aptool, collection_folder, tmp_path):
     assert "expected one of train, dev, test" in split.err[0]
     rare = aptool("vectors", "learn", collection_folder, tmp_path / "v.bin", "--min-count", 9999)
     assert (rare.code, list(tmp_path.glob("v.bin"))) == (1, [])
-    assert "'no word 9999 times': expected a collection" in rare.err[0]
+    assert "no word 9999 times; expected a collection" in rare.err[0]
     inputs = aptool("vectors", "learn", collection_folder, collection_folder / "train.qrels")
-    assert "'read by the same command': expected another file" in inputs.err[0]
+    assert "read by the same command; expected another file" in inputs.err[0]
     (tmp_path / "file").write_text("")
     unwritable = aptool("vectors", "learn", collection_folder, tmp_path / "file" / "v.bin")
     assert unwritable.code == 1

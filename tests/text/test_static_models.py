@@ -1,11 +1,13 @@
-"""Word vectors from static embedding models: folders as model2vec and others write them, and the hub."""
+"""Word vectors from static embedding models: folders that model2vec reads, and names on the hub."""
 
 import json
+import logging
 import sys
 
 import numpy as np
 import pytest
 import torch
+from recorded import recorded
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from tokenizers.models import Unigram, WordPiece
@@ -15,12 +17,18 @@ from tokenizers.pre_tokenizers import Metaspace, Whitespace
 from aptool.errors import AptoolError, InputError
 from aptool.text.vectors import read_vectors
 
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "the", "play", "##ing", "##ed"]
+needs_model2vec = pytest.mark.usefixtures("model2vec")
+SUBWORDS = ["[PAD]", "[UNK]", "[CLS]", "the", "play", "##ing", "##ed"]
 ROWS = torch.tensor([[0.0, 0], [9, 9], [8, 8], [1, 2], [4, 0], [0, 4], [2, 6]])
 
 
-def word_pieces() -> Tokenizer:
-    tokenizer = Tokenizer(WordPiece({piece: i for i, piece in enumerate(PIECES)}, unk_token="[UNK]"))
+@pytest.fixture
+def model2vec():
+    return pytest.importorskip("model2vec", reason="the extra `distill` is not installed")
+
+
+def word_piece() -> Tokenizer:
+    tokenizer = Tokenizer(WordPiece({token: i for i, token in enumerate(SUBWORDS)}, unk_token="[UNK]"))
     tokenizer.normalizer = Lowercase()
     tokenizer.pre_tokenizer = Whitespace()
     tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]"])
@@ -31,12 +39,12 @@ def word_pieces() -> Tokenizer:
 
 @pytest.fixture
 def folder(tmp_path):
-    def write(tensors, tokenizer=None, name="model"):
+    def write(tensors, tokenizer=None, name="model", config="config.json", **options):
         path = tmp_path / name
         path.mkdir(parents=True, exist_ok=True)
         save_file(tensors, path / "model.safetensors")
-        (tokenizer or word_pieces()).save(str(path / "tokenizer.json"))
-        (path / "config.json").write_text(json.dumps({"model_type": "model2vec", "normalize": False}))
+        (tokenizer or word_piece()).save(str(path / "tokenizer.json"))
+        (path / config).write_text(json.dumps({"model_type": "model2vec", "normalize": False, **options}))
         return path
 
     return write
@@ -46,88 +54,108 @@ def as_dict(vectors):
     return dict(zip(vectors.words, vectors.matrix.tolist(), strict=True))
 
 
-NAMES = (
-    "embeddings",
-    "embedding.weight",
-    "encoder.embedding.weight",
-    "bert.embeddings.word_embeddings.weight",
+@needs_model2vec
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [("embeddings", "config.json"), ("embedding.weight", "config_sentence_transformers.json")],
 )
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int8])
-def test_a_word_is_the_mean_of_its_pieces(folder, name, dtype):
-    path = folder({name: ROWS.to(dtype)})
-    said = []
-    found = read_vectors(path, ["the", "Playing", "xyz", "played", "playing"], said.append)
-    # playing = play + ##ing: the mean of (4, 0) and (0, 4); xyz has no known piece.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int8])
+def test_a_word_is_the_mean_of_its_subwords(folder, name, config, dtype):
+    path = folder({name: ROWS.to(dtype)}, config=config)
+    with recorded() as told:
+        found = read_vectors(path, ["the", "Playing", "xyz", "played", "playing", "", "the"])
+    # playing = play + ##ing: the mean of (4, 0) and (0, 4); xyz has no known token.
     assert as_dict(found) == {"the": [1, 2], "Playing": [2, 2], "played": [3, 3], "playing": [2, 2]}
     assert found.matrix.dtype == np.float32
-    assert said == [f"{path}: static model, 2 numbers a word, 4 words found, 1 whole and 3 from their pieces"]
+    expected = "static model, dimension 2, 4 words found, 1 as one token and 3 as the mean of their subwords"
+    assert told.messages == [f"{path}: {expected}"]
 
 
+@needs_model2vec
+def test_means_of_half_precision_are_not_rounded(folder):
+    rows = ROWS.clone()
+    rows[4], rows[5] = torch.tensor([2048.0, 0]), torch.tensor([2050.0, 1])
+    # (2048 + 2050) / 2 = 2049 lies between two float16.
+    assert as_dict(read_vectors(folder({"embeddings": rows.half()}), ["playing"])) == {"playing": [2049, 0.5]}
+
+
+@needs_model2vec
+def test_settings_for_texts_do_not_touch_words(folder, caplog):
+    """Vectors keep their length, long words are not truncated, and nothing is logged about either."""
+    path = folder({"embeddings": ROWS}, normalize=True, max_length=2)
+    with caplog.at_level(logging.WARNING):
+        found = read_vectors(path, ["the", "playing" + "ed" * 3])
+    # play ##ing ##ed ##ed ##ed: ((4, 0) + (0, 4) + 3 (2, 6)) / 5.
+    assert found.matrix == pytest.approx(np.array([[1, 2], [2, 22 / 5]]))
+    assert not caplog.records
+
+
+@needs_model2vec
 def test_all_words_are_the_whole_ones_in_the_vocabulary(folder):
     assert as_dict(read_vectors(str(folder({"embeddings": ROWS})))) == {"the": [1, 2], "play": [4, 0]}
 
 
-def test_the_marks_of_unigram_tokenizers_are_no_part_of_words(folder):
+@needs_model2vec
+def test_no_word_wanted_or_found_is_no_error(folder):
+    path = folder({"embeddings": ROWS})
+    assert read_vectors(path, []).matrix.shape == (0, 2)
+    assert read_vectors(path, ["xyz"]).matrix.shape == (0, 2)
+
+
+@needs_model2vec
+def test_prefixes_of_unigram_tokens_are_no_part_of_words(folder):
     tokenizer = Tokenizer(Unigram([("<unk>", 0.0), ("▁the", -1.0), ("▁play", -1.0), ("ing", -2.0)], unk_id=0))
     tokenizer.pre_tokenizer = Metaspace()
     path = folder({"embeddings": ROWS[:4]}, tokenizer)
     assert as_dict(read_vectors(path)) == {"the": [9, 9], "play": [8, 8]}
-    # play (8, 8) and ing (1, 2); nothing of 中 is known.
+    # play (8, 8) and ing (1, 2); 中 is unknown.
     assert as_dict(read_vectors(path, ["playing", "中"])) == {"playing": [4.5, 5]}
 
 
-def test_mapping_and_weights_are_those_of_model2vec(folder):
-    static_model = pytest.importorskip("model2vec").StaticModel
+@needs_model2vec
+def test_mapping_and_weights_apply(folder):
     table = torch.tensor([[1.0, 1], [2, 3], [5, 7]])
     mapping = torch.tensor([0, 0, 0, 1, 2, 2, 1])
     weights = torch.tensor([0.0, 0, 0, 2, 0.5, 3, 1])
     path = folder({"embeddings": table, "mapping": mapping, "weights": weights})
-    words = ["the", "play", "playing", "played"]
-    found = as_dict(read_vectors(path, words))
-    # played: the mean of 0.5 (5, 7) and 1 (2, 3).
-    assert found["played"] == [2.25, 3.25]
-    tokenizer = word_pieces()
-    tokenizer.no_padding()
-    model = static_model(
-        table.numpy(), tokenizer, weights=weights.numpy(), token_mapping=mapping.numpy(), max_length=None
-    )
-    assert np.array_equal(model.encode(words), list(found.values()))
+    found = as_dict(read_vectors(path, ["the", "play", "playing", "played"]))
+    # played: the mean of 0.5 (5, 7) and 1 (2, 3); playing: of 0.5 (5, 7) and 3 (5, 7).
+    assert found == {"the": [4, 6], "play": [2.5, 3.5], "playing": [8.75, 12.25], "played": [2.25, 3.25]}
 
 
+@needs_model2vec
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        ({"linear": ROWS}, "['linear']: expected a tensor named embeddings or"),
-        ({"embeddings": ROWS[0]}, "column 'embeddings': (2,): expected a matrix"),
-        ({"embeddings": ROWS[:5]}, "'5 rows': expected a row for each of the tokenizer's 7 tokens"),
-        ({"embeddings": ROWS, "weights": torch.ones(3)}, "'3 rows': expected a row for each"),
-        ({"embeddings": ROWS, "mapping": torch.full((7,), 7)}, "column 'mapping': expected rows from 0 to 6"),
-        ({"embeddings": ROWS * torch.nan}, "column 'the': 'NaN': expected finite numbers"),
+        ({"linear": ROWS}, "embeddings"),
+        ({"embeddings": ROWS[:5]}, "Number of tokens (7) does not match number of vectors (5)"),
+        ({"embeddings": ROWS, "weights": torch.ones(3)}, "out of bounds"),
+        ({"embeddings": ROWS, "mapping": torch.full((7,), 7)}, "out of bounds"),
+        ({"embeddings": ROWS * torch.nan}, "column 'the': NaN or infinity; expected finite numbers"),
     ],
 )
 def test_folders_that_do_not_fit_are_named(folder, tensors, message):
     path = folder(tensors)
     with pytest.raises(InputError) as error:
         read_vectors(path, ["the", "played"])
-    assert str(error.value).startswith(f"{path / 'model.safetensors'}: ")
+    assert str(error.value).startswith(f"{path}: ")
     assert message in str(error.value)
+    assert "\n" not in str(error.value)
 
 
+@needs_model2vec
 def test_broken_and_missing_files_are_named(folder):
     path = folder({"embeddings": ROWS})
     (path / "tokenizer.json").write_text("{}")
-    with pytest.raises(InputError, match=r"tokenizer\.json: .*expected a tokenizer\.json"):
+    with pytest.raises(InputError, match="expected a static model"):
         read_vectors(path)
-    word_pieces().save(str(path / "tokenizer.json"))
+    word_piece().save(str(path / "tokenizer.json"))
     data = (path / "model.safetensors").read_bytes()
     (path / "model.safetensors").write_bytes(data[: len(data) // 2])
-    with pytest.raises(InputError, match=r"model\.safetensors: .*expected a safetensors file"):
+    with pytest.raises(InputError, match="expected a static model"):
         read_vectors(path)
     (path / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=r"model\.safetensors: 'no such file'"):
+    with pytest.raises(InputError, match=r"model: Could not find .*; expected a static model: its folder"):
         read_vectors(path)
 
 
@@ -140,7 +168,10 @@ def test_a_name_on_the_hub_is_found_in_its_cache(folder, tmp_path, monkeypatch):
     assert vectors.source == "somebody/static"
 
 
-def test_a_hub_name_without_its_package_says_what_to_install(monkeypatch):
+@pytest.mark.parametrize("local", [True, False], ids=["folder", "hub"])
+def test_without_the_extra_an_error_says_what_to_install(folder, local, monkeypatch):
+    source = str(folder({"embeddings": ROWS})) if local else "somebody/static"
     monkeypatch.setitem(sys.modules, "model2vec", None)
-    with pytest.raises(AptoolError, match=r'^somebody/static: .* `pip install "aptool\[distill\]"`$'):
-        read_vectors("somebody/static", ["a"])
+    with pytest.raises(AptoolError) as error:
+        read_vectors(source, ["a"])
+    assert str(error.value) == f'{source}: a static model needs model2vec: `pip install "aptool[distill]"`'

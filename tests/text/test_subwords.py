@@ -1,4 +1,4 @@
-"""Word pieces: what stands around a text, what is left of a long one, and which word a piece belongs to."""
+"""Subword tokens: special tokens around a text, truncation, and the word that each token belongs to."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from networks import IDS, piece_tokenizer
 from tokenizers import processors
 
 from aptool.errors import InputError
-from aptool.text.pieces import PieceTokenizer
+from aptool.text.subwords import SubwordTokenizer
 from aptool.text.tokenizer import Tokens, truncate
 
 CLS, SEP, UNK = IDS["[CLS]"], IDS["[SEP]"], IDS["[UNK]"]
@@ -14,14 +14,14 @@ CLS, SEP, UNK = IDS["[CLS]"], IDS["[SEP]"], IDS["[UNK]"]
 
 @pytest.fixture
 def pieces():
-    return PieceTokenizer(piece_tokenizer())
+    return SubwordTokenizer(piece_tokenizer())
 
 
 def ids(*words):
     return [IDS[word] for word in words]
 
 
-def test_a_text_stands_between_its_marks(pieces):
+def test_a_text_is_between_its_special_tokens(pieces):
     tokens = pieces.encode(["Where is the river?", "", "zebra"])
 
     assert tokens.ids[: tokens.offsets[1]].tolist() == [
@@ -33,14 +33,14 @@ def test_a_text_stands_between_its_marks(pieces):
     assert (pieces.unknown, pieces.head, pieces.tail, len(pieces)) == (UNK, 1, 1, len(IDS))
 
 
-def test_a_long_text_keeps_the_mark_behind_it(pieces):
+def test_truncation_keeps_the_special_token_at_the_end(pieces):
     tokens = pieces.encode(["the river is the garden", "the garden"], limit=5)
 
     assert tokens.ids.tolist() == [CLS, *ids("the", "riv", "##er"), SEP, CLS, *ids("the", "garden"), SEP]
     assert tokens.truncated == 1
 
 
-def test_what_is_cut_is_what_stands_before_the_tail():
+def test_truncation_removes_what_comes_before_the_tail():
     tokens = Tokens(np.arange(9, dtype=np.int32), np.array([0, 6, 9]))
 
     # Of 0 1 2 3 4 5 the first two and the last two; 6 7 8 is short enough.
@@ -49,7 +49,7 @@ def test_what_is_cut_is_what_stands_before_the_tail():
     assert (cut.ids.tolist(), cut.offsets.tolist(), cut.truncated) == ([0, 1, 4, 5, 6, 7, 8], [0, 4, 7], 1)
 
 
-def test_pieces_belong_to_words(pieces):
+def test_subword_tokens_belong_to_words(pieces):
     # [CLS] where is riv ##er ? [SEP]
     assert pieces.places("where is River?").tolist() == [-1, 0, 1, 2, 2, 3, -1]
     assert pieces.split("where is River?") == ["where", "is", "River", "?"]
@@ -57,20 +57,19 @@ def test_pieces_belong_to_words(pieces):
 
 
 def test_two_texts_are_put_together_as_the_tokenizer_says(pieces):
-    marks = pieces.special_tokens()
-    assert marks == ([CLS], [SEP], [SEP], [0, 0, 0, 1, 1])
+    assert pieces.special_tokens() == ([CLS], [SEP], [SEP], [0, 0, 0, 1, 1])
 
-    # As RoBERTa has them: two marks between the texts, one type.
+    # As RoBERTa has them: two special tokens between the texts, one token type.
     other = piece_tokenizer()
     other.post_processor = processors.RobertaProcessing(("[SEP]", SEP), ("[CLS]", CLS))
-    assert PieceTokenizer(other).special_tokens() == ([CLS], [SEP, SEP], [SEP], [0, 0, 0, 0, 0])
+    assert SubwordTokenizer(other).special_tokens() == ([CLS], [SEP, SEP], [SEP], [0, 0, 0, 0, 0])
 
 
-def test_a_tokenizer_without_marks():
+def test_a_tokenizer_without_special_tokens():
     bare = piece_tokenizer()
     bare.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B:1", special_tokens=[])
 
-    pieces = PieceTokenizer(bare)
+    pieces = SubwordTokenizer(bare)
 
     assert (pieces.head, pieces.tail) == (0, 0)
     assert pieces.special_tokens() == ([], [], [], [0, 0, 0, 1, 0])
@@ -80,7 +79,7 @@ def test_a_tokenizer_without_marks():
 
 def test_what_is_saved_is_what_was_there(pieces, tmp_path):
     pieces.save(tmp_path / "tokenizer.json")
-    again = PieceTokenizer.load(tmp_path / "tokenizer.json")
+    again = SubwordTokenizer.load(tmp_path / "tokenizer.json")
 
     assert again.encode(["the river"]).ids.tolist() == pieces.encode(["the river"]).ids.tolist()
     assert again.places("the river").tolist() == [-1, 0, 1, 1, -1]
@@ -90,6 +89,6 @@ def test_what_is_no_tokenizer_is_named(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
 
     with pytest.raises(InputError, match=r"tokenizer\.json: .*expected a tokenizer\.json"):
-        PieceTokenizer.load(tmp_path / "tokenizer.json")
-    with pytest.raises(InputError, match="no such file"):
-        PieceTokenizer.load(tmp_path / "none.json")
+        SubwordTokenizer.load(tmp_path / "tokenizer.json")
+    with pytest.raises(InputError, match="file not found"):
+        SubwordTokenizer.load(tmp_path / "none.json")

@@ -1,7 +1,7 @@
-"""Texts as word pieces: the tokenizer of a pretrained network, whatever kind it is, on ``tokenizers``.
+"""Texts as subword tokens: the tokenizer of a pretrained network, of any kind that ``tokenizers`` knows.
 
-A text comes with the marks that the network expects around it, such as [CLS] and [SEP]; they are tokens like
-the others. Where it is cut, the marks behind it stay.
+A text is encoded with the special tokens that the network expects around it, such as [CLS] and [SEP]; these
+are tokens like the others. Truncation keeps those at the end of a text.
 """
 
 import json
@@ -19,11 +19,13 @@ from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
 
 
 class SpecialTokens(NamedTuple):
-    """How a network wants two texts put together: ids around them, and the type of every token.
+    """How a network expects a pair of texts: the special tokens around them, and all token type ids.
 
     Attributes:
-        before: ids before the first text; likewise ``between`` and ``after``.
-        types: of the marks before, of the first text, of the marks between, and so on: five.
+        before: ids before the first text.
+        between: ids between the two texts.
+        after: ids after the second text.
+        types: five token type ids: of ``before``, the first text, ``between``, the second text, ``after``.
     """
 
     before: list[int]
@@ -32,22 +34,27 @@ class SpecialTokens(NamedTuple):
     types: list[int]
 
 
-class PieceTokenizer(TextTokenizer):
-    """Splits texts into the pieces that a pretrained network knows."""
+class SubwordTokenizer(TextTokenizer):
+    """Splits texts into the subword tokens of a pretrained network.
 
-    unit = "word pieces"
+    Attributes:
+        head: number of special tokens before a text.
+        tail: number of special tokens after it.
+    """
+
+    unit = "subword tokens"
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self._tokenizer = tokenizer
         self.unknown = _unknown_id(tokenizer)
-        marks = tokenizer.encode("a").special_tokens_mask
-        self.head = marks.index(0) if 0 in marks else 0  # marks before a text
-        self.tail = marks[::-1].index(0) if 0 in marks else 0
+        special = tokenizer.encode("a").special_tokens_mask
+        self.head = special.index(0) if 0 in special else 0
+        self.tail = special[::-1].index(0) if 0 in special else 0
 
     @classmethod
-    def load(cls, path: str | Path) -> "PieceTokenizer":
+    def load(cls, path: str | Path) -> "SubwordTokenizer":
         """See ``TextTokenizer.load``."""
         if not Path(path).is_file():
             raise InputError(path, problem="file not found", expected="the tokenizer of a model")
@@ -65,7 +72,7 @@ class PieceTokenizer(TextTokenizer):
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
     def encode(self, texts: Sequence[str] | pa.Array, limit: int | None = None) -> Tokens:
-        """See ``TextTokenizer.encode``; the library works on all cores. A text without any token is one."""
+        """See ``TextTokenizer.encode``; runs on all cores. A text without any token becomes one."""
         batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
         encodings = self._tokenizer.encode_batch_fast(batch)
         rows = [encoding.ids or [max(self.unknown, 0)] for encoding in encodings]
@@ -75,7 +82,7 @@ class PieceTokenizer(TextTokenizer):
         return tokens if limit is None else truncate(tokens, limit, self.tail)
 
     def places(self, text: str) -> np.ndarray:
-        """See ``TextTokenizer.places``: a piece belongs to the word that its last character stands in."""
+        """See ``TextTokenizer.places``: a token belongs to the word that contains its last character."""
         encoding = self._tokenizer.encode(text)
         word_of = np.full(len(text) + 1, -1, dtype=np.int64)  # of each character
         end = 0
@@ -84,12 +91,12 @@ class PieceTokenizer(TextTokenizer):
             end = begin + len(word)
             word_of[begin:end] = number
         lasts = np.array([end - 1 for _, end in encoding.offsets], dtype=np.int64)
-        marks = np.array(encoding.special_tokens_mask, dtype=bool)
-        places = np.where(marks, -1, word_of[lasts])
+        special = np.array(encoding.special_tokens_mask, dtype=bool)
+        places = np.where(special, -1, word_of[lasts])
         return places if len(places) else np.array([-1])
 
     def special_tokens(self) -> SpecialTokens:
-        """How two texts are put together."""
+        """The special tokens and token type ids of a pair of texts."""
         encoding = self._tokenizer.encode("a", "a")
         parts: list[list[tuple[int, int]]] = [[], [], [], [], []]
         place = 0
@@ -100,14 +107,13 @@ class PieceTokenizer(TextTokenizer):
                 place += 1
             parts[place].append((token, kind))
         before, _, between, _, after = ([token for token, _ in part] for part in parts)
-        # Whatever a network tells apart by types, it is these parts.
+        # A token type is the same within each of the five parts.
         return SpecialTokens(before, between, after, [part[0][1] if part else 0 for part in parts])
 
 
 def _unknown_id(tokenizer: Tokenizer) -> int:
-    model: dict[str, Any] = json.loads(tokenizer.to_str())[
-        "model"
-    ]  # the library shows neither for every kind
+    # The library has no attribute for it that every kind of model shares.
+    model: dict[str, Any] = json.loads(tokenizer.to_str())["model"]
     if model.get("unk_id") is not None:
         return int(model["unk_id"])
     name = model.get("unk_token")
