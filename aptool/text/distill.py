@@ -1,7 +1,7 @@
 """Word vectors distilled from a sentence encoder: each word is encoded alone into a static vector.
 
 The words of a collection are few enough to encode every one of them. As in model2vec (Tulkens and van Dongen,
-2024), the encoder's states for a word are averaged over its subword tokens, PCA over all words reduces them to
+2024), the encoder's states for a word are averaged over its subword tokens, reduced by PCA over all words to
 the wanted dimension, and frequent words are weighted down. Unlike there, only the words that are needed are
 encoded and fitted, all vectors are first scaled to one length, and frequencies are counted, not assumed.
 """
