@@ -7,9 +7,10 @@ from typing import NamedTuple
 import polars as pl
 
 from aptool.datasets.lines import read_lines
-from aptool.errors import InputError, first_line
+from aptool.errors import InputError
 from aptool.formats import storage
-from aptool.formats.collection import MANIFEST, Collection
+from aptool.formats.collection import MANIFEST, Collection, answers_beside
+from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Answers, list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run
 
@@ -52,20 +53,12 @@ def check_path(path: str) -> str:
 
 
 def _check_parquet(path: str) -> str:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with storage.open_binary(path) as file:
-        try:
-            names = pq.ParquetFile(file).schema_arrow.names
-        except (pa.ArrowException, OSError) as error:
-            reason = first_line(error)
-            raise InputError(path, problem=reason, expected="a readable Parquet file") from error
+    with open_parquet(path) as reader:
+        names = reader.schema.names
     if "candidates" not in names and {"answer_id", "text"} <= set(names):
         return f"answers, {len(read_answers(path).answer_ids):,}"
-    beside = Path(path).parent / "answers.parquet"
-    shared = not storage.is_remote(path) and beside.is_file()
-    found = _check_pools(path, read_answers(beside) if shared else None)
+    shared = answers_beside(path)
+    found = _check_pools(path, read_answers(shared) if shared is not None else None)
     groups = f"{found.row_groups:,} row group" + ("s" if found.row_groups != 1 else "")
     return f"pools, {len(found.question_ids):,} questions, {found.candidates:,} candidates in {groups}"
 

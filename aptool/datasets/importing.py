@@ -6,7 +6,6 @@ the pools to `CollectionWriter`, in which the policies live, and records beside 
 """
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.collection import MANIFEST, Collection, CollectionWriter, LabelledPool
+from aptool.formats.ids import check_answer_id, check_question_id
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
 _OWN_POLICIES = ("empty_answers_kept", "questions_without_candidates_dropped")
@@ -85,7 +85,7 @@ def pools_of(
         place = f"{unit} {pair.place}"
         pool = pools.get(pair.question_id)
         if pool is None:
-            check_id(path, place, columns.question_id, pair.question_id, question=True)
+            check_question_id(path, place, pair.question_id, columns.question_id)
             check_text(path, place, columns.question, pair.question)
             pool = pools[pair.question_id] = _Pool(pair)
         elif pool.question != pair.question:
@@ -108,7 +108,7 @@ def _add(path: str | Path, unit: str, pool: _Pool, pair: Pair, columns: Columns)
         answer_id = f"{pair.question_id}-{len(pool.answer_ids)}"
     else:
         answer_id = pair.answer_id
-        check_id(path, place, columns.answer_id, answer_id)
+        check_answer_id(path, place, answer_id, columns.answer_id)
     first = pool.rows.setdefault(answer_id, len(pool.answer_ids))
     if first < len(pool.answer_ids):
         said = f"that candidate {answer_id!r} of this question has in {unit} {pool.places[first]}"
@@ -122,18 +122,6 @@ def _add(path: str | Path, unit: str, pool: _Pool, pair: Pair, columns: Columns)
     pool.texts.append(pair.answer)
     pool.places.append(pair.place)
     pool.relevance[answer_id] = pair.relevance
-
-
-def check_id(path: str | Path, place: str, column: str, value: str, *, question: bool = False) -> None:
-    """Holds an id to what runs and qrels can carry: white space would end it there, '#' begins a comment.
-
-    Raises:
-        InputError: it has neither.
-    """
-    odd = not value or any(c.isspace() or unicodedata.category(c) in ("Cc", "Cs") for c in value)
-    if odd or (question and value[0] in "#\ufeff"):
-        expected = "an id without white space" + (" that does not begin with '#'" if question else "")
-        raise InputError(path, place=place, column=column, value=value, expected=expected)
 
 
 def check_text(path: str | Path, place: str, column: str, value: str, *, empty: bool = False) -> None:

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from aptool.datasets.importing import Source, check_id, write_collection
+from aptool.datasets.importing import Source, write_collection
 from aptool.datasets.lines import open_bytes, read_rows
 from aptool.errors import InputError, UsageError
 from aptool.formats import storage
 from aptool.formats.collection import Collection, LabelledPool
+from aptool.formats.ids import check_answer_id
 
 HOME = "github.com/shuzi/insuranceQA"
 VOCABULARY = "vocabulary"
@@ -151,7 +152,7 @@ def read_answers(path: str, vocabulary: Mapping[str, str]) -> dict[str, str]:
     """
     texts: dict[str, str] = {}
     for number, (label, words) in _fields(path, 2, "a label and an answer"):
-        check_id(path, f"line {number}", "label", label)
+        check_answer_id(path, f"line {number}", label, "label")
         if label in texts:
             raise InputError(
                 path, place=f"line {number}", column="label", value=label, expected="each label once"

@@ -92,7 +92,7 @@ def readable(path: str | Path) -> Iterator[None]:
     except AptoolError:
         raise
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(path, problem=str(error), expected="a whole gzip file") from error
+        raise InputError(path, problem=str(error), expected="a complete gzip file") from error
     except OSError as error:
         raise storage.unreadable(path, error) from error
     except Exception as error:

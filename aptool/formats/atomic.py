@@ -1,7 +1,6 @@
-"""Files and folders that appear under their final name only when they are whole."""
+"""Files and folders that get their final name only when they are complete."""
 
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -9,29 +8,27 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aptool.errors import InputError
-
-# A URL, also one that was taken for a path, which makes one slash of two. A single letter is a drive.
-URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+from aptool.formats.storage import is_remote
 
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
-    """Yields a temporary path beside ``path``; renames it to ``path`` when the block ends well.
+    """Yields a temporary path in the folder of ``path``, which is renamed to ``path`` if the block succeeds.
 
-    On an exception the temporary file is removed and what stood at ``path`` before is untouched.
+    On an exception the temporary file is removed and a file that was at ``path`` before is unchanged.
 
     Raises:
         InputError: the folder of ``path`` cannot be written to.
     """
     check_writable(path)
-    final = Path(path).resolve()  # what a link leads to is what is written
+    final = Path(path).resolve()  # the target of a link is replaced, not the link
     handle, name = tempfile.mkstemp(prefix=f".{final.name}.", suffix=".part", dir=final.parent)
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
         _flush(temporary)
-        # mkstemp makes files private; give the result the mode an ordinary open() would have.
+        # mkstemp makes files private; the result gets the mode that open() would give it.
         temporary.chmod(0o666 & ~_umask())
         os.replace(temporary, final)
     except OSError as error:
@@ -42,17 +39,16 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: str | Path, mark: str) -> Iterator[Path]:
-    """Yields a temporary folder beside ``path``; moves it to ``path`` when the block ends well.
+    """Yields a temporary folder beside ``path``, which is renamed to ``path`` if the block succeeds.
 
-    A folder of the same kind that stood at ``path`` is replaced, and is removed only after the new one is in
-    place.
+    A folder of the same kind at ``path`` is replaced, and is removed only after the new one is in place.
 
     Args:
         path: the folder.
-        mark: a file that every folder of this kind holds; see ``check_folder``.
+        mark: name of a file that every folder of this kind contains; see ``check_folder``.
 
     Raises:
-        InputError: the folder cannot be made there.
+        InputError: the folder cannot be created there.
     """
     check_folder(path, mark)
     final = Path(path).resolve()
@@ -63,7 +59,7 @@ def atomic_folder(path: str | Path, mark: str) -> Iterator[Path]:
         for file in temporary.rglob("*"):
             if file.is_file():
                 _flush(file)
-                file.chmod(0o666 & ~_umask())  # some libraries write files that no one else may read
+                file.chmod(0o666 & ~_umask())  # some libraries write private files
         temporary.chmod(0o777 & ~_umask())
         if final.exists():
             os.replace(final, replaced)
@@ -76,26 +72,26 @@ def atomic_folder(path: str | Path, mark: str) -> Iterator[Path]:
 
 
 def check_writable(path: str | Path) -> None:
-    """Makes the folder that the file ``path`` will stand in, and finds out now whether it can be written to.
+    """Creates the parent folder of the file ``path`` and checks that it can be written to.
 
-    Called before long work starts, so that an output that cannot be written is said at once.
+    Called before long work starts, so that it does not end with an output that cannot be written.
 
     Raises:
-        InputError: it cannot, or ``path`` is a folder, a device or a pipe.
+        InputError: it cannot be written to, or ``path`` is a folder, a device or a pipe.
     """
     _check_parent(path)
     if Path(path).is_dir():
         raise InputError(path, problem="a folder", expected="a file, or nothing yet")
     if Path(path).exists() and not Path(path).is_file():
-        # A rename would put a file in its place.
+        # Renaming a file to it would replace it.
         raise InputError(path, problem="a device or a pipe", expected="a file, or nothing yet")
 
 
 def check_apart(path: str | Path, inputs: Iterable[str | Path]) -> None:
-    """Finds out whether an output would replace one of the files that it is made from.
+    """Checks that an output does not replace one of its inputs.
 
     Raises:
-        InputError: it would.
+        InputError: it does.
     """
     if not Path(path).is_file():
         return
@@ -107,11 +103,11 @@ def check_apart(path: str | Path, inputs: Iterable[str | Path]) -> None:
 def check_folder(path: str | Path, mark: str) -> None:
     """Like ``check_writable``, for a folder.
 
-    What stands at ``path`` is replaced only if it is empty or holds a file named ``mark``: a slip of the pen
-    must not cost anyone a folder of other things.
+    A folder at ``path`` is replaced only if it is empty or contains a file named ``mark``, so that a mistyped
+    path does not delete other files.
 
     Raises:
-        InputError: the folder cannot be written, or ``path`` is a file or a folder of other things.
+        InputError: the folder cannot be written, or ``path`` is a file or a folder of another kind.
     """
     _check_parent(path)
     final = Path(path)
@@ -123,10 +119,9 @@ def check_folder(path: str | Path, mark: str) -> None:
 
 
 def _check_parent(path: str | Path) -> None:
-    if URL.match(str(path)):
-        # It would become a folder by the name of the protocol.
-        wanted = "a path: on this machine, or on storage that is mounted there; URLs are only read"
-        raise InputError(path, expected=wanted)
+    if is_remote(path):
+        # It would become a folder with the name of the protocol.
+        raise InputError(path, expected="a local path, perhaps on mounted storage; URLs are read only")
     try:
         parent = Path(path).resolve().parent
         parent.mkdir(parents=True, exist_ok=True)

@@ -1,21 +1,22 @@
 """Collections: a folder with a manifest, pools and qrels per split, and perhaps shared answers.
 
-``CollectionWriter`` is the one way in which a collection comes to be. Every importer hands it labelled
-pools; the policies on duplicates, unanswerable questions and missing gold answers live here, and the
-manifest says how many rows each of them touched.
+All collections are written by ``CollectionWriter``. Importers pass it labelled pools; it applies the policies on
+duplicates, unanswerable questions and relevant answers missing from a pool, and the manifest counts the rows that
+each of them touched.
 """
 
 import hashlib
 import json
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from aptool.errors import AptoolError, InputError, UsageError
+from aptool.formats import ids
 from aptool.formats.atomic import atomic_folder
 from aptool.formats.pools import PoolRecord, PoolsWriter, write_answers
 from aptool.formats.schemas import check_document, load_schema
@@ -28,13 +29,13 @@ QUESTION_POLICIES = ("all", "answerable", "both-labels")
 
 
 class LabelledPool(NamedTuple):
-    """A question, its candidates and what is known of their relevance, as an importer yields it.
+    """A question, its candidates and their relevance, as an importer yields it.
 
     Attributes:
-        question_id: without white space, not beginning with '#'.
+        question_id: a legal id, see ``formats.ids``.
         question: its text.
-        answer_ids: the pool, in the source's order; a repeated id is dropped and counted by the writer.
-        texts: the candidates' texts, or None where they stand among the collection's shared answers.
+        answer_ids: the pool, in the source's order; the writer drops and counts repeated ids.
+        texts: the candidates' texts, or None where they are among the collection's shared answers.
         relevance: answer id -> judgement, for every judged answer, in the pool or not.
     """
 
@@ -52,7 +53,7 @@ class Collection:
         """Opens the collection at ``path``.
 
         Raises:
-            InputError: there is none, or its manifest is not one.
+            InputError: the folder is not a collection, or its manifest does not conform to the schema.
         """
         self.path = Path(path)
         manifest = self.path / MANIFEST
@@ -71,7 +72,7 @@ class Collection:
 
     @property
     def splits(self) -> list[str]:
-        """The names of its splits, in the order in which they were written."""
+        """The names of its splits, in the order of writing."""
         return list(self.manifest["splits"])
 
     @property
@@ -98,7 +99,7 @@ class Collection:
 
     @property
     def answers(self) -> Path | None:
-        """The answers that its pools share, if they do."""
+        """The file of shared answers; None if pools have their own."""
         path = self.path / ANSWERS
         return path if path.is_file() else None
 
@@ -117,7 +118,7 @@ def answers_beside(pools: str | Path) -> Path | None:
 
 
 class CollectionWriter(AbstractContextManager["CollectionWriter"]):
-    """Writes a collection into a temporary folder, renamed when the block ends well.
+    """Context manager that writes a collection; the folder is replaced only if the block succeeds.
 
     with CollectionWriter("data/mine", name="mine", source="my own questions") as writer:
         writer.add_split("train", pools)
@@ -135,13 +136,15 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         """Prepares to write.
 
         Args:
-            path: the collection's folder; a collection that stands there is replaced, other files beside it
-                stay.
+            path: the collection's folder; a collection at that path is replaced, other files in it are kept.
             name: one word.
-            source: where the text came from, in words.
-            questions: which questions are kept: ``all``, ``answerable`` (at least one positive answer in the
-                pool or the qrels) or ``both-labels`` (a positive and a negative candidate in the pool).
-            details: whatever else should stand in the manifest; may be filled until the block ends.
+            source: description of where the text comes from.
+            questions: which questions are kept: ``all``, ``answerable`` (at least one relevant answer in the
+                pool or the qrels) or ``both-labels`` (a relevant and a non-relevant candidate in the pool).
+            details: further entries of the manifest; may be changed until the block ends.
+
+        Raises:
+            UsageError: ``questions`` is something else.
         """
         if questions not in QUESTION_POLICIES:
             raise UsageError(
@@ -170,19 +173,23 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         return self._folder.__exit__(kind, error, trace)
 
     def count(self, policy: str, split: str, rows: int) -> None:
-        """Records in the manifest that an importer's own policy touched ``rows`` rows of a split."""
+        """Records in the manifest that a policy of the importer touched ``rows`` rows of a split."""
         self._policies[policy][split] += rows
 
     def add_answers(self, answers: Iterable[tuple[str, str]]) -> None:
-        """Writes the ``(answer id, text)`` pairs that the pools share."""
-        write_answers(self._into / ANSWERS, answers)
+        """Writes the ``(answer id, text)`` pairs that the pools share.
+
+        Raises:
+            InputError: an id is not legal.
+        """
+        write_answers(self._into / ANSWERS, self._with_legal_ids(answers))
 
     def add_split(self, split: str, pools: Iterable[LabelledPool]) -> None:
         """Writes one split, pool by pool, in the order given; memory holds one row group and the qrels.
 
         Raises:
             AptoolError: no question is left after the questions policy.
-            InputError: a pool is empty, an id is not one, or a question comes twice.
+            InputError: a pool is empty, an id is not legal, or a question is repeated.
         """
         counts: Counter[str] = Counter()
         seen: set[str] = set()
@@ -206,7 +213,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
                 counts["questions"] += 1
                 counts["candidates"] += len(record.answer_ids)
                 counts["positives"] += len(positives)
-                self._policies["gold_missing_from_pool_kept"][split] += sum(
+                self._policies["relevant_missing_from_pool_kept"][split] += sum(
                     a not in in_pool for a in positives
                 )
                 qrels.writelines(f"{pool.question_id} 0 {a} {value}\n" for a, value in pool.relevance.items())
@@ -219,10 +226,9 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         place = f"split {split!r}, question {pool.question_id!r}"
         if not pool.answer_ids:
             raise InputError(self._path, place=place, value=[], expected="a pool of at least one candidate")
-        for name in (pool.question_id, *pool.answer_ids):
-            if not name or any(character.isspace() for character in name) or pool.question_id.startswith("#"):
-                wanted = "an id without white space that does not begin with '#'"
-                raise InputError(self._path, place=place, value=name, expected=wanted)
+        ids.check_question_id(self._path, f"split {split!r}", pool.question_id, "question_id")
+        for answer_id in dict.fromkeys([*pool.answer_ids, *pool.relevance]):
+            ids.check_answer_id(self._path, place, answer_id, "answer_id")
         kept = list(dict.fromkeys(pool.answer_ids))
         if not self._wanted(kept, pool.relevance):
             self._policies[f"questions_dropped_not_{self._questions}"][split] += 1
@@ -234,6 +240,11 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
             first = {answer_id: texts[i] for i, answer_id in reversed(list(enumerate(pool.answer_ids)))}
             texts = [first[answer_id] for answer_id in kept]
         return PoolRecord(pool.question_id, pool.question, kept, texts)
+
+    def _with_legal_ids(self, answers: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        for answer_id, text in answers:
+            ids.check_answer_id(self._path, ANSWERS, answer_id, "answer_id")
+            yield answer_id, text
 
     def _wanted(self, answer_ids: list[str], relevance: dict[str, int]) -> bool:
         if self._questions == "all":
@@ -258,7 +269,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         self._keep_others()
 
     def _keep_others(self) -> None:
-        """Takes along what stands in the replaced folder but is no part of a collection: run files, say."""
+        """Keeps files of the replaced folder that are not part of the collection, such as run files."""
         if not self._path.is_dir():
             return
         try:

@@ -1,47 +1,20 @@
-"""Columns of Parquet files, checked whole: a fault is told with its row, and nothing loops over rows."""
+"""Checks of whole columns of Parquet files, vectorized; an error names the row."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from aptool.errors import InputError, first_line
+from aptool.errors import InputError
+from aptool.formats import ids
 from aptool.formats.schemas import arrow_schema
 
-T = TypeVar("T")
-
-
-def parquet(path: str | Path, file: object) -> pq.ParquetFile:
-    """An open Parquet file.
-
-    Raises:
-        InputError: it is none.
-    """
-    return readable(path, None, lambda: pq.ParquetFile(file))
-
-
-def readable(path: str | Path, place: str | None, read: Callable[[], T]) -> T:
-    """What ``read`` gives.
-
-    Raises:
-        InputError: that part of the file is not what a Parquet file has there.
-    """
-    try:
-        return read()
-    except (pa.ArrowException, OSError) as error:
-        reason = first_line(error)
-        raise InputError(path, place=place, problem=reason, expected="a readable Parquet file") from error
-
-
 def check_columns(path: str | Path, found: pa.Schema, name: str) -> None:
-    """Holds the columns of a file against the schema of that name; there may be others.
+    """Checks that a file has the columns of a schema; it may have others.
 
     Raises:
-        InputError: one is not there, or of another type.
+        InputError: one is missing or of another type.
     """
     for field in arrow_schema(name):
         index = found.get_field_index(field.name)
@@ -54,7 +27,7 @@ def check_columns(path: str | Path, found: pa.Schema, name: str) -> None:
 
 
 def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether ``found`` can be read as ``wanted``; large and dictionary-encoded forms of a type can."""
+    """Whether ``found`` can be read as ``wanted``; large and dictionary-encoded variants can."""
     if pa.types.is_dictionary(found):
         found = found.value_type
     if pa.types.is_string(wanted):
@@ -71,9 +44,9 @@ def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def strings(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One plain array of strings with 64-bit offsets, whichever string type the file used."""
+    """One array of strings with 64-bit offsets, whichever string type the file has."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):  # combine_chunks of no chunk, or of more than one array can hold
+    if isinstance(array, pa.ChunkedArray):  # of no chunk, or too large for one array
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     return array.cast(pa.large_string())
 
@@ -81,10 +54,17 @@ def strings(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def check_nulls(
     path: str | Path, array: pa.Array, column: str, row: str = "row", rows: np.ndarray | None = None
 ) -> None:
-    """Every value is there.
+    """Checks that no value is null.
+
+    Args:
+        path: the file, for the message.
+        array: the column.
+        column: its name.
+        row: what a row is called in the message.
+        rows: (values,) the row of each value, where values are parts of rows.
 
     Raises:
-        InputError: one is not; ``row`` names its row, the ``rows``-th where values are parts of rows.
+        InputError: a value is null.
     """
     if array.null_count:
         index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
@@ -94,7 +74,7 @@ def check_nulls(
 def check_text(
     path: str | Path, array: pa.Array, column: str, row: str = "row", rows: np.ndarray | None = None
 ) -> None:
-    """Every value is text in UTF-8; Parquet itself holds nobody to that.
+    """Checks that every value is valid UTF-8, which Parquet does not guarantee; see ``check_nulls``.
 
     Raises:
         InputError: one is not.
@@ -114,28 +94,47 @@ def check_text(
         raise
 
 
-def check_pattern(
-    path: str | Path, array: pa.Array, column: str, pattern: str, row: str, rows: np.ndarray | None = None
+def check_answer_ids(
+    path: str | Path, array: pa.Array, column: str, row: str = "row", rows: np.ndarray | None = None
 ) -> None:
-    """Every id is one word.
+    """Checks that every answer id is legal; see ``check_nulls``.
 
     Raises:
         InputError: one is not.
     """
-    good = pc.match_substring_regex(array, pattern).to_numpy(zero_copy_only=False)
-    if not good.all():
-        index = int(np.argmin(good))
-        wanted = "an id without white space" + (" that does not begin with '#'" if "#" in pattern else "")
-        raise fault(path, array, index, column, row, rows, wanted)
+    _check_ids(path, array, column, ids.ANSWER_ID, ids.EXPECTED_ANSWER_ID, row, rows)
+
+
+def check_question_ids(path: str | Path, array: pa.Array, column: str, row: str = "row") -> None:
+    """Checks that every question id is legal; see ``check_nulls``.
+
+    Raises:
+        InputError: one is not.
+    """
+    _check_ids(path, array, column, ids.QUESTION_ID, ids.EXPECTED_QUESTION_ID, row, None)
+
+
+def _check_ids(
+    path: str | Path,
+    array: pa.Array,
+    column: str,
+    pattern: str,
+    expected: str,
+    row: str,
+    rows: np.ndarray | None,
+) -> None:
+    legal = pc.match_substring_regex(array, pattern).to_numpy(zero_copy_only=False)
+    if not legal.all():
+        raise fault(path, array, int(np.argmin(legal)), column, row, rows, expected)
 
 
 def check_distinct(
     path: str | Path, answer_ids: pa.Array, pools: np.ndarray, question_ids: pa.Array, row: str
 ) -> None:
-    """No question comes twice, nor an answer in one pool.
+    """Checks that no question is repeated, and no answer within a pool.
 
     Raises:
-        InputError: one does.
+        InputError: one is.
     """
     repeated_question = first_repeated(question_ids)
     if repeated_question is not None:
@@ -153,7 +152,7 @@ def check_distinct(
 
 
 def first_repeated(array: pa.Array) -> int | None:
-    """Where a value stands that has stood before; None if all differ."""
+    """Index of the first value that repeats an earlier one; None if all are distinct."""
     codes = array.dictionary_encode().indices.to_numpy()
     _, first = np.unique(codes, return_index=True)
     if len(first) == len(codes):
@@ -172,6 +171,6 @@ def fault(
     rows: np.ndarray | None,
     expected: str,
 ) -> InputError:
-    """What is wrong with the ``index``-th value of a column; ``rows`` says which row each value is of."""
+    """The error for the value at ``index`` of a column; ``rows`` is the row of each value."""
     place = f"{row} {index if rows is None else int(rows[index])}"
     return InputError(path, place=place, column=column, value=array[index].as_py(), expected=expected)

@@ -1,12 +1,12 @@
 """Pools of candidate answers in Parquet: one row is one question with its pool.
 
-A row group is what one unit of work reads. It is read into columns and stays in columns: nothing here
-loops over rows or candidates in Python.
+A unit of work reads one row group. Its data are kept in columns: reading has no Python loop over rows or
+candidates.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,22 +16,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from aptool.errors import InputError
-from aptool.formats import storage
 from aptool.formats.columns import (
+    check_answer_ids,
     check_columns,
     check_distinct,
     check_nulls,
-    check_pattern,
+    check_question_ids,
     check_text,
     fault,
     first_repeated,
-    parquet,
-    readable,
     strings,
 )
+from aptool.formats.parquet import ParquetReader, open_parquet
 from aptool.formats.schemas import arrow_schema, load_schema
 
-# A row group ends at whichever comes first: a few megabytes of text, or about a second's work of pairs.
+# A row group ends with a few megabytes of text, or with pairs to score for about a second.
 ROW_GROUP_BYTES = 4 << 20
 ROW_GROUP_CANDIDATES = 1 << 18
 
@@ -54,7 +53,7 @@ class Answers(NamedTuple):
 class PoolRecord(NamedTuple):
     """One row of a pools file, as an importer produces it.
 
-    ``texts`` is None where the answers stand in the collection's ``answers.parquet``.
+    ``texts`` is None where the texts are in the collection's ``answers.parquet``.
     """
 
     question_id: str
@@ -65,7 +64,7 @@ class PoolRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class Pools:
-    """The pools of one row group, in columns, with every distinct answer text once.
+    """The pools of one row group, in columns, with every distinct answer text stored once.
 
     Pair ``i`` is question ``pair_question[i]`` with answer ``answer_ids[i]``, whose text is
     ``answers[pair_answer[i]]``; pairs of one pool are adjacent, in file order.
@@ -77,28 +76,27 @@ class Pools:
     answer_ids: pa.Array  # (pairs,)
     answers: pa.Array  # (distinct,) texts
     pair_answer: np.ndarray  # (pairs,) int64, into answers
-    shared: Answers | None  # where texts that pools share were looked up
-    shared_rows: np.ndarray  # (distinct,) int64, into shared; -1 where a text stood in the pools
+    shared: Answers | None  # the shared answers that texts were looked up in
+    shared_rows: np.ndarray  # (distinct,) int64, into shared; -1 where a text comes from the pools
 
     @cached_property
     def pair_question(self) -> np.ndarray:
-        """(pairs,) int64: the pool that each pair stands in."""
+        """(pairs,) int64: the pool of each pair."""
         return np.repeat(np.arange(len(self.question_ids)), np.diff(self.offsets))
 
 
 def list_units(paths: Iterable[str | Path]) -> list[Unit]:
-    """Every row group with a row of the given pools files, after a look at each file's schema.
+    """All non-empty row groups of pools files; checks the schema of each file.
 
     Raises:
-        InputError: a file is missing, is not Parquet or lacks a column of the right type, or none has a row.
+        InputError: a file is missing, is not Parquet or lacks a column of the schema, or none has a row.
     """
     units = []
     path: str | Path = ""
     for path in paths:
-        with storage.open_binary(path) as file:
-            reader = parquet(path, file)
-            check_columns(path, reader.schema_arrow, "pools")
-            groups = range(reader.num_row_groups)
+        with open_parquet(path) as reader:
+            check_columns(path, reader.schema, "pools")
+            groups = range(reader.metadata.num_row_groups)
             units += [Unit(str(path), group) for group in groups if reader.metadata.row_group(group).num_rows]
     if not units:
         raise InputError(path, problem="no row", expected="at least one pool")
@@ -109,19 +107,18 @@ def read_answers(path: str | Path) -> Answers:
     """Reads an ``answers.parquet``.
 
     Raises:
-        InputError: the file is not what its schema says, or an answer id stands in it twice.
+        InputError: the file does not conform to its schema, or an answer id is repeated.
     """
-    with storage.open_binary(path) as file:
-        reader = parquet(path, file)
-        check_columns(path, reader.schema_arrow, "answers")
-        table = readable(path, "file", lambda: reader.read(columns=["answer_id", "text"]))
+    with open_parquet(path) as reader:
+        check_columns(path, reader.schema, "answers")
+        table = reader.read(["answer_id", "text"])
     ids = strings(table["answer_id"])
     texts = strings(table["text"])
     check_nulls(path, ids, "answer_id")
     check_nulls(path, texts, "text")
     check_text(path, ids, "answer_id")
     check_text(path, texts, "text")
-    check_pattern(path, ids, "answer_id", load_schema("answers")["properties"]["answer_id"]["pattern"], "row")
+    check_answer_ids(path, ids, "answer_id")
     repeated = first_repeated(ids)
     if repeated is not None:
         raise InputError(
@@ -138,22 +135,19 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> Pools:
     """Reads one row group and checks everything that scoring relies on.
 
     Args:
-        unit: which row group of which file.
-        answers: where the texts of candidates without a text of their own are looked up.
+        unit: the row group.
+        answers: the texts of candidates whose text is null.
 
     Raises:
         InputError: naming file, row group, row (from 0 in the row group), column, value and expectation,
-            for a null or malformed id, a null question, an empty pool, an answer twice in one pool, or a
-            candidate whose text is found nowhere.
+            for a null or illegal id, a null question, an empty pool, an answer repeated within a pool, or a
+            candidate without a text.
     """
     path = unit.path
     where = f"row group {unit.row_group}"
-    with storage.open_binary(path) as file:
-        reader = parquet(path, file)
-        check_columns(path, reader.schema_arrow, "pools")
-        columns = ["question_id", "question", "candidates"]
-        table = readable(path, where, lambda: reader.read_row_group(unit.row_group, columns=columns))
-    schema = load_schema("pools")["properties"]
+    with open_parquet(path) as reader:
+        check_columns(path, reader.schema, "pools")
+        table = reader.read_row_group(unit.row_group, ["question_id", "question", "candidates"])
     question_ids = strings(table["question_id"])
     questions = strings(table["question"])
     candidates = table["candidates"].combine_chunks()
@@ -162,11 +156,11 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> Pools:
     check_nulls(path, questions, "question", row)
     check_text(path, question_ids, "question_id", row)
     check_text(path, questions, "question", row)
-    check_pattern(path, question_ids, "question_id", schema["question_id"]["pattern"], row)
+    check_question_ids(path, question_ids, "question_id", row)
     check_nulls(path, candidates, "candidates", row)
 
     sizes = pc.list_value_length(candidates).to_numpy(zero_copy_only=False)
-    if len(sizes) and sizes.min() < schema["candidates"]["minItems"]:
+    if len(sizes) and sizes.min() < load_schema("pools")["properties"]["candidates"]["minItems"]:
         bad = int(np.argmin(sizes))
         raise InputError(
             path,
@@ -183,35 +177,33 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> Pools:
     check_nulls(path, answer_ids, "candidates.answer_id", row, pools)
     check_text(path, answer_ids, "candidates.answer_id", row, pools)
     check_text(path, texts, "candidates.text", row, pools)
-    pattern = schema["candidates"]["items"]["properties"]["answer_id"]["pattern"]
-    check_pattern(path, answer_ids, "candidates.answer_id", pattern, row, pools)
+    check_answer_ids(path, answer_ids, "candidates.answer_id", row, pools)
     check_distinct(path, answer_ids, pools, question_ids, row)
     distinct, rows, pair_answer = _resolve_texts(path, answer_ids, texts, answers, row, pools)
     return Pools(question_ids, questions, offsets, answer_ids, distinct, pair_answer, answers, rows)
 
 
 def pool_sizes(path: str, row_groups: Iterable[int]) -> Iterator[dict[str, int]]:
-    """How many candidates each question of some row groups has, read without their texts.
+    """Question id -> number of candidates, for each of some row groups; texts are not read.
 
     Raises:
         InputError: a row group cannot be read.
     """
-    with storage.open_binary(path) as file:
-        reader = parquet(path, file)
+    with open_parquet(path) as reader:
         for group in row_groups:
-            yield readable(path, f"row group {group}", partial(_pool_sizes, reader, group))
+            yield _pool_sizes(reader, group)
 
 
-def _pool_sizes(reader: pq.ParquetFile, group: int) -> dict[str, int]:
-    table = reader.read_row_group(group, columns=["question_id", "candidates.list.element.answer_id"])
+def _pool_sizes(reader: ParquetReader, group: int) -> dict[str, int]:
+    table = reader.read_row_group(group, ["question_id", "candidates.list.element.answer_id"])
     sizes = pc.list_value_length(table["candidates"].combine_chunks())
     return dict(zip(table["question_id"].to_pylist(), sizes.to_pylist(), strict=True))
 
 
 class PoolsWriter:
-    """Writes pools row by row into row groups of a bounded size. Used as a context manager.
+    """Context manager that writes pools row by row into row groups of a bounded size.
 
-    Memory holds one row group. The file is whole only after the block ends; write under a temporary name.
+    Memory holds one row group. The file is complete only after the block ends; write to a temporary name.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -251,7 +243,7 @@ class PoolsWriter:
 
 
 def write_answers(path: str | Path, answers: Iterable[tuple[str, str]]) -> None:
-    """Writes ``(answer id, text)`` pairs as an answers file (not atomically: see ``formats.atomic``)."""
+    """Writes ``(answer id, text)`` pairs as an answers file; not atomic, see ``formats.atomic``."""
     schema = arrow_schema("answers")
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for ids, texts in _batched(answers, ROW_GROUP_CANDIDATES):
@@ -278,7 +270,7 @@ def _resolve_texts(
     row: str,
     pools: np.ndarray,
 ) -> tuple[pa.Array, np.ndarray, np.ndarray]:
-    """The distinct texts, the rows of the shared ones, and for each candidate which text is its own."""
+    """The distinct texts, the rows of the shared ones, and the text of each candidate."""
     shared = texts.is_null().to_numpy(zero_copy_only=False)
     pair_answer = np.zeros(len(texts), dtype=np.int64)
     own = texts.filter(pa.array(~shared)).dictionary_encode()

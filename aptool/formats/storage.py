@@ -1,23 +1,35 @@
-"""Where files are read from: this machine, or anything fsspec knows by its URL."""
+"""Files to read: on this machine, or at any URL that fsspec knows."""
+
+from __future__ import annotations
 
 import glob
 import io
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from aptool.errors import InputError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# "s3://bucket/file"; also "s3:/bucket/file", which pathlib makes of it. A single letter is a drive. A protocol
+# may be chained to others: "simplecache::s3://bucket/file".
+_URL = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*::)*([A-Za-z][A-Za-z0-9+.-]+)):/(/?)")
+_LOCAL_PROTOCOLS = ("file", "local")
+
 
 def is_remote(path: str | Path) -> bool:
-    """Whether ``path`` is a URL such as ``s3://bucket/file`` and not a place on this machine."""
-    return "://" in str(path)
+    """Whether ``path`` is a URL such as ``s3://bucket/file`` and not a path on this machine."""
+    return _URL.match(str(path)) is not None
 
 
 def is_glob(path: str) -> bool:
-    """Whether ``path`` has marks that stand for any letters."""
-    return any(mark in path for mark in "*?[")
+    """Whether ``path`` contains a wildcard."""
+    return any(wildcard in path for wildcard in "*?[")
 
 
 def open_binary(path: str | Path) -> IO[bytes]:
@@ -32,13 +44,35 @@ def open_binary(path: str | Path) -> IO[bytes]:
         raise unreadable(path, error) from error
 
 
-def expand(paths: tuple[str, ...] | list[str], suffix: str) -> list[str]:
-    """The files that ``paths`` stand for: folders and globs become their files ending in ``suffix``.
+def open_native(path: str | Path) -> pa.NativeFile:
+    """Opens a local file or a URL for Arrow.
 
-    Files inside one folder or glob come in the order of their names; no file comes twice.
+    Arrow reads a local file by itself. It must never read a Python file from its own threads: these may still
+    hold the file when the interpreter ends, and abort the process as they ask for its lock. So what comes from
+    a URL, a ``pa.PythonFile``, is to be read with ``use_threads=False``, as ``ParquetReader`` does.
 
     Raises:
-        InputError: a path stands for no file at all.
+        InputError: there is no such file, it is a folder, or it cannot be read.
+    """
+    import pyarrow as pa
+
+    opened = open_binary(path)
+    if is_remote(path):
+        return pa.PythonFile(opened, mode="r")
+    opened.close()  # Python's errors are the clearer ones
+    try:
+        return pa.OSFile(os.fsencode(path))
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def expand(paths: tuple[str, ...] | list[str], suffix: str) -> list[str]:
+    """The files of ``paths``: a folder is expanded to its files that end in ``suffix``, a glob to its matches.
+
+    Files of one folder or glob are sorted by name; no file is repeated.
+
+    Raises:
+        InputError: a folder or a glob has no file.
     """
     found: dict[str, None] = {}
     for path in paths:
@@ -62,11 +96,11 @@ def unreadable(path: str | Path, error: BaseException) -> InputError:
 
 
 def _open_remote(url: str) -> IO[bytes]:
-    """A file that can be read from any place; one whose server only streams is read into memory."""
+    """A seekable file; what a server can only stream is read into memory."""
     with _remote_failures(url):
         import fsspec
 
-        file = cast(IO[bytes], fsspec.open(url, "rb").open())
+        file = cast(IO[bytes], fsspec.open(_whole_url(url), "rb").open())
         try:
             file.seek(0, io.SEEK_END)
             file.seek(0)
@@ -77,11 +111,20 @@ def _open_remote(url: str) -> IO[bytes]:
 
 @contextmanager
 def _remote_failures(url: str) -> Iterator[None]:
-    """Each protocol has exceptions of its own; to a user they are all a file that cannot be read."""
+    """Each protocol has its own exceptions; to a user, all of them mean a file that cannot be read."""
     try:
         yield
     except Exception as error:
         raise unreadable(url, error) from error
+
+
+def _whole_url(url: str) -> str:
+    """The URL with both slashes, of which pathlib has perhaps removed one."""
+    found = _URL.match(url)
+    if found is None or found[3]:
+        return url
+    root = "/" if found[2] in _LOCAL_PROTOCOLS else ""
+    return f"{found[1]}://{root}{url[found.end() :]}"
 
 
 def _matches(path: str, suffix: str) -> list[str]:
@@ -98,7 +141,7 @@ def _remote_matches(path: str, suffix: str) -> list[str]:
     with _remote_failures(path):
         import fsspec
 
-        system, name = fsspec.core.url_to_fs(path)
+        system, name = fsspec.core.url_to_fs(_whole_url(path))
         if is_glob(name):
             found: list[Any] = system.glob(name)
         elif system.isdir(name):

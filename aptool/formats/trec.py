@@ -1,12 +1,12 @@
 """Qrels and runs in the TREC format, read and written without a Python loop over their lines.
 
-A run line is ``qid Q0 docid rank score tag``, a qrels line ``qid 0 docid relevance``. Fields are
-separated by any run of blanks and tabs; blank lines and lines beginning with ``#`` are skipped; a name
-ending in ``.gz`` means gzip. The rank column and the second field are ignored, as trec_eval does.
+A run line is ``qid Q0 docid rank score tag``, a qrels line ``qid 0 docid relevance``. Fields are separated by
+blanks and tabs; blank lines and lines that begin with ``#`` are skipped; a name that ends in ``.gz`` means gzip.
+The rank column and the second field are ignored, as in trec_eval.
 
-trec_eval takes the score ``abc`` for 0, the relevance ``0.9`` for 0, and orders by NaN as chance has it.
-Here each of these is an `InputError` with its line. A whole file is parsed by polars; only if something
-in it is odd is it read again line by line, to say which line and what is wrong with it.
+trec_eval reads the score ``abc`` as 0, the relevance ``0.9`` as 0, and orders NaN arbitrarily. Here each of
+these is an `InputError` with its line, and so is an id that `ids` does not allow. A file is parsed by polars as
+a whole; only if something in it is unusual is it read again line by line, to name the line and the fault.
 """
 
 import gzip
@@ -19,9 +19,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from aptool.errors import InputError, shortened
+from aptool.formats import ids
 from aptool.formats.atomic import atomic_file
 from aptool.formats.storage import open_binary, unreadable
 
@@ -29,16 +31,11 @@ _BLANKS = b"\t\v\f\r"
 _AS_SPACES = bytes.maketrans(_BLANKS, b" " * len(_BLANKS))
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
-# Level 1 is five times as fast as the usual 6 and gives files a seventh larger.
+# Level 1 is five times as fast as the default 6, and files are a seventh larger.
 _GZIP_LEVEL = 1
-# Pieces that are compressed at one time.
-_WRITTEN_AT_ONCE = 1 << 20
+_BLOCK = 1 << 20  # bytes that are checked, or compressed, at one time
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-# White space would end the field; control characters make the file binary or split it in other tools.
-_UNWRITABLE = r"^$|[\s\p{Cc}]"
-_UNWRITABLE_QUESTION = r"^[#\x{FEFF}]"
-_QUESTION_ID = "an id without white space that does not begin with '#'"
 
 
 class Run(NamedTuple):
@@ -53,10 +50,15 @@ class Run(NamedTuple):
     tag: str
 
 
-class _Layout(NamedTuple):
-    """What the lines of a file consist of; the columns in ``kept`` are read, the others are ignored.
+class _LineFormat(NamedTuple):
+    """The fields of a line.
 
-    So is what stands behind the columns, up to ``most`` fields in all.
+    Attributes:
+        columns: their names.
+        kept: those that are read; the others are ignored, and so are further fields.
+        number: the one that holds a number.
+        kind: its type.
+        most: the most fields that a line may have.
     """
 
     columns: tuple[str, ...]
@@ -66,14 +68,14 @@ class _Layout(NamedTuple):
     most: int
 
 
-_RUN = _Layout(
+_RUN = _LineFormat(
     columns=("question_id", "Q0", "answer_id", "rank", "score", "tag"),
     kept=("question_id", "answer_id", "score", "tag"),
     number="score",
     kind=pl.Float64,
-    most=11,  # twelve are two lines that have run together
+    most=11,  # twelve are two lines that lost their line break
 )
-_QRELS = _Layout(
+_QRELS = _LineFormat(
     columns=("question_id", "0", "answer_id", "relevance"),
     kept=("question_id", "answer_id", "relevance"),
     number="relevance",
@@ -151,13 +153,13 @@ def run_lines(path: str | Path, frame: pl.DataFrame, tag: str) -> tuple[bytes, p
     """What ``write_run`` writes, and where each question's lines are in it.
 
     Returns:
-        The lines; question_id (str), pairs (i64), end (i64): the byte behind a question's last line. The
-        lines of two runs that share no question can so be merged without a look at them.
+        The lines; question_id (str), pairs (i64), end (i64): the offset of the byte after a question's last
+        line. With it, the lines of two runs without a common question are merged without being parsed.
 
     Raises:
-        InputError: as ``write_run``; ``path`` is what it names.
+        InputError: as ``write_run``, naming ``path``.
     """
-    if re.fullmatch(r"\S+", tag) is None:
+    if not ids.is_answer_id(tag):
         raise InputError(path, column="tag", value=tag, expected="one word without white space")
     frame = frame.with_columns(pl.col("score").cast(pl.Float64))
     _check_writable(path, frame, "score")
@@ -176,10 +178,10 @@ def run_lines(path: str | Path, frame: pl.DataFrame, tag: str) -> tuple[bytes, p
     return text, ends.with_columns(pl.col("end").cum_sum())
 
 
-def _read(path: str | Path, layout: _Layout) -> pl.DataFrame:
+def _read(path: str | Path, line_format: _LineFormat) -> pl.DataFrame:
     data = _bytes_of(path)
-    frame = _parse_at_once(data, layout)
-    return _parse_line_by_line(path, data, layout) if frame is None else frame
+    frame = _parse_at_once(data, line_format)
+    return _parse_line_by_line(path, data, line_format) if frame is None else frame
 
 
 def _bytes_of(path: str | Path) -> bytes:
@@ -192,7 +194,7 @@ def _bytes_of(path: str | Path) -> bytes:
         try:
             data = gzip.decompress(data)
         except (OSError, EOFError, zlib.error) as error:
-            raise InputError(path, problem=str(error), expected="a whole gzip file") from error
+            raise InputError(path, problem=str(error), expected="a complete gzip file") from error
     elif data.startswith(_GZIP):
         raise InputError(path, problem="gzip data", expected="text, or a name that ends in .gz")
     nul = data.find(b"\0")
@@ -202,20 +204,21 @@ def _bytes_of(path: str | Path) -> bytes:
     return data.removeprefix(_BYTE_ORDER_MARK)
 
 
-def _parse_at_once(data: bytes, layout: _Layout) -> pl.DataFrame | None:
-    """The kept columns of a file without a fault; None if anything in it is not plain."""
-    # A first line of our own tells polars the number of columns, whatever the file's first line holds.
-    more = [f"more{number}" for number in range(len(layout.columns), layout.most + 1)]
-    header = " ".join([*layout.columns, *more]).encode() + b"\n"
+def _parse_at_once(data: bytes, line_format: _LineFormat) -> pl.DataFrame | None:
+    """The kept columns of a file without a fault; None if anything in it is unusual."""
+    data = _single_spaced(data)
+    # An additional first line tells polars the number of columns, whatever the file's first line contains.
+    more = [f"more{number}" for number in range(len(line_format.columns), line_format.most + 1)]
+    header = " ".join([*line_format.columns, *more]).encode() + b"\n"
     try:
         frame = pl.read_csv(
-            header + _single_spaced(data),
+            header + data,
             separator=" ",
             quote_char=None,
             comment_prefix="#",
             infer_schema=False,
-            schema_overrides={layout.number: layout.kind},
-            columns=[*layout.kept, more[-1]],
+            schema_overrides={line_format.number: line_format.kind},
+            columns=[*line_format.kept, more[-1]],
             truncate_ragged_lines=True,
         )
     except pl.exceptions.PolarsError:
@@ -225,8 +228,25 @@ def _parse_at_once(data: bytes, layout: _Layout) -> pl.DataFrame | None:
         return None
     frame = frame.drop(more[-1])
     whole = frame.height > 0 and not any(column.null_count() for column in frame)
-    sound = whole and frame[layout.number].is_finite().all() and not _repeats(frame)
-    return frame if sound else None
+    sound = whole and frame[line_format.number].is_finite().all() and not _repeats(frame)
+    return frame if sound and (_has_plain_characters(data) or _has_legal_ids(frame)) else None
+
+
+def _has_plain_characters(data: bytes) -> bool:
+    """Whether single-spaced lines are ASCII without control characters: then no id can have an illegal one."""
+    if not data.isascii() or b"\x7f" in data:
+        return False
+    values = np.frombuffer(data, dtype=np.uint8)
+    blocks = (values[start : start + _BLOCK] for start in range(0, len(values), _BLOCK))
+    return sum(int(np.count_nonzero(block < ord(" "))) for block in blocks) == data.count(b"\n")
+
+
+def _has_legal_ids(frame: pl.DataFrame) -> bool:
+    legal = frame.select(
+        pl.col("question_id").str.contains(ids.QUESTION_ID).all(),
+        pl.col("answer_id").str.contains(ids.ANSWER_ID).all(),
+    )
+    return all(legal.row(0))
 
 
 def _single_spaced(data: bytes) -> bytes:
@@ -243,32 +263,34 @@ def _repeats(frame: pl.DataFrame) -> bool:
     return bool(pairs < frame.height)
 
 
-def _parse_line_by_line(path: str | Path, data: bytes, layout: _Layout) -> pl.DataFrame:
-    """Says what is wrong with a file, or reads it after all."""
+def _parse_line_by_line(path: str | Path, data: bytes, line_format: _LineFormat) -> pl.DataFrame:
+    """Reads a file, or names the first fault in it."""
     rows: list[tuple[object, ...]] = []
     first_lines: dict[tuple[str, str], int] = {}
     for number, fields in _fields_of_lines(path, data):
         place = f"line {number}"
-        wanted = len(layout.columns)
-        if not wanted <= len(fields) <= layout.most:
-            expected = f"{wanted} fields ({' '.join(layout.columns)}), found {len(fields)}"
+        wanted = len(line_format.columns)
+        if not wanted <= len(fields) <= line_format.most:
+            expected = f"{wanted} fields ({' '.join(line_format.columns)}), found {len(fields)}"
             raise InputError(path, place=place, value=" ".join(fields), expected=expected)
-        row = dict(zip(layout.columns, fields, strict=False))
-        value = _number(row[layout.number], layout)
+        row = dict(zip(line_format.columns, fields, strict=False))
+        value = _number(row[line_format.number], line_format)
         if value is None:
-            expected = "a finite number" if layout.kind is pl.Float64 else "a whole number of 64 bits"
+            expected = "a finite number" if line_format.kind is pl.Float64 else "a whole number of 64 bits"
             raise InputError(
-                path, place=place, column=layout.number, value=row[layout.number], expected=expected
+                path, place=place, column=line_format.number, value=row[line_format.number], expected=expected
             )
+        ids.check_question_id(path, place, row["question_id"], "question_id")
+        ids.check_answer_id(path, place, row["answer_id"], "answer_id")
         pair = row["question_id"], row["answer_id"]
         first = first_lines.setdefault(pair, number)
         if first != number:
             expected = f"each candidate of a question once; line {first} has this one already"
             raise InputError(path, place=place, column="answer_id", value=" ".join(pair), expected=expected)
-        rows.append(tuple(value if name == layout.number else row[name] for name in layout.kept))
+        rows.append(tuple(value if name == line_format.number else row[name] for name in line_format.kept))
     if not rows:
-        raise InputError(path, problem="no line", expected=f"lines of {' '.join(layout.columns)}")
-    schema = {name: layout.kind if name == layout.number else pl.String for name in layout.kept}
+        raise InputError(path, problem="no line", expected=f"lines of {' '.join(line_format.columns)}")
+    schema = {name: line_format.kind if name == line_format.number else pl.String for name in line_format.kept}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
@@ -276,7 +298,7 @@ def _fields_of_lines(path: str | Path, data: bytes) -> Iterator[tuple[int, list[
     """The fields of every line that is neither blank nor a comment, with its number from 1."""
     for number, line in enumerate(data.split(b"\n"), 1):
         try:
-            # bytes.split() knows the blanks of C's isspace and no others, as trec_eval does.
+            # bytes.split() splits at the blanks of C's isspace and at no others, as trec_eval does.
             fields = [field.decode("utf-8") for field in line.split()]
         except UnicodeDecodeError as error:
             raise InputError(
@@ -286,8 +308,8 @@ def _fields_of_lines(path: str | Path, data: bytes) -> Iterator[tuple[int, list[
             yield number, fields
 
 
-def _number(text: str, layout: _Layout) -> float | int | None:
-    if layout.kind is pl.Int64:
+def _number(text: str, line_format: _LineFormat) -> float | int | None:
+    if line_format.kind is pl.Int64:
         integer = int(text) if _INTEGER.fullmatch(text) and len(text) < 30 else None
         return integer if integer is not None and -(2**63) <= integer < 2**63 else None
     score = float(text) if _DECIMAL.fullmatch(text) else math.nan
@@ -295,13 +317,13 @@ def _number(text: str, layout: _Layout) -> float | int | None:
 
 
 def _check_writable(path: str | Path, frame: pl.DataFrame, number: str) -> None:
-    """Holds what is to be written to what a reader will take."""
+    """Checks that readers accept what is about to be written."""
     if frame.is_empty():
         raise InputError(path, problem="no row", expected="at least one to write")
     question, answer = pl.col("question_id"), pl.col("answer_id")
     checks = (
-        ("question_id", question.str.contains(f"{_UNWRITABLE}|{_UNWRITABLE_QUESTION}"), _QUESTION_ID),
-        ("answer_id", answer.str.contains(_UNWRITABLE), "an id without white space"),
+        ("question_id", question.str.contains(ids.QUESTION_ID).not_(), ids.EXPECTED_QUESTION_ID),
+        ("answer_id", answer.str.contains(ids.ANSWER_ID).not_(), ids.EXPECTED_ANSWER_ID),
         (number, pl.col(number).is_finite().not_(), "a finite number"),
     )
     for column, fault, expected in checks:
@@ -319,7 +341,7 @@ def _check_writable(path: str | Path, frame: pl.DataFrame, number: str) -> None:
 
 
 def _printable(scores: pl.Series) -> pl.Series:
-    """The scores in the narrowest type that holds them: polars prints a type's shortest decimals."""
+    """The scores in the narrowest type that represents them: polars prints the shortest decimals of a type."""
     plain = scores.set(scores == 0, 0.0)  # -0.0 among them
     narrow = plain.cast(pl.Float32)
     return narrow if (narrow.cast(pl.Float64) == plain).all() else plain
@@ -334,21 +356,21 @@ def _write(path: str | Path, lines: pl.DataFrame) -> None:
 
 @contextmanager
 def open_text(path: str | Path) -> Iterator[IO[bytes]]:
-    """A file to write lines to, gzip if its name ends in ``.gz``; it appears when it is whole.
+    """A file to write lines to, gzip if its name ends in ``.gz``; it appears when it is complete.
 
-    However the lines come in, in one piece or in many, the same lines give the same file.
+    The same lines give the same file, however many writes they are written in.
 
     Raises:
         InputError: it cannot be written.
     """
     with atomic_file(path) as temporary, temporary.open("wb") as raw:
         if not str(path).endswith(".gz"):
-            with io.BufferedWriter(raw, _WRITTEN_AT_ONCE) as file:
+            with io.BufferedWriter(raw, _BLOCK) as file:
                 yield file
             return
-        # No name and no time of writing in the header: equal runs give equal files.
+        # No name and no time in the header: equal runs give equal files.
         with (
             gzip.GzipFile("", "wb", compresslevel=_GZIP_LEVEL, fileobj=raw, mtime=0) as packed,
-            io.BufferedWriter(packed, _WRITTEN_AT_ONCE) as file,
+            io.BufferedWriter(packed, _BLOCK) as file,
         ):
             yield file

@@ -93,8 +93,8 @@ def score_task(task: Task, system: System) -> pl.DataFrame:
 
 def _identity(path: str) -> tuple[str, pq.FileMetaData]:
     """What distinguishes a file from another that replaced it, and its Parquet footer."""
-    with storage.open_binary(path) as file:
-        size = file.seek(0, 2)
+    with storage.open_native(path) as file:
+        size = file.size()
         file.seek(max(0, size - (1 << 16)))
         tail = hashlib.sha256(file.read()).hexdigest()
         footer = pq.read_metadata(file)

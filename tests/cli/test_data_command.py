@@ -4,6 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from recorded import recorded
 
 from aptool.cli.data import data
 from aptool.errors import AptoolError, InputError, UsageError
@@ -22,7 +23,11 @@ def wikiqa(tmp_path):
 
 
 def run(*arguments):
-    return CliRunner().invoke(data, list(map(str, arguments)), catch_exceptions=False)
+    """The result of a command, with the messages that were logged as ``messages``."""
+    with recorded() as told:
+        result = CliRunner().invoke(data, list(map(str, arguments)), catch_exceptions=False)
+    result.messages = told.messages
+    return result
 
 
 def test_import_prints_counts_and_says_what_touched_them(tmp_path, wikiqa):
@@ -31,7 +36,7 @@ def test_import_prints_counts_and_says_what_touched_them(tmp_path, wikiqa):
         ["split", "questions", "candidates", "right", "questions", "read", "candidates", "read"],
         ["train", "1", "2", "1", "2", "4"],
     ]
-    assert result.stderr.splitlines() == [
+    assert result.messages == [
         "train: duplicate candidates dropped: 1",
         "train: questions dropped not answerable: 1",
         f"written: {tmp_path}/out",
@@ -83,7 +88,7 @@ def test_no_question_left_names_the_input(tmp_path, wikiqa):
     (tmp_path / "a.tsv").write_text(HEADER + ROWS.replace("\t1\n", "\t0\n"), encoding="utf-8")
     with pytest.raises(AptoolError) as error:
         run("import", "wikiqa", wikiqa, "--output", tmp_path / "out", "--questions", "answerable")
-    expected = "'2 questions': expected at least one question that is answerable"
+    expected = "2 questions; expected at least one question that is answerable"
     assert str(error.value) == f"{tmp_path}/a.tsv: {expected}"
 
 
@@ -92,7 +97,7 @@ def test_own_table(tmp_path):
     options = ["--question", "q", "--answer", "a", "--label", "l", "--delimiter", ";"]
     result = run("import", "tsv", f"dev={tmp_path}/a.txt", "--output", tmp_path / "my data", *options)
     assert result.exit_code == 0
-    assert "questions with the same text are one question" in result.stderr
+    assert "questions with the same text are one question" in "\n".join(result.messages)
     manifest = json.loads((tmp_path / "my data/collection.json").read_text(encoding="utf-8"))
     assert manifest["name"] == "my-data"
     assert manifest["splits"] == {"dev": {"questions": 1, "candidates": 2, "positives": 1}}
@@ -119,7 +124,7 @@ def test_trecqa_says_which_variant(tmp_path):
     }.items():
         (folder / name).write_text(lines, encoding="utf-8")
     result = run("import", "trecqa", f"dev={folder}", "--output", tmp_path / "out")
-    assert result.stderr.splitlines()[0] == "variant: clean (found from the labels)"
+    assert result.messages[0] == "variant: clean (found from the labels)"
 
 
 def test_synthetic(tmp_path):

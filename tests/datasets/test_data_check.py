@@ -56,7 +56,7 @@ def test_every_path_is_reported(collection):
     code, lines = check(path / "bad.qrels", path / "none.run", path / "dev.qrels")
     assert code == 1
     assert lines[0].startswith(f"{path}/bad.qrels: line 1: column 'relevance': 'yes'")
-    assert lines[1].startswith(f"{path}/none.run: 'no such file'")
+    assert lines[1].startswith(f"{path}/none.run: file not found")
     assert lines[2].startswith(f"{path}/dev.qrels: qrels")
 
 
@@ -111,7 +111,7 @@ def damage_qrels(collection):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda c: c.pools("dev").unlink(), "dev.pools.parquet: 'no such file'"),
+        (lambda c: c.pools("dev").unlink(), "dev.pools.parquet: file not found"),
         (damage_qrels, "dev.qrels: column 'sha256'"),
         (
             lambda c: change_manifest(c, lambda m: m.pop("files")),
@@ -156,5 +156,5 @@ def test_neither_qrels_nor_run(tmp_path):
     code, lines = check(tmp_path / "notes.txt", tmp_path / "empty", tmp_path / "table.parquet")
     assert code == 1
     assert "expected a pools, answers, qrels or run file" in lines[0]
-    assert "'no line'" in lines[1]
+    assert ": no line; " in lines[1]
     assert "expected a readable Parquet file" in lines[2]

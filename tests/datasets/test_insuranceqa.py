@@ -70,7 +70,7 @@ def test_published_counts_of_v1(tmp_path):
     assert train[1] + dropped(collection)["train"] == 18540
     assert dev == (1000, 494985, 1454)
     assert dropped(collection)["dev"] == 500000 - 494985
-    assert collection.manifest["policies"]["gold_missing_from_pool_kept"] == {"train": 0, "dev": 0}
+    assert collection.manifest["policies"]["relevant_missing_from_pool_kept"] == {"train": 0, "dev": 0}
     assert len(read_answers(collection.answers).answer_ids) == 24981
     assert collection.manifest["details"]["splits_not_found"] == ["test1", "test2"]
 
@@ -79,7 +79,7 @@ def test_published_counts_of_v1(tmp_path):
 def test_published_v1_without_its_answers_file(tmp_path):
     with pytest.raises(InputError) as error:
         insuranceqa.build(tmp_path / "out", f"{DATA}/insuranceqa/V1")
-    assert str(error.value).startswith(f"{DATA}/insuranceqa/V1/answers.label.token_idx: 'no such file'")
+    assert str(error.value).startswith(f"{DATA}/insuranceqa/V1/answers.label.token_idx: file not found")
     assert "github.com/shuzi/insuranceQA" in str(error.value)
 
 
@@ -111,7 +111,7 @@ def test_v2(tmp_path, packed):
     assert collection.name == "insuranceqa-v2"
     assert counts_of(collection) == {"train": (2, 4, 2), "dev": (1, 2, 2), "test": (1, 2, 1)}
     # Kept, as trec_eval has it, and counted: answer 1 of train-1, answer 2 of dev-1.
-    missing = collection.manifest["policies"]["gold_missing_from_pool_kept"]
+    missing = collection.manifest["policies"]["relevant_missing_from_pool_kept"]
     assert missing == {"train": 1, "dev": 1, "test": 0}
     assert collection.manifest["details"]["pool_size"] == 100
     both = insuranceqa.build(tmp_path / "both", folder, pool_size=100, questions="both-labels")
@@ -134,7 +134,7 @@ def test_v1_training_questions_have_no_wrong_candidate(tmp_path):
         ("vocabulary", None, "vocabulary: file not found; expected this file"),
         ("vocabulary", "idx_1\twhat\nidx_1\tcovers\n", "vocabulary: line 2: 'idx_1\\tcovers'"),
         ("vocabulary", "idx_1\twhat\n", "answers.label.token_idx: line 1: 'idx_3': expected an index that"),
-        ("answers.label.token_idx", None, "answers.label.token_idx: 'no such file'"),
+        ("answers.label.token_idx", None, "answers.label.token_idx: file not found"),
         ("answers.label.token_idx", "1\tidx_3\n2\tidx_9\n", "answers.label.token_idx: line 2: 'idx_9'"),
         ("answers.label.token_idx", "1\tidx_3\n1\tidx_3\n", "line 2: column 'label': '1': expected each"),
         (
@@ -143,8 +143,8 @@ def test_v1_training_questions_have_no_wrong_candidate(tmp_path):
             "dev.label.token_idx.pool: line 1: column 'pool': '3'",
         ),
         ("question.train.token_idx.label", "idx_1\t\n", "line 1: column 'right answers': ''"),
-        ("question.train.token_idx.label", "idx_1 1\n", "line 1: '1 columns': expected 2"),
-        ("question.dev.label.token_idx.pool", "", "question.dev.label.token_idx.pool: 'no line'"),
+        ("question.train.token_idx.label", "idx_1 1\n", "line 1: 1 columns; expected 2"),
+        ("question.dev.label.token_idx.pool", "", "question.dev.label.token_idx.pool: no line; "),
     ],
 )
 def test_what_is_wrong_is_said_with_file_and_line(tmp_path, name, text, message):

@@ -118,7 +118,7 @@ def test_what_is_not_there_is_named(root, tmp_path):
     assert str(error.value).startswith(f"{root}/w/none.tsv: ")
     with pytest.raises(InputError) as error:
         insuranceqa.build(tmp_path / "out", f"{root}/w")
-    assert str(error.value).startswith(f"{root}/w: 'none of the files of InsuranceQA'")
+    assert str(error.value).startswith(f"{root}/w: none of the files of InsuranceQA; ")
 
 
 def test_a_server_that_refuses_is_one_line(http_root, tmp_path):

@@ -67,7 +67,7 @@ def test_shape(tmp_path, like, scale, expected):
     splits = collection.manifest["splits"]
     assert {split: (c["questions"], c["candidates"]) for split, c in splits.items()} == expected
     assert collection.manifest["policies"]["duplicate_candidates_dropped"] == dict.fromkeys(expected, 0)
-    assert collection.manifest["policies"]["gold_missing_from_pool_kept"] == dict.fromkeys(expected, 0)
+    assert collection.manifest["policies"]["relevant_missing_from_pool_kept"] == dict.fromkeys(expected, 0)
 
 
 def test_mean_lengths(insuranceqa, wikiqa):

@@ -118,7 +118,7 @@ def test_files_of_different_length_are_named_with_their_lengths(tmp_path):
     write_lines(tmp_path / "in/b.toks", ["me .", "you .", "me ."])
     with pytest.raises(InputError) as error:
         trecqa.build(tmp_path / "out", {"train": folder})
-    assert str(error.value) == f"{folder}/b.toks: '3 lines': expected as many as {folder}/id.txt has: 4"
+    assert str(error.value) == f"{folder}/b.toks: 3 lines; expected as many as {folder}/id.txt has: 4"
 
 
 @pytest.mark.parametrize(
@@ -162,13 +162,13 @@ def without(*indices):
         (without(1), "line 2: 'Who\\tfounded"),
         # The tokens of the first answer are gone: the parts of speech must not become the answer.
         (without(9), "line 14: 'x': expected 3 fields between tabs, as line 10 has"),
-        (without(18), "line 18: '4 lines': expected lines of tokens"),
+        (without(18), "line 18: 4 lines; expected lines of tokens"),
         # Without its end, the question would swallow everything up to the end of the next one.
         (without(7), "expected </question> for what begins in line 2"),
         (JACANA[:-1], "expected </QApairs> for what begins in line"),
         ([*JACANA, *question("1", "Again ?")], "'1': expected each question once; line 1"),
         (["<QApairs id='1'>", "</QApairs>"], "line 1"),
-        ([], "'no question': expected <QApairs"),
+        ([], "no question; expected <QApairs"),
     ],
 )
 def test_what_is_wrong_with_a_jacana_file(tmp_path, lines, message):

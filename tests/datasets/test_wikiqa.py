@@ -106,14 +106,14 @@ def test_pairs_of_a_question_need_not_stand_together(tmp_path):
     ("header", "rows", "message"),
     [
         (HEADER, [ROWS[0], ROWS[1][:-1] + "2"], "line 3: column 'Label': '2': expected 0 or 1"),
-        (HEADER, [ROWS[0], ROWS[1].rsplit("\t", 1)[0]], "line 3: '6 columns': expected 7"),
+        (HEADER, [ROWS[0], ROWS[1].rsplit("\t", 1)[0]], "line 3: 6 columns; expected 7"),
         (HEADER.replace("Sentence\t", "Sentences\t"), ROWS, "column 'Sentence': expected such a column"),
         (HEADER, [ROWS[0], ROWS[1].replace("how", "why")], "line 3: column 'Question': 'why are"),
         (HEADER, [ROWS[0], ROWS[0][:-1] + "1"], "expected the label 0 that candidate 'D1-0'"),
         (HEADER, [ROWS[0], ROWS[0].replace("A cave", "The cave")], "the text that candidate 'D1-0'"),
         (HEADER, [ROWS[0].replace("Q1", "Q 1")], "line 2: column 'QuestionID': 'Q 1': expected an id"),
         (HEADER, [ROWS[0], "", ROWS[1]], "line 3: '': expected a row"),
-        (HEADER, [], "'no line': expected at least one question"),
+        (HEADER, [], "no line; expected at least one question"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(tmp_path, header, rows, message):

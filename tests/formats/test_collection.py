@@ -73,7 +73,7 @@ def test_a_gold_answer_missing_from_its_pool_is_kept_and_counted(tmp_path):
     collection = write(tmp_path / "c", {"train": [pool("q1", relevance={"a1": 1, "a7": 1, "a8": 0})]})
 
     assert read_qrels(collection.qrels("train"))["answer_id"].to_list() == ["a1", "a7", "a8"]
-    assert collection.manifest["policies"]["gold_missing_from_pool_kept"] == {"train": 1}
+    assert collection.manifest["policies"]["relevant_missing_from_pool_kept"] == {"train": 1}
 
 
 QUESTIONS = [
@@ -118,18 +118,23 @@ def test_details_and_an_importers_own_counts_are_kept(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (pool(answer_ids=[], texts=[]), "question 'q1': []: expected a pool of at least one candidate"),
-        (pool("q 1"), "question 'q 1': 'q 1': expected an id without white space"),
-        (pool("#1"), "question '#1': '#1': expected an id without white space that does not begin with '#'"),
-        (pool(""), "question '': '': expected an id"),
-        (pool(answer_ids=["a1", "a\u00a02"]), r"question 'q1': 'a\xa02': expected an id without white space"),
+        (pool(answer_ids=[], texts=[]), ", question 'q1': []: expected a pool of at least one candidate"),
+        (pool("q 1"), ": column 'question_id': 'q 1': expected an id without white space"),
+        (pool("#1"), ": column 'question_id': '#1': expected an id without white space"),
+        (pool(""), ": column 'question_id': '': expected an id"),
+        (pool(7), ": column 'question_id': 7: expected an id"),
+        (
+            pool(answer_ids=["a1", "a\u00a02"]),
+            r", question 'q1': column 'answer_id': 'a\xa02': expected an id without white space",
+        ),
+        (pool(relevance={"a 9": 1}), ", question 'q1': column 'answer_id': 'a 9': expected an id"),
     ],
 )
 def test_a_wrong_pool_leaves_nothing_behind(tmp_path, wrong, message):
     with pytest.raises(InputError) as error:
         write(tmp_path / "c", {"train": [pool("q0"), wrong]})
 
-    assert str(error.value).startswith(f"{tmp_path / 'c'}: split 'train', {message}")
+    assert str(error.value).startswith(f"{tmp_path / 'c'}: split 'train'{message}")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -184,7 +189,7 @@ def test_an_unknown_split_names_those_that_there_are(tmp_path):
 
 
 def test_a_folder_that_is_no_collection_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"'no collection\.json in it': expected the folder of a collection"):
+    with pytest.raises(InputError, match=r"no collection\.json in it; expected the folder of a collection"):
         Collection(tmp_path / "none")
     manifest = tmp_path / "collection.json"
     for content, message in (

@@ -213,7 +213,8 @@ WRONG_ROWS = {
     ),
     "question id with a blank": (
         row("q 1"),
-        "row 1: column 'question_id': 'q 1': expected an id without white space that does not begin with '#'",
+        "row 1: column 'question_id': 'q 1': expected an id without white space or control characters that "
+        "does not begin with '#'",
     ),
     "empty question id": (row(""), "row 1: column 'question_id': '': expected an id without white space"),
     "question id like a comment": (row("#1"), "row 1: column 'question_id': '#1': expected an id without"),
@@ -327,7 +328,7 @@ def test_files_that_are_not_parquet_are_named(tmp_path):
         assert message.endswith("expected a readable Parquet file")
     assert error_of(tmp_path / "none.parquet") == "none.parquet: file not found; expected a file that exists"
     (tmp_path / "folder").mkdir()
-    assert error_of(tmp_path / "folder") == "folder: 'a folder': expected a file"
+    assert error_of(tmp_path / "folder") == "folder: a folder; expected a file"
 
 
 def test_damaged_pages_are_named_with_their_row_group(tmp_path):
@@ -352,7 +353,7 @@ ANSWERS = pa.schema([("answer_id", pa.string()), ("text", pa.string())])
         ([("a1", "x"), (None, "y")], "row 1: column 'answer_id': None: expected a value"),
         ([("a1", None)], "row 0: column 'text': None: expected a value"),
         ([("a1", "x"), ("a2", "y"), ("a1", "z")], "row 2: column 'answer_id': 'a1': expected each id once"),
-        ([("a 1", "x")], "row 0: column 'answer_id': 'a 1': expected an id without white space"),
+        ([("a 1", "x")], "row 0: column 'answer_id': 'a 1': expected an id without white space or control characters"),
     ],
 )
 def test_wrong_shared_answers_are_named(tmp_path, answers, message):

@@ -102,7 +102,7 @@ RUN_FAULTS = {
         "q1 Q0 a1 1 1 t\nq2 Q0 a1 1 1 t\n# c\n q1  Q0 a1 9 2 t\n",
         "4: column 'answer_id': 'q1 a1': expected each candidate of a question once; line 1 has this one",
     ),
-    "NUL": ("q1 Q0 a1 1 1 t\nq\0 Q0 a1 1 1 t\n", "2: 'a NUL byte': expected text, not a binary file"),
+    "NUL": ("q1 Q0 a1 1 1 t\nq\0 Q0 a1 1 1 t\n", "2: a NUL byte; expected text, not a binary file"),
     "not UTF-8": (b"q1 Q0 a1 1 1 t\nq2 Q0 \xe9 1 1 t\n", "2: b'\\xe9': expected text in UTF-8"),
     "qrels": ("q1 0 a1 1\n", "1: 'q1 0 a1 1': expected 6 fields"),
 }
@@ -146,10 +146,10 @@ def test_line_number_holds_in_a_long_file(run_file):
 
 
 FILES = {
-    "empty": (b"", "dev.run", "'no line': expected lines of question_id Q0 answer_id rank score tag"),
-    "only comments": (b"#\n\n# q1 Q0 a1 1 1 t\n", "dev.run", "'no line': expected lines"),
-    "cut short": (gzip.compress(b"q1 Q0 a1 1 1 t\n" * 9)[:-9], "dev.run.gz", "expected a whole gzip file"),
-    "not gzip": (b"q1 Q0 a1 1 1 t\n", "dev.run.gz", "expected a whole gzip file"),
+    "empty": (b"", "dev.run", "no line; expected lines of question_id Q0 answer_id rank score tag"),
+    "only comments": (b"#\n\n# q1 Q0 a1 1 1 t\n", "dev.run", "no line; expected lines"),
+    "cut short": (gzip.compress(b"q1 Q0 a1 1 1 t\n" * 9)[:-9], "dev.run.gz", "expected a complete gzip file"),
+    "not gzip": (b"q1 Q0 a1 1 1 t\n", "dev.run.gz", "expected a complete gzip file"),
     "gzip unsaid": (
         gzip.compress(b"q1 Q0 a1 1 1 t\n"),
         "dev.run",
@@ -170,9 +170,9 @@ def test_file_that_is_no_run_is_refused(run_file, content, name, message):
 
 
 def test_missing_file_and_folder_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"none\.run: 'no such file'"):
+    with pytest.raises(InputError, match=r"none\.run: file not found"):
         read_run(tmp_path / "none.run")
-    with pytest.raises(InputError, match="'a folder': expected a file"):
+    with pytest.raises(InputError, match="a folder; expected a file"):
         read_qrels(tmp_path)
 
 
@@ -306,7 +306,7 @@ UNWRITABLE = {
     ),
     "no score": ([("q", "a", None), ("q", "b", 1.0)], "column 'score': None: expected a finite number"),
     "repeated": ([("q", "a", 1.0), ("q", "a", 2.0)], "'q a': expected each candidate of a question once"),
-    "nothing": ([], "'no row': expected at least one to write"),
+    "nothing": ([], "no row; expected at least one to write"),
 }
 
 

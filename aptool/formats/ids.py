@@ -1,0 +1,60 @@
+"""Legal ids of questions and answers: the one rule for every file that holds them.
+
+An id is at least one character, none of them white space, a control character or a lone surrogate: white space
+ends a field of a run file, a control character breaks or hides a line in other tools, a lone surrogate has no
+UTF-8. A question's id comes first on a line, so it begins neither with ``#``, which makes the line a comment,
+nor with U+FEFF, which is taken for a byte order mark.
+"""
+
+import re
+
+from aptool.errors import InputError
+
+# White space as Unicode has it, and control characters. All in all, the class says the same in Python, RE2,
+# Rust and ECMAScript, which differ in what they mean by \s.
+_FORBIDDEN = "\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+
+# As in the JSON Schemas; UTF-8 files hold no surrogates, so these need not say so.
+ANSWER_ID = f"^[^{_FORBIDDEN}]+$"
+QUESTION_ID = f"^[^#\ufeff{_FORBIDDEN}][^{_FORBIDDEN}]*$"
+
+EXPECTED_ANSWER_ID = "an id without white space or control characters"
+EXPECTED_QUESTION_ID = f"{EXPECTED_ANSWER_ID} that does not begin with '#'"
+
+_ANSWER_ID = re.compile(f"[^{_FORBIDDEN}\ud800-\udfff]+")
+
+
+def is_answer_id(value: object) -> bool:
+    """Whether ``value`` is a legal answer id."""
+    return isinstance(value, str) and _ANSWER_ID.fullmatch(value) is not None
+
+
+def is_question_id(value: object) -> bool:
+    """Whether ``value`` is a legal question id."""
+    return is_answer_id(value) and str(value)[0] not in "#\ufeff"
+
+
+def check_answer_id(path: object, place: str, value: object, column: str | None = None) -> None:
+    """Checks an answer id.
+
+    Args:
+        path: the file that it comes from or goes to, for the message.
+        place: where in the file, for the message.
+        value: the id.
+        column: its column, for the message.
+
+    Raises:
+        InputError: it is not legal.
+    """
+    if not is_answer_id(value):
+        raise InputError(str(path), place=place, column=column, value=value, expected=EXPECTED_ANSWER_ID)
+
+
+def check_question_id(path: object, place: str, value: object, column: str | None = None) -> None:
+    """Checks a question id; see ``check_answer_id``.
+
+    Raises:
+        InputError: it is not legal.
+    """
+    if not is_question_id(value):
+        raise InputError(str(path), place=place, column=column, value=value, expected=EXPECTED_QUESTION_ID)

@@ -1,0 +1,71 @@
+"""Parquet files opened for reading, on this machine or at a URL, whose failures name the file and the place."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aptool.errors import InputError, first_line
+from aptool.formats import storage
+
+T = TypeVar("T")
+
+
+class ParquetReader:
+    """An open Parquet file."""
+
+    def __init__(self, path: str | Path, file: pa.NativeFile) -> None:
+        """Reads the footer.
+
+        Args:
+            path: its path or URL, for messages.
+            file: as ``storage.open_native`` opens it.
+
+        Raises:
+            InputError: it is not a Parquet file.
+        """
+        self._path = path
+        self._threads = not isinstance(file, pa.PythonFile)  # see storage.open_native
+        self._file = self._checked(None, lambda: pq.ParquetFile(file))
+        self.schema: pa.Schema = self._checked(None, lambda: self._file.schema_arrow)
+        self.metadata: pq.FileMetaData = self._file.metadata
+
+    def read(self, columns: list[str]) -> pa.Table:
+        """Some columns of all rows.
+
+        Raises:
+            InputError: they cannot be read.
+        """
+        return self._checked("file", lambda: self._file.read(columns, use_threads=self._threads))
+
+    def read_row_group(self, group: int, columns: list[str]) -> pa.Table:
+        """Some columns of a row group.
+
+        Raises:
+            InputError: they cannot be read.
+        """
+        place = f"row group {group}"
+        return self._checked(
+            place, lambda: self._file.read_row_group(group, columns, use_threads=self._threads)
+        )
+
+    def _checked(self, place: str | None, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except (pa.ArrowException, OSError) as error:
+            expected = "a readable Parquet file"
+            raise InputError(self._path, place=place, problem=first_line(error), expected=expected) from error
+
+
+@contextmanager
+def open_parquet(path: str | Path) -> Iterator[ParquetReader]:
+    """Opens a Parquet file.
+
+    Raises:
+        InputError: there is no such file, or it is not Parquet.
+    """
+    with storage.open_native(path) as file:
+        yield ParquetReader(path, file)

@@ -1,0 +1,154 @@
+"""Legal ids: one rule behind every door through which an id comes in or goes out."""
+
+import contextlib
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from aptool.datasets.check import check_path
+from aptool.datasets.importing import Columns, Pair, pools_of
+from aptool.errors import InputError
+from aptool.formats import ids
+from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.formats.pools import list_units, read_answers, read_pools
+from aptool.formats.schemas import arrow_schema, load_schema
+from aptool.formats.trec import read_qrels, read_run, write_qrels, write_run
+
+# Every character that some tool takes for white space or for a control character, and a few that none does.
+SEPARATORS = [chr(code) for code in (*range(0x21), *range(0x7F, 0xA1), 0x1680, *range(0x2000, 0x200B))]
+SEPARATORS += ["\u2028", "\u2029", "\u202f", "\u205f", "\u3000"]
+HARMLESS = ["a", "#", "é", "中", "\u200b", "\u180e", "\ufeff", "\U0001f600", '"', "\\", ",", "\u0301"]
+characters = st.sampled_from(SEPARATORS + HARMLESS) | st.characters()
+words = st.text(characters, max_size=4)
+doors = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def test_patterns_are_those_of_the_schemas():
+    pools, answers = load_schema("pools")["properties"], load_schema("answers")["properties"]
+
+    assert pools["question_id"]["pattern"] == ids.QUESTION_ID
+    assert pools["candidates"]["items"]["properties"]["answer_id"]["pattern"] == ids.ANSWER_ID
+    assert answers["answer_id"]["pattern"] == ids.ANSWER_ID
+
+
+@pytest.mark.parametrize("character", SEPARATORS)
+def test_no_white_space_and_no_control_character(character):
+    for value in (character, f"a{character}", f"{character}a", f"a{character}a"):
+        assert not ids.is_answer_id(value)
+        assert not ids.is_question_id(value)
+
+
+def test_all_that_unicode_calls_white_space_is_a_separator():
+    spaces = {chr(code) for code in range(0x110000) if chr(code).isspace()}
+    assert spaces <= set(SEPARATORS)
+
+
+def test_the_first_character_of_a_question():
+    for value, legal in {"#1": False, "\ufeffq": False, "q#1": True, "q\ufeff": True, "": False}.items():
+        assert ids.is_question_id(value) is legal
+        assert ids.is_answer_id(value) is (value != "")
+    for value in (None, 7, 1.5, b"q", ["q"], "\ud800"):
+        assert not ids.is_question_id(value)
+        assert not ids.is_answer_id(value)
+
+
+def passes(action) -> bool:
+    """Whether a door lets an id through; a door may refuse it with nothing but an InputError of one line."""
+    try:
+        action()
+    except InputError as error:
+        assert len(str(error).splitlines()) == 1
+        return False
+    return True
+
+
+@doors
+@given(question=words, answer=words)
+@example(question="q\x01", answer="a")
+@example(question="\ufeffq", answer="a")
+@example(question="#", answer="#\ufeff")
+@example(question="q", answer="a\x85")
+@example(question="q", answer="a\n")
+@example(question="\ud800", answer="a")
+def test_all_doors_agree(tmp_path, question, answer):
+    """What one writer writes, every reader reads, and what one refuses, all refuse."""
+    legal = ids.is_question_id(question) and ids.is_answer_id(answer)
+    folder = tmp_path / "c"
+
+    def write_collection():
+        with CollectionWriter(folder, name="c", source="here") as writer:
+            writer.add_answers([(answer, "text")])
+            writer.add_split("dev", [LabelledPool(question, "?", [answer], None, {answer: 1})])
+
+    pair = Pair(1, question, "?", answer, "text", 1)
+    frame = None
+    with contextlib.suppress(UnicodeError):  # of a lone surrogate, which no frame can hold
+        frame = pl.DataFrame({"question_id": [question], "answer_id": [answer]})
+
+    assert passes(write_collection) is legal
+    assert passes(lambda: list(pools_of("x", [pair], Columns(), empty_answers=True))) is legal
+    if frame is not None:
+        scores, labels = frame.with_columns(score=pl.lit(1.0)), frame.with_columns(relevance=pl.lit(1))
+        assert passes(lambda: write_run(tmp_path / "x.run", scores, "t")) is legal
+        assert passes(lambda: write_qrels(tmp_path / "x.qrels", labels)) is legal
+        assert passes(lambda: read_by_hand(tmp_path / "y.parquet", question, answer)) is legal
+    if not legal:
+        return
+    collection = Collection(folder)
+    pools = read_pools(list_units([collection.pools("dev")])[0], read_answers(collection.answers))
+    assert (pools.question_ids.to_pylist(), pools.answer_ids.to_pylist()) == ([question], [answer])
+    assert read_run(tmp_path / "x.run").frame.drop("score").rows() == [(question, answer)]
+    for qrels in (collection.qrels("dev"), tmp_path / "x.qrels"):
+        assert read_qrels(qrels).rows() == [(question, answer, 1)]
+    for path in (folder, collection.pools("dev"), collection.answers, tmp_path / "x.run", tmp_path / "x.qrels"):
+        assert check_path(str(path))
+
+
+def read_by_hand(path, question, answer):
+    row = {"question_id": question, "question": "?", "candidates": [{"answer_id": answer, "text": "t"}]}
+    pq.write_table(pa.Table.from_pylist([row], schema=arrow_schema("pools")), path)
+    read_pools(list_units([path])[0])
+
+
+@doors
+@given(question=words, answer=words)
+@example(question="q\xa0", answer="a")
+@example(question="\ufeffq", answer="a")
+@example(question="q", answer="a\x7f")
+def test_what_a_reader_of_lines_accepts_can_be_written(tmp_path, question, answer):
+    """Lines by other hands: their fields end at the blanks of ASCII, so an id may hold other white space."""
+    with contextlib.suppress(UnicodeError):
+        (tmp_path / "x.run").write_bytes(f"q0 Q0 a 1 2 t\n{question} Q0 {answer} 1 1 t\n".encode())
+        (tmp_path / "x.qrels").write_bytes(f"q0 0 a 1\n{question} 0 {answer} 1\n".encode())
+        for read, write, name in (
+            (lambda path: read_run(path).frame, lambda path, frame: write_run(path, frame, "t"), "x.run"),
+            (read_qrels, write_qrels, "x.qrels"),
+        ):
+            try:
+                frame = read(tmp_path / name)
+            except InputError as error:
+                assert not (ids.is_question_id(question) and ids.is_answer_id(answer))
+                assert len(str(error).splitlines()) == 1
+            else:
+                write(tmp_path / name, frame)
+                assert read(tmp_path / name).sort(frame.columns).equals(frame.sort(frame.columns))
+
+
+def test_an_illegal_id_is_named_with_its_line(tmp_path):
+    path = tmp_path / "x.run"
+    path.write_bytes("q1 Q0 a 1 2 t\nq1 Q0 b\u3000c 2 1 t\n".encode())
+    with pytest.raises(InputError) as error:
+        read_run(path)
+    expected = r"'b\u3000c': expected an id without white space or control characters"
+    assert str(error.value) == f"{path}: line 2: column 'answer_id': {expected}"
+
+
+def test_a_tag_is_one_word(tmp_path):
+    frame = pl.DataFrame({"question_id": ["q"], "answer_id": ["a"], "score": [1.0]})
+    for tag in ("", "a b", "a\x01", "\ud800"):
+        with pytest.raises(InputError, match="column 'tag'.*expected one word without white space"):
+            write_run(tmp_path / "x.run", frame, tag)
