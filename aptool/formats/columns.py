@@ -10,6 +10,7 @@ from aptool.errors import InputError
 from aptool.formats import ids
 from aptool.formats.schemas import arrow_schema
 
+
 def check_columns(path: str | Path, found: pa.Schema, name: str) -> None:
     """Checks that a file has the columns of a schema; it may have others.
 

@@ -1,20 +1,20 @@
 """Legal ids of questions and answers: the one rule for every file that holds them.
 
-An id is at least one character, none of them white space, a control character or a lone surrogate: white space
-ends a field of a run file, a control character breaks or hides a line in other tools, a lone surrogate has no
-UTF-8. A question's id comes first on a line, so it begins neither with ``#``, which makes the line a comment,
-nor with U+FEFF, which is taken for a byte order mark.
+An id has at least one character and no white space, control character or lone surrogate: white space ends a
+field of a run file, a control character breaks or hides a line in other tools, a lone surrogate has no UTF-8.
+A question's id comes first on a line, so it begins neither with ``#``, which makes the line a comment, nor with
+U+FEFF, which is taken for a byte order mark.
 """
 
 import re
 
 from aptool.errors import InputError
 
-# White space as Unicode has it, and control characters. All in all, the class says the same in Python, RE2,
-# Rust and ECMAScript, which differ in what they mean by \s.
+# Unicode's white space and control characters. Spelled out, the class means the same in Python, RE2, Rust and
+# ECMAScript, which differ in what they mean by \s.
 _FORBIDDEN = "\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 
-# As in the JSON Schemas; UTF-8 files hold no surrogates, so these need not say so.
+# As in the JSON Schemas; these need not exclude surrogates, which UTF-8 files cannot contain.
 ANSWER_ID = f"^[^{_FORBIDDEN}]+$"
 QUESTION_ID = f"^[^#\ufeff{_FORBIDDEN}][^{_FORBIDDEN}]*$"
 

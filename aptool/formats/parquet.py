@@ -1,4 +1,4 @@
-"""Parquet files opened for reading, on this machine or at a URL, whose failures name the file and the place."""
+"""Parquet files opened for reading, local or at a URL; a failure names the file and the place."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

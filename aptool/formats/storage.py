@@ -16,8 +16,8 @@ from aptool.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# "s3://bucket/file"; also "s3:/bucket/file", which pathlib makes of it. A single letter is a drive. A protocol
-# may be chained to others: "simplecache::s3://bucket/file".
+# "s3://bucket/file"; also "s3:/bucket/file", which pathlib makes of it. A single letter is a drive. Protocols
+# may be chained: "simplecache::s3://bucket/file".
 _URL = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*::)*([A-Za-z][A-Za-z0-9+.-]+)):/(/?)")
 _LOCAL_PROTOCOLS = ("file", "local")
 
@@ -47,9 +47,9 @@ def open_binary(path: str | Path) -> IO[bytes]:
 def open_native(path: str | Path) -> pa.NativeFile:
     """Opens a local file or a URL for Arrow.
 
-    Arrow reads a local file by itself. It must never read a Python file from its own threads: these may still
-    hold the file when the interpreter ends, and abort the process as they ask for its lock. So what comes from
-    a URL, a ``pa.PythonFile``, is to be read with ``use_threads=False``, as ``ParquetReader`` does.
+    Arrow reads a local file by itself. Its threads must never read a Python file: they may still hold it when
+    the interpreter ends, and abort the process as they ask for the interpreter's lock. A ``pa.PythonFile``, which
+    is what a URL gives, is therefore to be read with ``use_threads=False``, as ``ParquetReader`` does.
 
     Raises:
         InputError: there is no such file, it is a folder, or it cannot be read.
@@ -86,7 +86,7 @@ def expand(paths: tuple[str, ...] | list[str], suffix: str) -> list[str]:
 
 
 def unreadable(path: str | Path, error: BaseException) -> InputError:
-    """The one-line error for a file that could not be opened."""
+    """The one-line error for a file that cannot be opened or read."""
     if isinstance(error, FileNotFoundError):
         return InputError(path, problem="file not found", expected="a file that exists")
     if isinstance(error, IsADirectoryError):

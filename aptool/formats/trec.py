@@ -1,12 +1,12 @@
 """Qrels and runs in the TREC format, read and written without a Python loop over their lines.
 
-A run line is ``qid Q0 docid rank score tag``, a qrels line ``qid 0 docid relevance``. Fields are separated by
-blanks and tabs; blank lines and lines that begin with ``#`` are skipped; a name that ends in ``.gz`` means gzip.
-The rank column and the second field are ignored, as in trec_eval.
+A run line is ``qid Q0 docid rank score tag``, a qrels line ``qid 0 docid relevance``. Fields are separated
+by blanks and tabs; blank lines and lines that begin with ``#`` are skipped; a name that ends in ``.gz`` means
+gzip. The rank column and the second field are ignored, as in trec_eval.
 
 trec_eval reads the score ``abc`` as 0, the relevance ``0.9`` as 0, and orders NaN arbitrarily. Here each of
-these is an `InputError` with its line, and so is an id that `ids` does not allow. A file is parsed by polars as
-a whole; only if something in it is unusual is it read again line by line, to name the line and the fault.
+these is an `InputError` with its line, and so is an id that is not legal (``formats.ids``). A file is parsed by
+polars as a whole; only if something in it is unusual is it read again line by line, to name line and fault.
 """
 
 import gzip
@@ -233,7 +233,7 @@ def _parse_at_once(data: bytes, line_format: _LineFormat) -> pl.DataFrame | None
 
 
 def _has_plain_characters(data: bytes) -> bool:
-    """Whether single-spaced lines are ASCII without control characters: then no id can have an illegal one."""
+    """Whether single-spaced lines are ASCII without control characters, and so all ids are legal."""
     if not data.isascii() or b"\x7f" in data:
         return False
     values = np.frombuffer(data, dtype=np.uint8)
@@ -290,7 +290,9 @@ def _parse_line_by_line(path: str | Path, data: bytes, line_format: _LineFormat)
         rows.append(tuple(value if name == line_format.number else row[name] for name in line_format.kept))
     if not rows:
         raise InputError(path, problem="no line", expected=f"lines of {' '.join(line_format.columns)}")
-    schema = {name: line_format.kind if name == line_format.number else pl.String for name in line_format.kept}
+    schema = {
+        name: line_format.kind if name == line_format.number else pl.String for name in line_format.kept
+    }
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
@@ -341,7 +343,7 @@ def _check_writable(path: str | Path, frame: pl.DataFrame, number: str) -> None:
 
 
 def _printable(scores: pl.Series) -> pl.Series:
-    """The scores in the narrowest type that represents them: polars prints the shortest decimals of a type."""
+    """The scores in the narrowest type that holds them: polars prints the shortest decimals of a type."""
     plain = scores.set(scores == 0, 0.0)  # -0.0 among them
     narrow = plain.cast(pl.Float32)
     return narrow if (narrow.cast(pl.Float64) == plain).all() else plain

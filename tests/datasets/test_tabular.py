@@ -155,7 +155,7 @@ def test_what_is_wrong_with_a_table(tmp_path, lines, layout, message):
     [
         # Never closed: all that follows would be one field.
         (["question,answer,label", 'who?,"me,1', "why?,no,0"], "line 2: unexpected end of data; "),
-        (["question,answer,label", 'who?,"me"s,1'], "line 2: '\\',\\' expected after"),
+        (["question,answer,label", 'who?,"me"s,1'], "line 2: ',' expected after"),
         (["question,answer,label", "who?,me,1", "", "why?,no,0"], "line 3: '': expected a row"),
         (["question,answer,label", '"a\nb",me,1', "why?,no,x"], "line 4: column 'label': 'x'"),
     ],

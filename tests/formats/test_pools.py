@@ -353,7 +353,10 @@ ANSWERS = pa.schema([("answer_id", pa.string()), ("text", pa.string())])
         ([("a1", "x"), (None, "y")], "row 1: column 'answer_id': None: expected a value"),
         ([("a1", None)], "row 0: column 'text': None: expected a value"),
         ([("a1", "x"), ("a2", "y"), ("a1", "z")], "row 2: column 'answer_id': 'a1': expected each id once"),
-        ([("a 1", "x")], "row 0: column 'answer_id': 'a 1': expected an id without white space or control characters"),
+        (
+            [("a 1", "x")],
+            "row 0: column 'answer_id': 'a 1': expected an id without white space or control characters",
+        ),
     ],
 )
 def test_wrong_shared_answers_are_named(tmp_path, answers, message):
