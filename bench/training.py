@@ -29,7 +29,7 @@ from aptool.formats.collection import Collection
 from aptool.models.ranker import Ranker, build_ranker
 from aptool.progress import Progress, Update, use_progress
 from aptool.text.tokenizer import WordTokenizer
-from aptool.training.data import Lists, TrainingSet, read_texts, tokenized
+from aptool.training.data import IndexLists, TrainingSet, read_texts, tokenize
 from aptool.training.dev import DevSet
 from aptool.training.loop import train
 
@@ -54,7 +54,7 @@ def prepared(folder: Path, scale: float) -> Shape:
     options = load_recipe("ap-cnn").text
     tokenizer = WordTokenizer.learn(texts.all())
     dev = DevSet(collection, "dev", tokenizer, options)
-    return Shape(tokenized(texts, tokenizer, options), dev, len(tokenizer))
+    return Shape(tokenize(texts, tokenizer, options), dev, len(tokenizer))
 
 
 def full_epoch(recipe: Recipe, shape: Shape) -> dict[str, float]:
@@ -110,7 +110,7 @@ def _first_pairs(examples: TrainingSet, pairs: int) -> TrainingSet:
     """The training set with right answers left to the first questions only; its answers are all there."""
     right = examples.positives
     offsets = right.offsets.clip(max=min(pairs, int(right.offsets[-1])))
-    return replace(examples, positives=Lists(right.values[: offsets[-1]], offsets))
+    return replace(examples, positives=IndexLists(right.values[: offsets[-1]], offsets))
 
 
 def measure(system: str, shape: Shape, updates: int, repeats: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from aptool.formats.collection import LabelledPool
 from aptool.formats.schemas import arrow_schema
 from aptool.models.ranker import build_ranker
 from aptool.text.tokenizer import Tokens
-from aptool.training.data import Lists, TrainingSet
+from aptool.training.data import IndexLists, TrainingSet
 
 SYSTEMS = ("qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm")
 
@@ -67,7 +67,7 @@ def tokens(*texts: list[int]) -> Tokens:
 
 def lists(rows):
     owner = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    return Lists.of(owner, np.array([*itertools.chain(*rows)], dtype=np.int64), len(rows))
+    return IndexLists.of(owner, np.array([*itertools.chain(*rows)], dtype=np.int64), len(rows))
 
 
 def training_set(positives, answers):

@@ -45,9 +45,9 @@ def matrix(
     """
     check_cluster_options(cluster, workers, gpus_per_worker)
     from aptool.experiments.matrix import read_matrix
-    from aptool.experiments.paper import beside, beside_cells
+    from aptool.experiments.paper import compare_with_paper, paper_cells
     from aptool.experiments.runner import Runner
-    from aptool.experiments.table import cells, columns, not_above_random, summarise, write_table
+    from aptool.experiments.table import not_above_random, summarize, table_cells, write_table
     from aptool.formats.atomic import check_writable
 
     plan = read_matrix(table, _values(given))
@@ -56,19 +56,17 @@ def matrix(
     with executor(cluster, workers, gpus_per_worker) as place:
         train = _trainer(place, device, workers, gpus_per_worker) if place is not None else None
         results = Runner(plan, output, train=train, executor=place, device=device).run()
-    lines = summarise(results)
+    summaries = summarize(results)
     let = [word for value in given for word in ("--let", value)]
     command = shlex.join(["aptool", "matrix", str(table), "--output", str(output), *let])
-    write_table(output, lines, results, plan, command)
-    print_table([columns(plan.measures), *map(cells, lines)], left=2)
-    compared = beside(results)
-    if compared:
+    write_table(output, summaries, results, plan, command)
+    print_table(table_cells(summaries, plan.measures), left=2)
+    comparisons = compare_with_paper(results)
+    if comparisons:
         click.echo("\nCompared with the paper, mean ± sd over seeds (OK: reached; close: within .01; below)")
-        print_table(beside_cells(compared), left=3)
+        print_table(paper_cells(comparisons), left=3)
     click.echo(f"\n{output / 'table.md'}, {output / 'table.json'}; run files beside them")
-    trained = {name for name, spec in plan.specs.items() if spec.preset is not None}
-    baseline = next((name for name, one in plan.specs.items() if one.baseline == "random"), None)
-    failed = not_above_random(lines, trained, baseline, plan.measures[0])
+    failed = not_above_random(summaries, plan)
     if failed:
         raise AptoolError(f"not above random order: {'; '.join(failed)}")
 

@@ -86,7 +86,7 @@ def train(
     opened = Collection(collection if collection is not None else default_collection())
 
     from aptool.training.fit import fit
-    from aptool.training.seeds import fit_seeds, summarise, to_dict
+    from aptool.training.seeds import fit_seeds, summarize, to_dict
 
     with contextlib.ExitStack() as stack:
         if local_device is None:
@@ -108,7 +108,7 @@ def train(
             )
 
         if seeds is None:
-            result = summarise({seed: fit_one(seed, output)}, recipe.training.dev_measure)
+            result = summarize({seed: fit_one(seed, output)}, recipe.training.dev_measure)
         else:
             result = fit_seeds(fit_one, recipe, output, list(range(seed, seed + seeds)))
     if as_json:

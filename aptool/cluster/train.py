@@ -358,13 +358,8 @@ def _train_worker(config: dict[str, Any]) -> None:
     group = TorchProcessGroup(rank, size) if size > 1 else SINGLE_PROCESS
     board = config["board"] if rank == 0 else None
     try:
-        problem, collection = None, None
-        try:
+        with group.together():
             collection = _opened(job)
-        except AptoolError as error:
-            problem = error
-        group.check(problem)
-        assert collection is not None
         device = get_device() if job.gpu else "cpu"
         with _reporting_to(board):
             fit(collection, job.recipe, job.output, seed=job.seed, device=device, group=group)

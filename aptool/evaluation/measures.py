@@ -23,6 +23,8 @@ import pytrec_eval
 from aptool.errors import InputError, UsageError
 
 DEFAULT_MEASURES = ("map", "recip_rank", "P_1")
+# What headings call them.
+_TITLES = {"map": "MAP", "recip_rank": "MRR", "P_1": "P@1"}
 
 # Measures with a cut-off rank, and measures with a recall level or a multiple of R, two decimals at most.
 _AT_RANK = ("P", "recall", "ndcg_cut", "map_cut", "success", "relative_P")
@@ -145,6 +147,11 @@ def averages(per_question: pl.DataFrame) -> dict[str, float]:
         else:
             result[column.name] = math.fsum(column) / len(column)
     return result
+
+
+def measure_title(measure: str) -> str:
+    """What headings call a measure: ``MAP`` for ``map``; its own name if it has no other."""
+    return _TITLES.get(measure, measure)
 
 
 def measure_names(measures: Iterable[str]) -> tuple[str, ...]:

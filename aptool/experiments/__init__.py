@@ -1,1 +1,1 @@
-"""Tables of experiments: which systems on which collections with which seeds, run and set side by side."""
+"""Experiment matrices: which systems on which collections with which seeds, run and tabulated."""

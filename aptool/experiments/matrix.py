@@ -1,35 +1,42 @@
-"""A table of experiments as a TOML file: collections, systems, and rows that pair them with seeds."""
+"""An experiment matrix as a TOML file: collections, systems, and rows that pair them with seeds."""
 
 import tomllib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from string import Template
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from aptool.errors import InputError, UsageError
-from aptool.evaluation.measures import measure_names
+from aptool.evaluation.measures import DEFAULT_MEASURES, measure_names
 from aptool.formats.schemas import check_document
 
-MEASURES = ("map", "recip_rank", "P_1")
-SHOWN = {"map": "MAP", "recip_rank": "MRR", "P_1": "P@1"}
 
+class EvaluatedSplit(NamedTuple):
+    """A split of a collection that systems are evaluated on.
 
-class Source(NamedTuple):
-    """A split of a collection of the table, as its results are called."""
+    Attributes:
+        name: in the results: the collection's, with the split's where several are evaluated.
+        collection: the collection's name in the matrix; one training serves all of its splits.
+        path: the collection's folder, or that of the files to import.
+        build: how to make the collection where there is none.
+        limit: functions to build it from; None is all.
+        split: the split's own name.
+        optional: whether the split is skipped where the collection lacks it.
+    """
 
-    name: str  # that of the collection, and of the split where several are reported
-    folder: str  # the collection's own name: what is trained on it is shared by its splits
+    name: str
+    collection: str
     path: Path
     build: str | None
     limit: int | None
     split: str
-    optional: bool  # left out where the collection does not have it
+    optional: bool
 
 
 class SystemSpec(NamedTuple):
-    """A system of the table; exactly one of ``baseline``, ``preset`` and ``fuse`` is set."""
+    """A system of the matrix; exactly one of ``baseline``, ``preset`` and ``fuse`` is set."""
 
     name: str
     baseline: str | None
@@ -38,99 +45,98 @@ class SystemSpec(NamedTuple):
     fuse: tuple[str, ...]
 
 
-class Row(NamedTuple):
-    """One line of the result: a system on a collection, over seeds."""
+class Experiment(NamedTuple):
+    """A system on a split, with one run for each seed."""
 
-    source: Source
-    spec: SystemSpec
+    evaluated: EvaluatedSplit
+    system: SystemSpec
     seeds: tuple[int, ...]
 
 
-class Matrix(NamedTuple):
-    """The whole table, its rows in an order in which every fused system follows its parts."""
+class ExperimentMatrix(NamedTuple):
+    """All experiments, in an order in which every fused system follows its parts."""
 
     measures: tuple[str, ...]
-    specs: dict[str, SystemSpec]
-    rows: list[Row]
+    systems: dict[str, SystemSpec]
+    experiments: list[Experiment]
 
 
-def read_matrix(path: str | Path, values: Mapping[str, str] = MappingProxyType({})) -> Matrix:
-    """Reads a table.
+def read_matrix(path: str | Path, values: Mapping[str, str] = MappingProxyType({})) -> ExperimentMatrix:
+    """Reads an experiment matrix.
 
     Args:
         path: the TOML file.
-        values: what ``${name}`` stands for in its texts.
+        values: what replaces each ``${name}`` in its strings.
 
     Raises:
-        InputError: it is not TOML, not as its schema says, or names what it does not define.
+        InputError: the file is not TOML, violates its schema, or refers to a name that it does not define.
     """
     if not Path(path).is_file():
-        raise InputError(path, problem="file not found", expected="a table of experiments")
+        raise InputError(path, problem="file not found", expected="an experiment matrix")
     try:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(path, problem=str(error), expected="TOML") from error
-    document = _filled(document, values, path)
+    document = _substituted(document, values, path)
     check_document("matrix", document, path)
-    measures = document.get("measures", MEASURES)
+    measures = _measures(path, document)
+    splits = {name: _evaluated_splits(name, entry) for name, entry in document["collections"].items()}
+    systems = _systems(path, document["systems"])
+    experiments = []
+    for number, row in enumerate(document["rows"]):
+        place = f"rows/{number}"
+        _check_known(path, f"{place}/collection", row["collection"], splits)
+        for name in row["systems"]:
+            _check_known(path, f"{place}/systems", name, systems)
+        for name in row["systems"]:
+            for part in systems[name].fuse:
+                _check_known(path, f"{place}/systems: {name} fuses", part, row["systems"])
+        seeds = tuple(row.get("seeds", (0,)))
+        in_order = sorted((systems[name] for name in row["systems"]), key=lambda system: bool(system.fuse))
+        experiments += [
+            Experiment(evaluated, system, seeds)
+            for evaluated in splits[row["collection"]]
+            for system in in_order
+        ]
+    _check_distinct(path, experiments)
+    return ExperimentMatrix(measures, systems, experiments)
+
+
+def _measures(path: str | Path, document: dict[str, Any]) -> tuple[str, ...]:
+    measures = document.get("measures", DEFAULT_MEASURES)
     try:
-        measures = measure_names(measures)
+        return measure_names(measures)
     except UsageError as error:
         raise InputError(path, place="measures", value=measures, expected=f"measures: {error}") from error
-    sources = {name: _sources(name, entry) for name, entry in document["collections"].items()}
-    specs = {name: _system_spec(name, entry) for name, entry in document["systems"].items()}
-    for spec in specs.values():
-        for part in spec.fuse:
-            _known(path, f"systems/{spec.name}/fuse", part, specs)
-            if specs[part].fuse:
-                expected = "a system that is not itself fused"
-                raise InputError(path, place=f"systems/{spec.name}/fuse", value=part, expected=expected)
-    rows = []
-    for number, entry in enumerate(document["rows"]):
-        splits = sources[_known(path, f"rows/{number}/collection", entry["collection"], sources)]
-        named = [specs[_known(path, f"rows/{number}/systems", name, specs)] for name in entry["systems"]]
-        for spec in named:
-            for part in spec.fuse:
-                _known(
-                    path,
-                    f"rows/{number}/systems: {spec.name} fuses",
-                    part,
-                    dict.fromkeys(entry["systems"]),
-                )
-        seeds = tuple(entry.get("seeds", (0,)))
-        named.sort(key=lambda one: bool(one.fuse))
-        rows += [Row(source, spec, seeds) for source in splits for spec in named]
-    times = Counter((row.source.name, row.spec.name) for row in rows)
-    named_twice = [pair for pair, number in times.items() if number > 1]
-    if named_twice:
-        value = " on ".join(reversed(named_twice[0]))
-        raise InputError(path, place="rows", value=value, expected="each system once on a collection")
-    return Matrix(measures, specs, rows)
 
 
-def _filled(value: Any, values: Mapping[str, str], path: str | Path) -> Any:
-    """A copy of what TOML holds with every ``${name}`` replaced in its texts."""
-    if isinstance(value, dict):
-        return {key: _filled(entry, values, path) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_filled(entry, values, path) for entry in value]
-    if not isinstance(value, str):
-        return value
-    try:
-        return Template(value).substitute(values)
-    except KeyError as error:
-        raise InputError(path, value=value, expected=f"--let {error.args[0]}=...") from error
-    except ValueError as error:
-        raise InputError(path, value=value, expected="${name}, or $$ for a dollar sign") from error
+def _systems(path: str | Path, entries: dict[str, dict[str, Any]]) -> dict[str, SystemSpec]:
+    systems = {
+        name: SystemSpec(
+            name,
+            entry.get("baseline"),
+            entry.get("preset"),
+            tuple(entry.get("set", ())),
+            tuple(entry.get("fuse", ())),
+        )
+        for name, entry in entries.items()
+    }
+    for system in systems.values():
+        place = f"systems/{system.name}/fuse"
+        for part in system.fuse:
+            _check_known(path, place, part, systems)
+            if systems[part].fuse:
+                raise InputError(path, place=place, value=part, expected="a system that is not itself fused")
+    return systems
 
 
-def _sources(name: str, entry: dict[str, Any]) -> list[Source]:
-    """One for each split that is reported; all but the first may be absent."""
+def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:
+    """The splits of a collection that are evaluated; all but the first are optional."""
     splits = entry.get("splits", [entry.get("split", "test")])
     return [
-        Source(
+        EvaluatedSplit(
             name=f"{name}-{split}" if "splits" in entry else name,
-            folder=name,
+            collection=name,
             path=Path(entry["path"]),
             build=entry.get("build"),
             limit=entry.get("limit"),
@@ -141,12 +147,30 @@ def _sources(name: str, entry: dict[str, Any]) -> list[Source]:
     ]
 
 
-def _system_spec(name: str, entry: dict[str, Any]) -> SystemSpec:
-    overrides, fuse = tuple(entry.get("set", ())), tuple(entry.get("fuse", ()))
-    return SystemSpec(name, entry.get("baseline"), entry.get("preset"), overrides, fuse)
+def _substituted(value: Any, values: Mapping[str, str], path: str | Path) -> Any:
+    """A copy of a TOML value with every ``${name}`` in its strings replaced."""
+    if isinstance(value, dict):
+        return {key: _substituted(entry, values, path) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_substituted(entry, values, path) for entry in value]
+    if not isinstance(value, str):
+        return value
+    try:
+        return Template(value).substitute(values)
+    except KeyError as error:
+        raise InputError(path, value=value, expected=f"--let {error.args[0]}=...") from error
+    except ValueError as error:
+        raise InputError(path, value=value, expected="${name}, or $$ for a dollar sign") from error
 
 
-def _known(path: str | Path, place: str, name: str, defined: dict[str, Any]) -> str:
+def _check_known(path: str | Path, place: str, name: str, defined: Collection[str]) -> None:
     if name not in defined:
         raise InputError(path, place=place, value=name, expected=f"one of {', '.join(defined)}")
-    return name
+
+
+def _check_distinct(path: str | Path, experiments: list[Experiment]) -> None:
+    counts = Counter((one.evaluated.name, one.system.name) for one in experiments)
+    for (collection, system), number in counts.items():
+        if number > 1:
+            value = f"{system} on {collection}"
+            raise InputError(path, place="rows", value=value, expected="each system once on a collection")

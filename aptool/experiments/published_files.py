@@ -1,4 +1,4 @@
-"""The published files of a data set, found by their names and imported as the paper has them."""
+"""Imports a published data set from a folder of its files, with the questions that the paper keeps."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from aptool.datasets import trecqa, wikiqa
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
 
-# What each split is called in Microsoft's folder, and in that of castorini's models.
+# The file of each split: of WikiQA as Microsoft distributes it, of TREC-QA as castorini does.
 _FILES = {
     "wikiqa": {"train": "WikiQA-train.tsv", "dev": "WikiQA-dev.tsv", "test": "WikiQA-test.tsv"},
     "trecqa": {"train": "train-all", "dev": "clean-dev", "test": "clean-test"},
@@ -18,16 +18,16 @@ def import_published(kind: str, folder: Path, out: Path) -> Collection:
 
     Args:
         kind: ``wikiqa`` or ``trecqa``.
-        folder: with its files; test may be absent.
+        folder: the folder of its files; test may be missing.
         out: the folder of the collection.
 
     Raises:
-        InputError: train or dev is not there, or a file is not what it should be.
+        InputError: train or dev is missing, or a file cannot be imported.
     """
     splits = {split: str(folder / name) for split, name in _FILES[kind].items() if (folder / name).exists()}
     for split in ("train", "dev"):
         if split not in splits:
-            expected = f"{_FILES[kind][split]}, or a collection that `aptool data import {kind}` made"
+            expected = f"{_FILES[kind][split]}, or a collection built by `aptool data import {kind}`"
             raise InputError(folder, problem=f"no split {split!r}", expected=expected)
     if kind == "wikiqa":
         return wikiqa.build(out, splits, questions="answerable")

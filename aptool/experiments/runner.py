@@ -1,14 +1,14 @@
-"""Runs a table of experiments: train, score, write a run file, read it back, evaluate.
+"""Runs an experiment matrix: train, score, write a run file, read it back, evaluate.
 
-Every result is kept with a key of everything that made it. Running a table again computes only what is new
-or has changed.
+Every result is stored with a key, a hash of everything that decides it. Running a matrix again computes only
+what is new or has changed.
 """
 
 import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,18 +18,17 @@ from aptool.config import Recipe, load_recipe
 from aptool.errors import AptoolError, error_with
 from aptool.evaluation.fusion import reciprocal_rank_fusion
 from aptool.evaluation.measures import evaluate
-from aptool.experiments.matrix import Matrix, Row, Source, SystemSpec
+from aptool.experiments.matrix import EvaluatedSplit, Experiment, ExperimentMatrix, SystemSpec
 from aptool.experiments.published_files import import_published
 from aptool.formats.atomic import atomic_file
 from aptool.formats.collection import MANIFEST, Collection
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run, write_run
-from aptool.models.device import pick_device
 from aptool.models.ranker import check_recipe, encoder_type
 from aptool.scoring.baselines import Bm25System, RandomSystem
 from aptool.scoring.score import AnySystem, Executor, score
 from aptool.scoring.systems import ModelLoader
-from aptool.training.checkpoint import identity
+from aptool.training.checkpoint import source_identity
 from aptool.training.fit import Fit, fit
 
 logger = logging.getLogger(__name__)
@@ -38,43 +37,62 @@ Train = Callable[..., Fit]
 
 
 class Result(NamedTuple):
-    """One system with one seed on one collection."""
+    """One system with one seed on one split.
+
+    Attributes:
+        collection: the split's name in the matrix.
+        system: the system's name in the matrix.
+        run: the run file.
+        measures: by trec_eval's names.
+        questions: of the qrels; the measures are means over them.
+        seconds: of ``train`` and ``score``.
+        published: the collection's own name, by which published figures are known.
+        preset: of a trained system.
+    """
 
     collection: str
     system: str
     seed: int
     run: Path
     measures: dict[str, float]
-    questions: int  # in the qrels: what the means are over
-    seconds: dict[str, float]  # train, score
-    published: str  # the collection's own name, by which published figures are known
+    questions: int
+    seconds: dict[str, float]
+    published: str
     split: str
     preset: str | None
 
 
+def by_system(results: Sequence[Result]) -> list[list[Result]]:
+    """The seeds of each system on each collection, in the order in which they first come."""
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.collection, result.system), []).append(result)
+    return list(groups.values())
+
+
 class Runner:
-    """Runs the rows of a table into a folder."""
+    """Runs the experiments of a matrix into a folder."""
 
     def __init__(
         self,
-        matrix: Matrix,
+        matrix: ExperimentMatrix,
         output: Path,
         *,
         train: Train | None = None,
         executor: Executor | None = None,
         device: str = "auto",
     ) -> None:
-        """Prepares to run.
+        """Loads and checks the systems' recipes.
 
         Args:
-            matrix: the table.
-            output: where run files, models and results go.
-            train: trains somewhere else than in this process: ``fit`` with the same arguments.
+            matrix: the experiments.
+            output: the folder for run files, models and results.
+            train: trains elsewhere, with the arguments of ``fit``; None trains in this process.
             executor: where trained models score; None is this process.
-            device: what networks run on.
+            device: of training and scoring in this process; ``auto`` is a GPU where there is one.
 
         Raises:
-            AptoolError: a system's recipe is not one.
+            AptoolError: a recipe is invalid.
         """
         self._matrix = matrix
         self._output = output
@@ -82,63 +100,72 @@ class Runner:
         self._executor = executor
         self._device = device
         self._recipes: dict[str, Recipe] = {}
-        for row in matrix.rows:
-            spec = row.spec
-            if spec.preset is not None:
+        for experiment in matrix.experiments:
+            system = experiment.system
+            if system.preset is not None:
                 try:
-                    self._recipes[spec.name] = load_recipe(spec.preset, spec.overrides)
-                    check_recipe(self._recipes[spec.name])
+                    self._recipes[system.name] = load_recipe(system.preset, system.overrides)
+                    check_recipe(self._recipes[system.name])
                 except AptoolError as error:
-                    raise error_with(error.exit_code, f"system {spec.name!r}: {error}") from error
+                    raise error_with(error.exit_code, f"system {system.name!r}: {error}") from error
 
     def run(self) -> list[Result]:
-        """All results, in the order of the table.
+        """All results, in the order of the matrix.
 
         Raises:
-            AptoolError: a collection cannot be read or built, or a row fails.
+            AptoolError: a collection cannot be read or built, or an experiment fails.
         """
-        opened: dict[str, Collection] = {}
-        collections: dict[Source, Collection] = {}
-        for source in dict.fromkeys(row.source for row in self._matrix.rows):
-            if source.folder not in opened:
-                opened[source.folder] = self._collection(source)
-            collection = opened[source.folder]
-            if source.optional and source.split not in collection.splits:
-                logger.info(f"{source.folder}: no split {source.split!r}, so {source.name} is left out")
-                continue
-            collection.qrels(source.split)  # there is such a split
-            collections[source] = collection
+        collections = self._open_collections()
         return [
-            self._result(row, collections[row.source], seed)
-            for row in self._matrix.rows
-            if row.source in collections
-            for seed in row.seeds
+            self._result(experiment, collections[experiment.evaluated], seed)
+            for experiment in self._matrix.experiments
+            if experiment.evaluated in collections
+            for seed in experiment.seeds
         ]
 
-    def _collection(self, source: Source) -> Collection:
-        if source.build == "functions" and not source.path.exists():
-            from aptool.datasets.functions import build
+    def _open_collections(self) -> dict[EvaluatedSplit, Collection]:
+        """The collection of each evaluated split; optional splits that it lacks are left out."""
+        opened: dict[str, Collection] = {}
+        collections: dict[EvaluatedSplit, Collection] = {}
+        for evaluated in dict.fromkeys(experiment.evaluated for experiment in self._matrix.experiments):
+            name, split = evaluated.collection, evaluated.split
+            if name not in opened:
+                opened[name] = self._open(evaluated)
+            if evaluated.optional and split not in opened[name].splits:
+                logger.info(f"{name}: no split {split!r}, so {evaluated.name} is left out")
+                continue
+            opened[name].qrels(split)  # raises if there is no such split
+            collections[evaluated] = opened[name]
+        return collections
 
-            logger.info(f"building {source.path}")
-            build(source.path, limit=source.limit)
-        elif source.build in ("wikiqa", "trecqa") and not (source.path / MANIFEST).exists():
-            # The same files give the same collection, so nothing is run again on its account.
-            out = self._output / "collections" / source.folder
-            logger.info(f"importing {source.path} to {out}")
-            return import_published(source.build, source.path, out)
-        return Collection(source.path)
+    def _open(self, evaluated: EvaluatedSplit) -> Collection:
+        """Opens a collection, which is built or imported first where the matrix says so."""
+        build, path = evaluated.build, evaluated.path
+        if build == "functions" and not path.exists():
+            from aptool.datasets.functions import build as build_functions
 
-    def _result(self, row: Row, collection: Collection, seed: int) -> Result:
-        spec, source = row.spec, row.source
-        folder = self._folder(source, spec.name, seed)
-        run, record = folder / f"{source.split}.run", folder / f"{source.split}.json"
-        key = self._key(spec, collection, source.split, seed)
-        qrels_path = collection.qrels(source.split)
-        seconds = _recorded(record, key)
+            logger.info(f"building {path}")
+            build_functions(path, limit=evaluated.limit)
+        elif build in ("wikiqa", "trecqa") and not (path / MANIFEST).exists():
+            # The same files give the same fingerprint, so importing them again makes no result outdated.
+            imported = self._output / "collections" / evaluated.collection
+            logger.info(f"importing {path} to {imported}")
+            return import_published(build, path, imported)
+        return Collection(path)
+
+    def _result(self, experiment: Experiment, collection: Collection, seed: int) -> Result:
+        """The stored result if it is up to date, else a new one; both evaluated from the run file."""
+        system, evaluated = experiment.system, experiment.evaluated
+        split = evaluated.split
+        folder = self._folder(evaluated, system.name, seed)
+        run, record = folder / f"{split}.run", folder / f"{split}.json"
+        key = self._key(system, collection, split, seed)
+        qrels_path = collection.qrels(split)
+        seconds = _recorded_seconds(record, key)
         if seconds is None or not run.is_file():
-            logger.info(f"{source.name}: {spec.name}, seed {seed}")
+            logger.info(f"{evaluated.name}: {system.name}, seed {seed}")
             record.unlink(missing_ok=True)
-            seconds = self._make(row, collection, seed, folder, run)
+            seconds = self._write_run(experiment, collection, seed, run)
         evaluation = evaluate(
             read_qrels(qrels_path), read_run(run).frame, self._matrix.measures, run_name=str(run)
         )
@@ -150,81 +177,73 @@ class Runner:
         with atomic_file(record) as temporary:
             saved = {"key": key, "measures": measures, "seconds": seconds}
             temporary.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
-        questions = len(evaluation.per_question)
         return Result(
-            collection=source.name,
-            system=spec.name,
+            collection=evaluated.name,
+            system=system.name,
             seed=seed,
             run=run,
             measures=measures,
-            questions=questions,
+            questions=len(evaluation.per_question),
             seconds=seconds,
             published=collection.name,
-            split=source.split,
-            preset=spec.preset,
+            split=split,
+            preset=system.preset,
         )
 
-    def _folder(self, source: Source, system: str, seed: int) -> Path:
-        return self._output / source.folder / system / f"seed{seed}"
+    def _folder(self, evaluated: EvaluatedSplit, system: str, seed: int) -> Path:
+        return self._output / evaluated.collection / system / f"seed{seed}"
 
-    def _make(self, row: Row, collection: Collection, seed: int, folder: Path, run: Path) -> dict[str, float]:
-        """Writes the run file of a row and seed; returns the seconds that training and scoring took."""
-        spec = row.spec
-        begun = time.perf_counter()
-        if spec.fuse:
-            parts = [self._folder(row.source, part, seed) / f"{row.source.split}.run" for part in spec.fuse]
-            fused = reciprocal_rank_fusion([read_run(part).frame for part in parts])
-            write_run(run, fused, spec.name)
-            return {"train": 0.0, "score": time.perf_counter() - begun}
-        train_seconds = 0.0
-        if spec.preset is not None:
-            train_seconds = self._trained(row, collection, seed, folder)
-        trained = time.perf_counter()
-        units = list_units([collection.pools(row.source.split)])
-        system, executor = self._system(spec, collection, row.source.split, seed, folder)
-        score(units, system, run, executor, tag=spec.name, answers=collection.answers)
-        return {"train": train_seconds, "score": time.perf_counter() - trained}
+    def _write_run(
+        self, experiment: Experiment, collection: Collection, seed: int, run: Path
+    ) -> dict[str, float]:
+        """Writes the run file of a system and seed; returns the seconds that training and scoring took."""
+        system, evaluated = experiment.system, experiment.evaluated
+        started = time.perf_counter()
+        if system.fuse:
+            parts = [self._folder(evaluated, part, seed) / run.name for part in system.fuse]
+            write_run(run, reciprocal_rank_fusion([read_run(part).frame for part in parts]), system.name)
+            return {"train": 0.0, "score": time.perf_counter() - started}
+        model = run.parent / "model"
+        train_seconds = self._fit(experiment, collection, seed, model) if system.preset is not None else 0.0
+        started = time.perf_counter()
+        units = list_units([collection.pools(evaluated.split)])
+        scoring_system, executor = self._scoring_system(system, collection, evaluated.split, seed, model)
+        score(units, scoring_system, run, executor, tag=system.name, answers=collection.answers)
+        return {"train": train_seconds, "score": time.perf_counter() - started}
 
-    def _trained(self, row: Row, collection: Collection, seed: int, folder: Path) -> float:
+    def _fit(self, experiment: Experiment, collection: Collection, seed: int, model: Path) -> float:
         """Trains a system, unless that was done for another split; returns the seconds of its epochs."""
-        spec = row.spec
         train = self._train
         if train is None:
-            cache = self._output / row.source.folder / "vectors"
-            train = partial(fit, vectors_cache=cache, device=pick_device(self._device))
-        result = train(
-            collection,
-            self._recipes[spec.name],
-            folder / "model",
-            seed=seed,
-        )
-        return float(result.seconds)
+            cache = self._output / experiment.evaluated.collection / "vectors"
+            train = partial(fit, vectors_cache=cache, device=self._device)
+        return float(train(collection, self._recipes[experiment.system.name], model, seed=seed).seconds)
 
-    def _system(
-        self, spec: SystemSpec, collection: Collection, split: str, seed: int, folder: Path
+    def _scoring_system(
+        self, system: SystemSpec, collection: Collection, split: str, seed: int, model: Path
     ) -> tuple[AnySystem, Executor | None]:
-        """What scores a row, and where: baselines score in this process."""
-        if spec.preset is not None:
-            return ModelLoader(str(folder / "model"), self._device), self._executor
-        if spec.baseline == "random":
+        """The system that scores, and where: baselines score in this process."""
+        if system.preset is not None:
+            return ModelLoader(str(model), self._device), self._executor
+        if system.baseline == "random":
             return RandomSystem(seed), None
         answers = read_answers(collection.answers) if collection.answers else None
         units = list_units([collection.pools(split)])
         texts = [text for unit in units for text in read_pools(unit, answers).answers.to_pylist()]
         return Bm25System(texts), None
 
-    def _key(self, spec: SystemSpec, collection: Collection, split: str, seed: int) -> str:
+    def _key(self, system: SystemSpec, collection: Collection, split: str, seed: int) -> str:
         """A hash of everything that decides a result."""
-        made_of: list[Any] = [__version__, collection.fingerprint, split, seed, spec.baseline]
-        if spec.preset is not None:
-            recipe = self._recipes[spec.name]
-            made_of += [recipe.to_dict(), identity(encoder_type(recipe).source(recipe))]
-        made_of += [self._key(self._matrix.specs[part], collection, split, seed) for part in spec.fuse]
-        return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
+        parts: list[Any] = [__version__, collection.fingerprint, split, seed, system.baseline]
+        if system.preset is not None:
+            recipe = self._recipes[system.name]
+            parts += [recipe.to_dict(), source_identity(encoder_type(recipe).source(recipe))]
+        parts += [self._key(self._matrix.systems[part], collection, split, seed) for part in system.fuse]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _recorded(record: Path, key: str) -> dict[str, float] | None:
-    """The seconds of an earlier result with this very key, if there is one."""
+def _recorded_seconds(record: Path, key: str) -> dict[str, float] | None:
+    """The seconds of an earlier result with this key; None if there is none."""
     try:
         saved = json.loads(record.read_text(encoding="utf-8"))
         return dict(saved["seconds"]) if saved["key"] == key else None

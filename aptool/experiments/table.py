@@ -1,122 +1,131 @@
-"""The results of a table of experiments: a line a system and collection, mean ± deviation over seeds."""
+"""The results of an experiment matrix: a row per system and collection, mean ± deviation over seeds."""
 
 import json
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aptool.experiments.matrix import SHOWN, Matrix
-from aptool.experiments.paper import beside, beside_cells, seed_cells
-from aptool.experiments.runner import Result
+from aptool.evaluation.measures import measure_title
+from aptool.evaluation.seeds import Spread, mean_and_sd
+from aptool.experiments.matrix import ExperimentMatrix
+from aptool.experiments.paper import compare_with_paper, paper_cells, seed_cells
+from aptool.experiments.runner import Result, by_system
 from aptool.formats.atomic import atomic_file
 
 
-class Line(NamedTuple):
-    """A system on a collection over all its seeds."""
+class Summary(NamedTuple):
+    """A system on a collection over all its seeds.
+
+    Attributes:
+        questions: how many the means are over.
+        deviations: standard deviation over seeds, of a sample; 0 of a single seed.
+        train_seconds: mean over seeds.
+        score_seconds: mean over seeds.
+    """
 
     collection: str
     system: str
     seeds: int
     questions: int
     means: dict[str, float]
-    deviations: dict[str, float]  # of the sample; 0 with one seed
-    train_seconds: float  # mean over seeds
+    deviations: dict[str, float]
+    train_seconds: float
     score_seconds: float
 
 
-def summarise(results: Sequence[Result]) -> list[Line]:
-    """One line for each system and collection, in the order in which they first come."""
-    groups: dict[tuple[str, str], list[Result]] = {}
-    for result in results:
-        groups.setdefault((result.collection, result.system), []).append(result)
-    return [_line(group) for group in groups.values()]
+def summarize(results: Sequence[Result]) -> list[Summary]:
+    """One summary for each system and collection, in the order in which they first come."""
+    return [_summary(group) for group in by_system(results)]
 
 
-def columns(measures: Sequence[str]) -> list[str]:
-    """Headings of the table."""
-    shown = [SHOWN.get(measure, measure) for measure in measures]
-    return ["collection", "system", *shown, "questions", "seeds", "train s", "score s"]
-
-
-def cells(line: Line) -> list[str]:
-    """The line as text, one cell a heading."""
-    figures = [_figure(line, measure) for measure in line.means]
-    counts = [str(line.questions), str(line.seeds)]
-    return [
-        line.collection,
-        line.system,
-        *figures,
-        *counts,
-        f"{line.train_seconds:.1f}",
-        f"{line.score_seconds:.1f}",
-    ]
-
-
-def markdown(lines: Sequence[Line], measures: Sequence[str]) -> str:
-    """The table in Markdown, figures to the right."""
-    return markdown_rows([columns(measures), *map(cells, lines)])
-
-
-def markdown_rows(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as a table in Markdown, the first its head; figures, from the third column on, to the right."""
-    rule = ["---", "---", *("---:" for _ in rows[0][2:])]
-    return "".join(f"| {' | '.join(row)} |\n" for row in [rows[0], rule, *rows[1:]])
+def table_cells(summaries: Sequence[Summary], measures: Sequence[str]) -> list[list[str]]:
+    """The summaries as rows of text, headings first."""
+    titles = [measure_title(measure) for measure in measures]
+    head = ["collection", "system", *titles, "questions", "seeds", "train s", "score s"]
+    return [head, *map(_cells, summaries)]
 
 
 def write_table(
-    folder: Path, lines: Sequence[Line], results: Sequence[Result], matrix: Matrix, command: str
+    folder: Path,
+    summaries: Sequence[Summary],
+    results: Sequence[Result],
+    matrix: ExperimentMatrix,
+    command: str,
 ) -> None:
-    """Writes ``table.md``, and ``table.json`` with where the collections are and the command that ran it."""
-    compared = beside(results)
-    with atomic_file(folder / "table.md") as temporary:
-        temporary.write_text(markdown(lines, matrix.measures), encoding="utf-8")
+    """Writes ``table.md`` and ``table.json``, and ``paper.md`` where the paper has figures to compare with.
+
+    Args:
+        folder: where to.
+        summaries: of the results.
+        results: all of them, with run files below ``folder``.
+        matrix: the experiments; where their collections are is written as well.
+        command: the command line that ran the matrix.
+
+    Raises:
+        InputError: the folder cannot be written to.
+    """
+    comparisons = compare_with_paper(results)
     document: dict[str, Any] = {
         "command": command,
-        "collections": {row.source.name: {"path": str(row.source.path)} for row in matrix.rows},
-        "lines": [line._asdict() for line in lines],
+        "collections": {one.evaluated.name: {"path": str(one.evaluated.path)} for one in matrix.experiments},
+        "lines": [summary._asdict() for summary in summaries],
         "results": [{**result._asdict(), "run": str(result.run.relative_to(folder))} for result in results],
-        "beside_paper": [{**row._asdict(), "verdict": row.verdict} for row in compared],
+        "beside_paper": [{**one._asdict(), "verdict": one.verdict} for one in comparisons],
     }
-    if compared:
-        with atomic_file(folder / "paper.md") as temporary:
-            tables = [beside_cells(compared), seed_cells(results)]
-            temporary.write_text("\n".join(map(markdown_rows, tables)), encoding="utf-8")
-    with atomic_file(folder / "table.json") as temporary:
-        temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    _write(folder / "table.md", _markdown(table_cells(summaries, matrix.measures)))
+    if comparisons:
+        tables = [paper_cells(comparisons), seed_cells(results)]
+        _write(folder / "paper.md", "\n".join(map(_markdown, tables)))
+    _write(folder / "table.json", json.dumps(document, indent=2) + "\n")
 
 
-def not_above_random(
-    lines: Sequence[Line], trained: set[str], baseline: str | None, measure: str
-) -> list[str]:
-    """The trained systems whose mean is not above that of random order on the same collection."""
-    random = {line.collection: line.means[measure] for line in lines if line.system == baseline}
+def not_above_random(summaries: Sequence[Summary], matrix: ExperimentMatrix) -> list[str]:
+    """The trained systems whose first measure is not above that of random order on the same collection."""
+    measure = matrix.measures[0]
+    random = {
+        one.collection: one.means[measure]
+        for one in summaries
+        if matrix.systems[one.system].baseline == "random"
+    }
     return [
-        f"{line.system} on {line.collection}: {line.means[measure]:.4f}, random {random[line.collection]:.4f}"
-        for line in lines
-        if line.system in trained
-        and line.collection in random
-        and line.means[measure] <= random[line.collection]
+        f"{one.system} on {one.collection}: {one.means[measure]:.4f}, random {random[one.collection]:.4f}"
+        for one in summaries
+        if matrix.systems[one.system].preset is not None
+        and one.collection in random
+        and one.means[measure] <= random[one.collection]
     ]
 
 
-def _line(group: list[Result]) -> Line:
+def _summary(group: list[Result]) -> Summary:
     first = group[0]
-    values = {measure: [result.measures[measure] for result in group] for measure in first.measures}
-    return Line(
+    spreads = {
+        measure: mean_and_sd([result.measures[measure] for result in group]) for measure in first.measures
+    }
+    return Summary(
         collection=first.collection,
         system=first.system,
         seeds=len(group),
         questions=first.questions,
-        means={measure: statistics.fmean(seen) for measure, seen in values.items()},
-        deviations={
-            measure: statistics.stdev(seen) if len(seen) > 1 else 0.0 for measure, seen in values.items()
-        },
-        train_seconds=statistics.fmean(result.seconds["train"] for result in group),
-        score_seconds=statistics.fmean(result.seconds["score"] for result in group),
+        means={measure: spread.mean for measure, spread in spreads.items()},
+        deviations={measure: spread.sd for measure, spread in spreads.items()},
+        train_seconds=mean_and_sd([result.seconds["train"] for result in group]).mean,
+        score_seconds=mean_and_sd([result.seconds["score"] for result in group]).mean,
     )
 
 
-def _figure(line: Line, measure: str) -> str:
-    mean = f"{line.means[measure]:.4f}"
-    return mean if line.seeds == 1 else f"{mean} ± {line.deviations[measure]:.4f}"
+def _cells(one: Summary) -> list[str]:
+    figures = [Spread(mean, one.deviations[measure]).text(one.seeds) for measure, mean in one.means.items()]
+    counts = [str(one.questions), str(one.seeds)]
+    seconds = [f"{one.train_seconds:.1f}", f"{one.score_seconds:.1f}"]
+    return [one.collection, one.system, *figures, *counts, *seconds]
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table, headings first; numbers, from the third column on, are aligned to the right."""
+    rule = ["---", "---", *("---:" for _ in rows[0][2:])]
+    return "".join(f"| {' | '.join(row)} |\n" for row in [rows[0], rule, *rows[1:]])
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -1,7 +1,6 @@
 """The systems on one collection side by side: means over seeds, intervals, and tests against a baseline."""
 
 import logging
-import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import polars as pl
 from aptool.errors import UsageError
 from aptool.evaluation.compare import Comparison, compare, mean_intervals
 from aptool.evaluation.measures import averages, evaluate
+from aptool.evaluation.seeds import mean_and_sd
 from aptool.evaluation.significance import Interval
 from aptool.formats.collection import Collection
 from aptool.formats.trec import read_qrels, read_run
@@ -20,7 +20,6 @@ logger = logging.getLogger(__name__)
 USUAL_BASELINE = "bm25"
 # The measure of the paper's figures 3 and 4: evaluated whether or not the table of experiments asks for it.
 ACCURACY = "P_1"
-_TITLES = {"map": "MAP", "recip_rank": "MRR", "P_1": "P@1"}
 
 
 class System(NamedTuple):
@@ -97,16 +96,12 @@ def side_by_side(
     return SideBySide(name, collection, split, reference.height, measures, baseline, found)
 
 
-def title_of(measure: str) -> str:
-    """What a measure is called in headings."""
-    return _TITLES.get(measure, measure)
-
-
 def _system(
     name: str, entries: list[Entry], frames: Sequence[pl.DataFrame], measures: tuple[str, ...]
 ) -> System:
     seeds = [averages(frame.select("question_id", *measures)) for frame in frames]
     mean = pl.concat(frames).drop("candidates").group_by("question_id", maintain_order=True).mean()
+    spreads = {measure: mean_and_sd([seed[measure] for seed in seeds]) for measure in measures}
     configs = [config for entry in entries if (config := entry.config) is not None]
     return System(
         name,
@@ -114,8 +109,8 @@ def _system(
         str(configs[0]["recipe"]["preset"]) if configs else None,
         configs,
         mean,
-        {m: statistics.fmean(seed[m] for seed in seeds) for m in measures},
-        {m: statistics.stdev(seed[m] for seed in seeds) if len(seeds) > 1 else 0.0 for m in measures},
+        {measure: spread.mean for measure, spread in spreads.items()},
+        {measure: spread.sd for measure, spread in spreads.items()},
         mean_intervals(mean.select("question_id", *measures)),
         {},
     )

@@ -5,10 +5,11 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
+from aptool.evaluation.measures import measure_title
 from aptool.formats.pools import read_answers
 from aptool.formats.trec import read_qrels, read_run
 from aptool.reporting.charts import Line, histogram, line_chart, series
-from aptool.reporting.comparison import ACCURACY, SideBySide, title_of
+from aptool.reporting.comparison import ACCURACY, SideBySide
 from aptool.reporting.curves import (
     accuracy_by_length,
     gold_lengths,
@@ -33,7 +34,7 @@ def charts(found: SideBySide) -> list[dict[str, Any]]:
         dev = next((name for name in columns if name in histories.columns), None)
         if dev is not None:
             note = "Mean over seeds. The best epoch is kept."
-            title = f"{title_of(dev.removeprefix('dev_'))} on dev while training"
+            title = f"{measure_title(dev.removeprefix('dev_'))} on dev while training"
             wanted.append((_by_epoch(histories, dev), title, note, "epoch"))
         note = "Mean over pairs and seeds. Systems with different losses do not compare."
         wanted.append((_by_epoch(histories, "loss"), "Loss while training", note, "epoch"))

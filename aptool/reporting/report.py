@@ -9,15 +9,16 @@ from typing import Any, NamedTuple
 
 from aptool import __version__
 from aptool.errors import UsageError
+from aptool.evaluation.measures import measure_title
+from aptool.evaluation.paper import paper_figures
 from aptool.evaluation.significance import PERMUTATIONS
 from aptool.formats.collection import Collection
 from aptool.reporting.browse import BrowserSystem, browse
 from aptool.reporting.charts import interval_mark
-from aptool.reporting.comparison import SideBySide, System, side_by_side, title_of
+from aptool.reporting.comparison import SideBySide, System, side_by_side
 from aptool.reporting.html import write_page
 from aptool.reporting.packing import Block, blocks, pack
 from aptool.reporting.pictures import charts, distributions
-from aptool.reporting.published import published
 from aptool.reporting.runs import Runs
 
 logger = logging.getLogger(__name__)
@@ -114,7 +115,7 @@ def _section(prefix: str, found: SideBySide, runs: Runs, limits: Limits) -> dict
             ("made", "What was run"),
         ],
         "questions": found.questions,
-        "measures": [title_of(measure) for measure in found.measures],
+        "measures": [measure_title(measure) for measure in found.measures],
         "baseline": found.baseline,
         "rows": [_row(system, found) for system in found.systems],
         "tests": [test for system in others for test in _tests(system)],
@@ -190,7 +191,7 @@ def _tests(system: System) -> list[list[str]]:
         lines.append(
             [
                 system.name,
-                title_of(measure),
+                measure_title(measure),
                 _signed(one.difference),
                 f"{_signed(low)} to {_signed(high)}",
                 probability(one.permutation.p),
@@ -205,7 +206,7 @@ def _tests(system: System) -> list[list[str]]:
 
 def _beside_the_paper(found: SideBySide) -> dict[str, Any] | None:
     """The paper's figures with ours of the same systems, if the paper has the collection."""
-    figures = published(found.collection.name, found.split)
+    figures = paper_figures(found.collection.name, found.split)
     measures = [measure for measure in figures.measures if measure in found.measures] if figures else []
     if figures is None or not measures:
         return None
@@ -224,7 +225,7 @@ def _beside_the_paper(found: SideBySide) -> dict[str, Any] | None:
                 difference = "" if mean is None else _signed(mean - theirs[measure])
                 cells.append((f"{theirs[measure]:.4f}", "" if mean is None else f"{mean:.4f}", difference))
             rows.append({"name": name if system is None else system.name, "cells": cells})
-    titles = [title_of(measure) for measure in measures]
+    titles = [measure_title(measure) for measure in measures]
     return {"title": figures.title, "questions": figures.questions, "measures": titles, "rows": rows}
 
 

@@ -1,1 +1,1 @@
-"""Training: negatives, the loop, and what it learns from."""
+"""Training: data, negatives, losses, the loop, checkpoints, and several processes or seeds."""

@@ -1,4 +1,4 @@
-"""The dev split, read once and judged after every epoch as ``aptool score`` and ``aptool eval`` would."""
+"""The dev split, read once and evaluated after each epoch as ``aptool score`` and ``aptool eval`` would."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ import torch
 
 from aptool.config import TextOptions
 from aptool.errors import AptoolError
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.measures import DEFAULT_MEASURES, evaluate
 from aptool.formats.collection import Collection
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
@@ -17,11 +17,9 @@ from aptool.scoring.scorer import Scorer
 from aptool.text.tokenizer import TextTokenizer, Tokens
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
 
-MEASURES = ("map", "recip_rank", "P_1")
-
 
 class _RowGroup(NamedTuple):
-    """A row group: the ids of its pairs, its distinct texts, and which of them make up each pair."""
+    """A row group: the ids of its pairs, its distinct texts, and the question and answer of each pair."""
 
     ids: pl.DataFrame
     questions: Tokens
@@ -31,19 +29,19 @@ class _RowGroup(NamedTuple):
 
 
 class DevSet:
-    """Tokenised pools with their qrels."""
+    """Tokenized pools with their qrels."""
 
     def __init__(
         self, collection: Collection, split: str, tokenizer: TextTokenizer, options: TextOptions
     ) -> None:
-        """Reads and tokenises a split.
+        """Reads and tokenizes a split.
 
         Raises:
-            InputError: a file is not what it should be.
+            InputError: a file is missing or invalid.
         """
         answers = read_answers(collection.answers) if collection.answers else None
         self._qrels = read_qrels(collection.qrels(split))
-        self._unknown = tokenizer.unknown
+        self._unknown_id = tokenizer.unknown
         self._row_groups: list[_RowGroup] = []
         for unit in list_units([collection.pools(split)]):
             pools = read_pools(unit, answers)
@@ -59,7 +57,7 @@ class DevSet:
 
     @property
     def unknown(self) -> float:
-        """Share of the split's running words, each distinct text counted once, that the vocabulary lacks."""
+        """Fraction of the split's tokens, each distinct text counted once, that the vocabulary lacks."""
         ids = np.concatenate(
             [
                 tokens.ids
@@ -67,43 +65,45 @@ class DevSet:
                 for tokens in (row_group.questions, row_group.answers)
             ]
         )
-        return float((ids == self._unknown).mean())
+        return float((ids == self._unknown_id).mean())
 
-    def measures(self, ranker: Ranker, extra: str, group: ProcessGroup = SINGLE_PROCESS) -> dict[str, float]:
-        """MAP, MRR, P@1 and the measure ``extra`` of a ranker, by the names that trec_eval has for them.
+    def measures(
+        self, ranker: Ranker, dev_measure: str, group: ProcessGroup = SINGLE_PROCESS
+    ) -> dict[str, float]:
+        """The default measures and ``dev_measure`` of a ranker, by trec_eval's names.
 
-        Each process of ``group`` scores its share of the questions; the first one evaluates all scores.
+        Each process of ``group`` scores its shard of the questions; process 0 evaluates all scores.
 
         Raises:
-            AptoolError: a score is not a number, as weights that have grown without bound make it.
+            AptoolError: a score is not finite, because training diverged.
         """
         device = next(ranker.parameters()).device
         scorer = Scorer(ranker, device=device)
-        shares = [self._score_shard(scorer, row_group, group) for row_group in self._row_groups]
-        scores = group.all_reduce(torch.from_numpy(np.concatenate(shares)).to(device)).cpu().numpy()
+        shards = [self._score_shard(scorer, row_group, group) for row_group in self._row_groups]
+        scores = group.all_reduce(torch.from_numpy(np.concatenate(shards)).to(device)).cpu().numpy()
         if not np.isfinite(scores).all():
             raise AptoolError(
-                "a dev score is not a number: expected weights that stay finite; "
-                "a lower training.learning_rate or a training.clip (such as 5) keeps them so"
+                "training diverged: a dev score is not a number; "
+                "expected a lower training.learning_rate, or a training.clip such as 5"
             )
         figures = None
         if group.rank == 0:
             run = pl.concat([row_group.ids for row_group in self._row_groups]).with_columns(score=scores)
-            figures = dict(evaluate(self._qrels, run, dict.fromkeys([*MEASURES, extra])).means)
-        shared: dict[str, float] = group.broadcast(figures)
-        return shared
+            figures = dict(evaluate(self._qrels, run, dict.fromkeys([*DEFAULT_MEASURES, dev_measure])).means)
+        broadcast: dict[str, float] = group.broadcast(figures)
+        return broadcast
 
     @staticmethod
     def _score_shard(scorer: Scorer, row_group: _RowGroup, group: ProcessGroup) -> np.ndarray:
-        """(pairs,) scores of a row group: zero but for this process's questions."""
+        """(pairs,) scores of a row group, zero except for this process's questions."""
         scores = np.zeros(len(row_group.pair_question), dtype=np.float32)
-        part = group.part(len(row_group.questions))
-        own = (row_group.pair_question >= part.start) & (row_group.pair_question < part.stop)
-        questions = row_group.questions.take(np.arange(part.start, part.stop))
+        shard = group.shard(len(row_group.questions))
+        own = (row_group.pair_question >= shard.start) & (row_group.pair_question < shard.stop)
+        questions = row_group.questions.take(np.arange(shard.start, shard.stop))
         scores[own] = scorer.score(
             questions,
             row_group.answers,
-            row_group.pair_question[own] - part.start,
+            row_group.pair_question[own] - shard.start,
             row_group.pair_answer[own],
         )
         return scores

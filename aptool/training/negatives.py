@@ -1,99 +1,138 @@
-"""Negative answers: drawn anew each round, never a positive, the best-scored of each draw trains.
+"""Negative answers: sampled anew for each epoch, never a positive; the hardest of each sample are trained on.
 
-The sampled_negatives depend on the seed and the epoch alone, not on weights or on what was drawn before.
+What is sampled depends on the seed and the epoch only, not on weights or on earlier samples.
 """
 
 import numpy as np
+import torch
 
 from aptool.models.ranker import Ranker
 from aptool.scoring.scorer import Scorer
-from aptool.training.data import Lists, TrainingSet
+from aptool.training.data import IndexLists, TrainingSet
+from aptool.training.process_group import ProcessGroup
 
 
 class NegativeSampler:
-    """Draws answers of a training set that are not relevant to a question."""
+    """Samples answers of a training set that are not relevant to a question."""
 
-    def __init__(
-        self, examples: TrainingSet, source: str, sampled_negatives: int, shared: bool = False
-    ) -> None:
-        """Prepares to draw.
+    def __init__(self, examples: TrainingSet, source: str, sampled: int, shared: bool = False) -> None:
+        """Prepares the sampling.
 
         Args:
             examples: the training set.
             source: ``corpus``, ``pool`` or ``mix``, as in ``TrainingOptions.negatives``.
-            sampled_negatives: negatives per question.
-            shared: the questions of a minibatch share what is drawn for them from the corpus.
+            sampled: negatives per question.
+            shared: whether the questions of a minibatch share one sample of the corpus.
         """
-        self._corpus = len(examples.answers)
+        self._answers = len(examples.answers)
         self._positives = examples.positives
         self._pools = examples.pool_negatives
-        self._from_pool = {"corpus": 0, "pool": sampled_negatives, "mix": sampled_negatives // 2}[source]
-        self._draws = sampled_negatives
+        self._sampled = sampled
+        self._from_pool = {"corpus": 0, "pool": sampled, "mix": sampled // 2}[source]
         self._shared = shared
 
-    def draw(self, questions: np.ndarray, generator: np.random.Generator, minibatch: int = 1) -> np.ndarray:
-        """(n, sampled_negatives) int64 answers for (n,) questions, drawn with replacement.
+    def sample(self, questions: np.ndarray, generator: np.random.Generator, minibatch: int = 1) -> np.ndarray:
+        """Samples negatives with replacement.
 
-        Where sampled_negatives are shared, each block of ``minibatch`` questions has one; where an answer of it is
-        relevant to a question, that question alone is given another one.
+        A question whose own pool has no negative gets all of its negatives from the corpus. If every answer
+        of the corpus is relevant to a question, it has no negative; ``trainable`` excludes such questions.
 
-        A question whose own pool has no negative sampled_negatives from the corpus instead. A question to which every
-        answer of the corpus is relevant cannot be given one; ``trainable`` leaves such out.
+        Args:
+            questions: (n,) int64.
+            generator: the source of randomness.
+            minibatch: with a shared sample, the number of consecutive questions that share one. Where an
+                answer of it is relevant to a question, another one is sampled for that question.
+
+        Returns:
+            (n, sampled) int64 answers.
         """
-        corpus = self._corpus_draws(questions, generator)
+        negatives = self._from_corpus(questions, generator)
         if self._shared:
             blocks = np.arange(len(questions)) // minibatch
-            common = generator.integers(self._corpus, size=(int(blocks[-1]) + 1, self._draws))[blocks]
-            corpus = np.where(self._relevant(questions, common), corpus, common)
+            common = generator.integers(self._answers, size=(int(blocks[-1]) + 1, self._sampled))[blocks]
+            negatives = np.where(self._relevant(questions, common), negatives, common)
         if not self._from_pool or not len(self._pools.values):
-            return corpus
+            return negatives
         sizes = self._pools.lengths[questions]
         places = (generator.random((len(questions), self._from_pool)) * sizes[:, None]).astype(np.int64)
         rows = self._pools.offsets[questions][:, None] + places
         pool = self._pools.values[np.minimum(rows, len(self._pools.values) - 1)]
-        corpus[:, : self._from_pool] = np.where(sizes[:, None] > 0, pool, corpus[:, : self._from_pool])
-        return corpus
+        from_pool = slice(0, self._from_pool)
+        negatives[:, from_pool] = np.where(sizes[:, None] > 0, pool, negatives[:, from_pool])
+        return negatives
 
     def trainable(self) -> np.ndarray:
-        """(questions,) bool: whether there is an answer that is not relevant to the question."""
-        return self._positives.lengths < self._corpus
+        """(questions,) bool: whether some answer is not relevant to the question."""
+        return self._positives.lengths < self._answers
 
     def _relevant(self, questions: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """(n, sampled_negatives) bool: which of the (n, sampled_negatives) answers are relevant to their question."""
+        """(n, sampled) bool: which of the (n, sampled) answers are relevant to their question."""
         owner = np.repeat(np.arange(len(self._positives.lengths)), self._positives.lengths)
-        known = owner * self._corpus + self._positives.values  # ascending
-        asked = questions[:, None] * self._corpus + answers
-        return np.isin(asked, known)
+        relevant = owner * self._answers + self._positives.values
+        return np.isin(questions[:, None] * self._answers + answers, relevant)
 
-    def _corpus_draws(self, questions: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        """Uniform over the answers that are not positive: the x-th of them, stepping over positives."""
-        left = self._corpus - self._positives.lengths[questions]  # (n,)
-        drawn = (generator.random((len(questions), self._draws)) * left[:, None]).astype(np.int64)
+    def _from_corpus(self, questions: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """Uniform over the answers that are not positive: the x-th of them, counted without the positives."""
+        remaining = self._answers - self._positives.lengths[questions]  # (n,)
+        sample = (generator.random((len(questions), self._sampled)) * remaining[:, None]).astype(np.int64)
         for rank in range(int(self._positives.lengths[questions].max(initial=0))):
-            positive = _member(self._positives, questions, rank, beyond=self._corpus)
-            drawn += drawn >= positive[:, None]
-        return drawn
+            positive = _member(self._positives, questions, rank, default=self._answers)
+            sample += sample >= positive[:, None]
+        return sample
+
+
+def mine(
+    ranker: Ranker,
+    examples: TrainingSet,
+    questions: np.ndarray,
+    negatives: np.ndarray,
+    hard_negatives: int,
+    group: ProcessGroup,
+) -> np.ndarray:
+    """The hardest of the negatives sampled for each question; each process scores its shard of the questions.
+
+    Args:
+        ranker: in any mode; it scores in evaluation mode.
+        examples: the training set.
+        questions: (n,) int64.
+        negatives: (n, sampled) int64 answers.
+        hard_negatives: how many to find.
+        group: the processes that train together.
+
+    Returns:
+        (n, hard_negatives) int64 answers, highest score first.
+    """
+    shard = group.shard(len(questions))
+    mined = np.zeros((len(questions), min(hard_negatives, negatives.shape[1])), dtype=np.int64)
+    if shard.start < shard.stop:
+        mined[shard] = hardest(ranker.eval(), examples, questions[shard], negatives[shard], hard_negatives)
+    device = next(ranker.parameters()).device
+    return group.all_reduce(torch.from_numpy(mined).to(device)).cpu().numpy()
 
 
 def hardest(
-    ranker: Ranker, examples: TrainingSet, questions: np.ndarray, drawn: np.ndarray, hard_negatives: int = 1
+    ranker: Ranker,
+    examples: TrainingSet,
+    questions: np.ndarray,
+    negatives: np.ndarray,
+    hard_negatives: int = 1,
 ) -> np.ndarray:
-    """(n, hard_negatives) int64: the best-scored of the (n, sampled_negatives) answers drawn for (n,) questions, best first."""
-    if drawn.shape[1] <= hard_negatives:
-        return drawn
-    asked, row = np.unique(questions, return_inverse=True)
-    present, column = np.unique(drawn, return_inverse=True)
-    pair_question = np.repeat(row, drawn.shape[1])
-    texts = examples.questions.take(asked), examples.answers.take(present)
+    """(n, hard_negatives) int64: the highest-scored of the (n, sampled) negatives, best first."""
+    sampled = negatives.shape[1]
+    if sampled <= hard_negatives:
+        return negatives
+    distinct_questions, row = np.unique(questions, return_inverse=True)
+    distinct_answers, column = np.unique(negatives, return_inverse=True)
+    texts = examples.questions.take(distinct_questions), examples.answers.take(distinct_answers)
     tokens = sum(int(some.offsets[-1]) for some in texts)
     scorer = Scorer(ranker, device=next(ranker.parameters()).device, expected_tokens=tokens)
-    scores = scorer.score(*texts, pair_question, column.reshape(-1))
-    best = np.argsort(-scores.reshape(drawn.shape), axis=1, kind="stable")[:, :hard_negatives]
-    return np.take_along_axis(drawn, best, axis=1)
+    scores = scorer.score(*texts, np.repeat(row, sampled), column.reshape(-1))
+    best = np.argsort(-scores.reshape(negatives.shape), axis=1, kind="stable")[:, :hard_negatives]
+    return np.take_along_axis(negatives, best, axis=1)
 
 
-def _member(lists: Lists, rows: np.ndarray, rank: int, beyond: int) -> np.ndarray:
-    """The ``rank``-th member of each list, or ``beyond`` where a list is shorter."""
+def _member(lists: IndexLists, rows: np.ndarray, rank: int, default: int) -> np.ndarray:
+    """The ``rank``-th member of each list, or ``default`` where a list is shorter."""
     has = lists.lengths[rows] > rank
     index = np.minimum(lists.offsets[rows] + rank, max(0, len(lists.values) - 1))
-    return np.where(has, lists.values[index], beyond)
+    return np.where(has, lists.values[index], default)

@@ -1,96 +1,158 @@
-"""The processes that train one model together, as the training loop sees them.
+"""The process group of a training: several processes that train one model in parallel.
 
-``ProcessGroup`` is the usual case, a process that trains alone: every method does nothing. A launcher that starts
-several hands the loop another one. All of them walk through the same minibatches in the same order, each does
-its share of the work, and what they add up is the same as if one had done all of it.
+``ProcessGroup`` itself is a single process, whose collective operations do nothing; ``TorchProcessGroup`` is
+a process group of torch. All processes iterate over the same minibatches in the same order and each computes
+the gradient of its shard; the sum is the gradient that a single process would compute.
 """
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from aptool.errors import error_with
+from aptool.errors import AptoolError, error_with
 from aptool.models.ragged import Ragged
 
 
 class ProcessGroup:
-    """One process alone.
+    """A single process.
 
     Attributes:
-        rank: which of the processes this one is, counted from 0.
-        size: how many there are.
+        rank: of this process, from 0.
+        size: number of processes.
     """
 
     rank = 0
     size = 1
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, in place; every process gets the same bits."""
+        """The sum over all processes, in place and identical in all of them."""
         return tensor
 
     def broadcast(self, value: Any) -> Any:
-        """The value that process 0 gave."""
+        """The value of process 0."""
         return value
 
-    def check(self, problem: Exception | None) -> None:
-        """Waits for all processes and raises in every one of them what went wrong in any.
+    def raise_in_all(self, error: AptoolError | None) -> None:
+        """Waits for all processes; raises in each of them if any passes an error.
 
         Raises:
-            Exception: a problem of this process or another one.
+            AptoolError: the error of this process or of another one.
         """
-        if problem is not None:
-            raise problem
+        if error is not None:
+            raise error
 
-    def part(self, rows: int) -> slice:
-        """This process's share of ``rows`` rows: consecutive, and none of them twice."""
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A block that every process runs; an AptoolError in any of them is raised in all.
+
+        All processes wait for each other at its end.
+        """
+        error = None
+        try:
+            yield
+        except AptoolError as found:
+            error = found
+        self.raise_in_all(error)
+
+    @contextmanager
+    def first_process_first(self) -> Iterator[None]:
+        """A block that process 0 completes before the others begin, so that they find its files on disk.
+
+        An AptoolError in any process is raised in all.
+        """
+        if self.rank > 0:
+            self.raise_in_all(None)
+        error = None
+        try:
+            yield
+        except AptoolError as found:
+            error = found
+        if self.rank == 0:
+            self.raise_in_all(error)
+            error = None
+        self.raise_in_all(error)
+
+    def shard(self, rows: int) -> slice:
+        """This process's part of ``rows`` rows; the parts are consecutive and disjoint."""
         return slice(rows * self.rank // self.size, rows * (self.rank + 1) // self.size)
 
 
 SINGLE_PROCESS = ProcessGroup()
 
 
-class MinibatchShard:
-    """A minibatch's rows of which this process takes the gradient.
+class TorchProcessGroup(ProcessGroup):
+    """A process group that ``torch.distributed`` has initialized."""
 
-    Where there are fewer rows than processes every process takes all of them, for its part of the weight, so
-    that none has nothing to do.
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        """See ``ProcessGroup.all_reduce``."""
+        torch.distributed.all_reduce(tensor)
+        return tensor
+
+    def broadcast(self, value: Any) -> Any:
+        """See ``ProcessGroup.broadcast``."""
+        values = [value if self.rank == 0 else None]
+        torch.distributed.broadcast_object_list(values, src=0)
+        return values[0]
+
+    def raise_in_all(self, error: AptoolError | None) -> None:
+        """See ``ProcessGroup.raise_in_all``; the message names the node."""
+        own = None
+        if error is not None:
+            own = error.exit_code, f"node {socket.gethostname()}: {error}"
+        gathered: list[tuple[int, str] | None] = [None] * self.size
+        torch.distributed.all_gather_object(gathered, own)
+        for one in gathered:
+            if one is not None:
+                raise error_with(*one)
+
+
+class MinibatchShard:
+    """The rows of a minibatch whose gradient this process computes.
+
+    With fewer rows than processes, every process takes all rows and divides their weight, so that none is
+    without a gradient.
 
     Attributes:
-        whole: whether the share is all of them.
+        complete: whether the shard is all rows.
         rows: the slice of them.
-        weight: what their losses count.
+        weight: of each row's loss.
     """
 
     def __init__(self, group: ProcessGroup, rows: int) -> None:
-        self.whole = rows < group.size or group.size == 1
-        self.rows = slice(0, rows) if self.whole else group.part(rows)
-        self.weight = 1 / group.size if self.whole else 1.0
+        self.complete = rows < group.size or group.size == 1
+        self.rows = slice(0, rows) if self.complete else group.shard(rows)
+        self.weight = 1 / group.size if self.complete else 1.0
 
 
-def gathered(group: ProcessGroup, own: Ragged, lengths: Tensor, members: Tensor) -> Ragged:
-    """The sequences of all processes, for each of them; gradients find their way back.
+def all_gather(group: ProcessGroup, own: Ragged, lengths: Tensor, members: Tensor) -> Ragged:
+    """The sequences of all processes, in each of them; differentiable.
 
     Args:
         group: the processes.
         own: this process's sequences, values (N', c).
-        lengths: (n,) of all sequences.
-        members: which of them are ``own``.
+        lengths: (n,) lengths of all sequences.
+        members: the indices of ``own`` among them.
 
     Returns:
         All n sequences, values (N, c).
     """
     offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    whole = Ragged(own.values.new_zeros(int(offsets[-1]), *own.values.shape[1:]), offsets)
-    placed = whole.values.index_copy(0, whole.rows(members), own.values)
-    values: Tensor = _Added.apply(placed, group)
-    return whole.with_values(values)
+    everything = Ragged(own.values.new_zeros(int(offsets[-1]), *own.values.shape[1:]), offsets)
+    values = everything.values.index_copy(0, everything.rows(members), own.values)
+    values = _AllReduce.apply(values, group)
+    return everything.with_values(values)
 
 
-class _Added(torch.autograd.Function):
-    """The sum over processes; a gradient of it is the sum of what every process made of it."""
+class _AllReduce(torch.autograd.Function):
+    """The sum over processes; its gradient is the sum of the gradients of all processes."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, group: ProcessGroup) -> Tensor:
@@ -102,15 +164,15 @@ class _Added(torch.autograd.Function):
         return ctx.group.all_reduce(gradient.clone(memory_format=torch.contiguous_format)), None
 
 
-def add_gradients(group: ProcessGroup, parameters: list[nn.Parameter], totals: Tensor) -> Tensor:
-    """Sums the gradients of all processes in place, and some totals with them.
+def all_reduce_gradients(group: ProcessGroup, parameters: list[nn.Parameter], totals: Tensor) -> Tensor:
+    """Sums the gradients of all processes in place, and some totals in the same message.
 
-    Sparse gradients stay sparse: the rows that any process touched are what is sent.
+    Sparse gradients stay sparse: only the rows that any process touched are sent.
 
     Args:
         group: the processes.
-        parameters: those that are trained.
-        totals: (n,) float32 numbers to add up as well.
+        parameters: the trainable ones.
+        totals: (n,) float32 numbers to sum as well.
 
     Returns:
         (n,) the sums of the totals.
@@ -127,51 +189,20 @@ def add_gradients(group: ProcessGroup, parameters: list[nn.Parameter], totals: T
         else:
             parameter.grad = parameter.grad.contiguous()
             pieces.append(parameter.grad.view(-1))
-    summed = group.all_reduce(torch.cat(pieces)).split([len(piece) for piece in pieces])
-    for piece, total in zip(pieces[1:], summed[1:], strict=True):
+    sums = group.all_reduce(torch.cat(pieces)).split([len(piece) for piece in pieces])
+    for piece, total in zip(pieces[1:], sums[1:], strict=True):
         piece.copy_(total)
-    return summed[0]
+    return sums[0]
 
 
 def _on_common_rows(group: ProcessGroup, gradient: Tensor) -> Tensor:
-    """The same sparse gradient with a row, zero if need be, wherever any process has one."""
+    """The same sparse gradient with a row, if need be of zeros, wherever any process has one."""
     own = gradient.indices()[0]
     touched = torch.zeros(gradient.shape[0], dtype=torch.int32, device=gradient.device)
     touched[own] = 1
     rows = group.all_reduce(touched).nonzero().squeeze(1)
-    place = torch.searchsorted(rows, own)
-    values = (
-        gradient.values().new_zeros(len(rows), *gradient.shape[1:]).index_copy(0, place, gradient.values())
-    )
+    values = gradient.values().new_zeros(len(rows), *gradient.shape[1:])
+    values = values.index_copy(0, torch.searchsorted(rows, own), gradient.values())
     return torch.sparse_coo_tensor(
         rows[None], values, gradient.shape, is_coalesced=True, check_invariants=False
     )
-
-
-class TorchProcessGroup(ProcessGroup):
-    """The workers of a torch process group."""
-
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank, self.size = rank, size
-
-    def all_reduce(self, tensor: Tensor) -> Tensor:
-        """See ``ProcessGroup.all_reduce``."""
-        torch.distributed.all_reduce(tensor)
-        return tensor
-
-    def broadcast(self, value: Any) -> Any:
-        """See ``ProcessGroup.broadcast``."""
-        values = [value if self.rank == 0 else None]
-        torch.distributed.broadcast_object_list(values, src=0)
-        return values[0]
-
-    def check(self, problem: Exception | None) -> None:
-        """See ``ProcessGroup.check``; a problem says on which node it is."""
-        own = None
-        if problem is not None:
-            own = getattr(problem, "exit_code", 1), f"node {socket.gethostname()}: {problem}"
-        found: list[tuple[int, str] | None] = [None] * self.size
-        torch.distributed.all_gather_object(found, own)
-        for one in found:
-            if one is not None:
-                raise error_with(*one)

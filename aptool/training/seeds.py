@@ -1,13 +1,13 @@
-"""One recipe trained with several seeds: what of a figure is the system, and what is chance."""
+"""One recipe trained with several seeds: a model folder for each, and a summary of their dev figures."""
 
 import json
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from aptool.config import Recipe
 from aptool.errors import InputError
+from aptool.evaluation.seeds import Spread, mean_and_sd
 from aptool.formats.atomic import atomic_file
 from aptool.models.model import WEIGHTS
 from aptool.training.fit import Fit
@@ -15,24 +15,18 @@ from aptool.training.fit import Fit
 SUMMARY = "seeds.json"
 
 
-class Spread(NamedTuple):
-    """A dev measure over seeds.
+class Seeds(NamedTuple):
+    """The results of all seeds.
 
     Attributes:
-        mean: over the best epochs of all seeds.
-        sd: standard deviation of a sample (n - 1); 0 of a single seed.
+        fits: by seed.
+        measures: mean and standard deviation of the best epochs' dev measures.
+        best: the seed with the best figure of the recipe's dev measure; the first of equal ones.
     """
-
-    mean: float
-    sd: float
-
-
-class Seeds(NamedTuple):
-    """What came of the seeds."""
 
     fits: dict[int, Fit]
     measures: dict[str, Spread]
-    best: int  # the seed with the best figure of the recipe's dev measure, the first of equal ones
+    best: int
 
 
 def seed_folder(output: str | Path, seed: int) -> Path:
@@ -43,45 +37,42 @@ def seed_folder(output: str | Path, seed: int) -> Path:
 def fit_seeds(
     fit_one: Callable[[int, Path], Fit], recipe: Recipe, output: str | Path, seeds: list[int]
 ) -> Seeds:
-    """Trains one model a seed, each in a folder of its own, and writes ``OUTPUT/seeds.json``.
+    """Trains a model for each seed in a folder of its own, and writes ``OUTPUT/seeds.json``.
 
-    Called again it goes on where it stopped: a seed whose model is whole is not trained again.
+    Called again it resumes: a seed whose model is complete is not trained again.
 
     Args:
         fit_one: trains a seed into a folder.
-        recipe: what they are trained by, for its dev measure.
-        output: the folder of the models' folders.
-        seeds: each once.
+        recipe: with the dev measure that picks the best seed.
+        output: the folder of the model folders.
+        seeds: distinct seeds.
 
     Raises:
         InputError: ``output`` is itself a model.
     """
     check_seeds_folder(output)
     fits = {seed: fit_one(seed, seed_folder(output, seed)) for seed in seeds}
-    summary = summarise(fits, recipe.training.dev_measure)
+    summary = summarize(fits, recipe.training.dev_measure)
     with atomic_file(Path(output) / SUMMARY) as temporary:
         temporary.write_text(json.dumps(to_dict(summary), indent=2) + "\n", encoding="utf-8")
     return summary
 
 
 def check_seeds_folder(output: str | Path) -> None:
-    """Finds out before any work whether folders of seeds may stand in ``output``.
+    """Checks, before any work, that ``output`` can hold the model folders of several seeds.
 
     Raises:
         InputError: it is itself a model.
     """
     if (Path(output) / WEIGHTS).is_file():
-        expected = "another folder for the models of several seeds, or nothing yet"
+        expected = "another folder for the models of several seeds, or a new one"
         raise InputError(output, problem="a model", expected=expected)
 
 
-def summarise(fits: dict[int, Fit], dev_measure: str) -> Seeds:
+def summarize(fits: dict[int, Fit], dev_measure: str) -> Seeds:
     """Mean and standard deviation of the best epochs' dev figures, and the best seed."""
     values = {name: [fit.dev[name] for fit in fits.values()] for name in next(iter(fits.values())).dev}
-    spreads = {
-        name: Spread(statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else 0.0)
-        for name, found in values.items()
-    }
+    spreads = {name: mean_and_sd(found) for name, found in values.items()}
     best = max(fits, key=lambda seed: fits[seed].dev[dev_measure])
     return Seeds(fits, spreads, best)
 

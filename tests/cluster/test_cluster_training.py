@@ -99,7 +99,7 @@ def test_a_worker_killed_in_an_epoch(cluster, collection_folder, together, tmp_p
     result, said, _ = trained(cluster, collection_folder, tmp_path / "model", workers=2)
 
     assert (tmp_path / "model.killed").exists()
-    assert f"{tmp_path / 'model'}.training: going on after epoch 2 of 4" in said
+    assert f"{tmp_path / 'model'}.training: resuming after epoch 2 of 4" in said
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
     assert same(tmp_path / "model", together)
 
@@ -116,10 +116,10 @@ def test_a_driver_killed_between_epochs(run, address, collection_folder, togethe
     again = run("-m", "aptool", *arguments)
 
     assert again.code == 0, again.err
-    going_on = [line for line in again.err if "going on after epoch" in line]
+    going_on = [line for line in again.err if "resuming after epoch" in line]
     assert going_on in (
-        ["model.training: going on after epoch 2 of 4"],
-        ["model.training: going on after epoch 3 of 4"],
+        ["model.training: resuming after epoch 2 of 4"],
+        ["model.training: resuming after epoch 3 of 4"],
     )
     assert again.out[0].startswith("model: best epoch ")
     assert same(tmp_path / "model", together)
@@ -144,7 +144,7 @@ def test_a_node_that_is_lost_for_good(cluster, nodes, collection_folder, alone, 
         "2 workers",
     ]
     assert "no room for 3 workers any more" in said
-    assert any("going on after epoch" in line for line in said)
+    assert any("resuming after epoch" in line for line in said)
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
     assert_close(tmp_path / "model", alone)
 

@@ -1,4 +1,4 @@
-"""`aptool matrix`: a table of experiments, of which only what is new or has changed is run."""
+"""`aptool matrix`: only what is new or has changed is run."""
 
 import json
 import re
@@ -12,12 +12,12 @@ from tiny import options
 from aptool.config import load_recipe
 from aptool.evaluation.fusion import reciprocal_rank_fusion
 from aptool.evaluation.measures import evaluate
-from aptool.experiments.matrix import read_matrix
+from aptool.experiments.matrix import ExperimentMatrix, SystemSpec, read_matrix
 from aptool.experiments.runner import Result
-from aptool.experiments.table import cells, columns, not_above_random, summarise
+from aptool.experiments.table import not_above_random, summarize, table_cells
 from aptool.formats.trec import read_qrels, read_run
 from aptool.models.ranker import check_recipe
-from aptool.scoring.job import System
+from aptool.scoring.systems import System
 
 NAMES = ["random", "bm25", "qa-cnn", "ap-cnn", "qa-cnn+bm25", "ap-cnn+bm25"]
 TRAINED = ["qa-cnn", "ap-cnn"]
@@ -56,7 +56,7 @@ seeds = {seeds}
 
 @pytest.fixture
 def matrix(aptool, tmp_path, collection_folder, monkeypatch):
-    """Runs `aptool matrix` on a table."""
+    """Runs `aptool matrix` on a file of this text."""
     monkeypatch.chdir(tmp_path)
 
     def run(text):
@@ -67,7 +67,7 @@ def matrix(aptool, tmp_path, collection_folder, monkeypatch):
 
 
 def made(finished):
-    """The systems that were run, as said on stderr."""
+    """The systems that were run, from the messages on stderr."""
     return [line.split(": ")[1] for line in finished.err if line.startswith("tiny: ")]
 
 
@@ -148,7 +148,7 @@ def test_figures_are_those_of_the_run_files(matrix, tmp_path, collection_folder)
 
 
 class Perfect(System):
-    """The gold answer of question test-q7 is test-a7."""
+    """The relevant answer of question test-q7 is test-a7."""
 
     def __init__(self, seed):
         self.fingerprint = "perfect"
@@ -156,8 +156,8 @@ class Perfect(System):
     def score(self, pools):
         questions = pools.question_ids.to_pylist()
         pairs = zip(pools.pair_question, pools.answer_ids.to_pylist(), strict=True)
-        gold = [questions[question].split("q")[-1] == answer.split("a")[-1] for question, answer in pairs]
-        return np.array(gold, dtype=np.float32)
+        relevant = [questions[question].split("q")[-1] == answer.split("a")[-1] for question, answer in pairs]
+        return np.array(relevant, dtype=np.float32)
 
 
 def test_a_system_that_is_not_above_random_makes_the_command_fail(matrix, collection_folder, monkeypatch):
@@ -178,19 +178,21 @@ def result(system, seed, value, seconds=1.0, collection="c"):
     return Result(collection, system, seed, None, {"map": value}, 10, times, "c", "test", None)
 
 
-def test_a_line_is_the_mean_over_seeds_with_the_deviation_of_the_sample():
+def test_a_summary_is_the_mean_over_seeds_with_the_deviation_of_the_sample():
     # .2, .4, .6: mean .4, deviation of the sample √((.04 + 0 + .04) / 2) = .2.
-    (line, once) = summarise(
+    summaries = summarize(
         [*(result("x", n, v, n) for n, v in ((1, 0.2), (2, 0.4), (3, 0.6))), result("y", 1, 0.5)]
     )
 
-    assert columns(["map"]) == ["collection", "system", "MAP", "questions", "seeds", "train s", "score s"]
-    assert cells(line) == ["c", "x", "0.4000 ± 0.2000", "10", "3", "2.0", "0.5"]
-    assert cells(once) == ["c", "y", "0.5000", "10", "1", "1.0", "0.5"]
+    assert table_cells(summaries, ["map"]) == [
+        ["collection", "system", "MAP", "questions", "seeds", "train s", "score s"],
+        ["c", "x", "0.4000 ± 0.2000", "10", "3", "2.0", "0.5"],
+        ["c", "y", "0.5000", "10", "1", "1.0", "0.5"],
+    ]
 
 
-def test_only_trained_systems_are_held_against_random_of_their_own_collection():
-    lines = summarise(
+def test_only_trained_systems_are_compared_with_random_order_on_their_own_collection():
+    summaries = summarize(
         [
             *(
                 result(name, 0, value)
@@ -202,7 +204,14 @@ def test_only_trained_systems_are_held_against_random_of_their_own_collection():
         ]
     )
 
-    assert not_above_random(lines, {"x", "y"}, "random", "map") == [
+    systems = {
+        "random": SystemSpec("random", "random", None, (), ()),
+        "bm25": SystemSpec("bm25", "bm25", None, (), ()),
+        "x": SystemSpec("x", None, "ap-cnn", (), ()),
+        "y": SystemSpec("y", None, "qa-cnn", (), ()),
+    }
+
+    assert not_above_random(summaries, ExperimentMatrix(("map",), systems, [])) == [
         "x on c: 0.4000, random 0.4000",
         "y on d: 0.8000, random 0.9000",
     ]
@@ -310,12 +319,12 @@ BAD = {
         "training.epoch",
         "expected 'epochs' perhaps",
     ),
-    "missing collection": ('path = "C"', 'path = "none"', 1, "none: 'no collection.json in it'", ""),
+    "missing collection": ('path = "C"', 'path = "none"', 1, "none: no collection.json in it", ""),
     "unknown split": (
         'path = "C"',
         'path = "C"\nsplit = "test2"',
         1,
-        "\"split 'test2'\"",
+        "split 'test2'",
         "expected one of train, dev, test",
     ),
 }
@@ -344,7 +353,7 @@ def test_a_missing_table_and_an_unwritable_output_end_in_one_line(
 
     assert (missing.code, missing.err) == (
         1,
-        ["aptool: none.toml: file not found; expected a table of experiments"],
+        ["aptool: none.toml: file not found; expected an experiment matrix"],
     )
     assert (unwritable.code, len(unwritable.err)) == (1, 1)
     assert "eval.toml/table.md: " in unwritable.err[0]
@@ -358,7 +367,7 @@ def test_the_tables_of_the_project_name_systems_that_can_be_trained(path):
 
     matrix = read_matrix(path, values)
 
-    assert {row.spec.name for row in matrix.rows} == set(matrix.specs)
-    for spec in matrix.specs.values():
-        if spec.preset is not None:
-            check_recipe(load_recipe(spec.preset, spec.overrides))
+    assert {one.system.name for one in matrix.experiments} == set(matrix.systems)
+    for system in matrix.systems.values():
+        if system.preset is not None:
+            check_recipe(load_recipe(system.preset, system.overrides))

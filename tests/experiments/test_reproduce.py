@@ -9,7 +9,7 @@ import pytest
 from tiny import options
 
 from aptool.experiments.matrix import read_matrix
-from aptool.experiments.paper import beside, beside_cells, seed_cells
+from aptool.experiments.paper import compare_with_paper, paper_cells, seed_cells
 from aptool.experiments.runner import Result
 from aptool.formats.collection import Collection
 
@@ -26,23 +26,23 @@ def result(figure, *, seed=0, split="test", published="wikiqa", preset="ap-cnn",
     ("figures", "verdict"),
     [([0.6886, 0.6886], "OK"), ([0.67, 0.70], "close"), ([0.6785, 0.6785], "below")],
 )
-def test_a_mean_is_held_against_the_papers_figure(figures, verdict):
+def test_a_mean_is_compared_with_the_papers_figure(figures, verdict):
     # AP-CNN has MAP .6886 on WikiQA's test (table 5 of the paper); .685 is .0036 short of it, .6785 is .0101.
-    (row,) = beside([result(figure, seed=seed) for seed, figure in enumerate(figures)])
+    (row,) = compare_with_paper([result(figure, seed=seed) for seed, figure in enumerate(figures)])
 
     assert (row.paper, row.verdict) == (0.6886, verdict)
     assert row.mean == pytest.approx(sum(figures) / 2)
     assert (row.best, row.best_seed) == (max(figures), figures.index(max(figures)))
 
 
-def test_dev_stands_beside_the_papers_test_and_says_so():
-    dev, test = beside_cells(beside([result(0.7, split="dev"), result(0.7)]))[1:]
+def test_a_dev_figure_is_compared_with_the_papers_on_test_and_says_so():
+    dev, test = paper_cells(compare_with_paper([result(0.7, split="dev"), result(0.7)]))[1:]
 
     assert dev == ["w-dev", "mine", "MAP", "0.6886 on test", "0.7000", "0.7000 (seed 0)", "OK"]
     assert test == ["w-test", "mine", "MAP", "0.6886", "0.7000", "0.7000 (seed 0)", "OK"]
 
 
-def test_the_papers_letter_stands_beside_the_paper_and_what_it_has_no_figure_for_does_not():
+def test_the_paper_presets_are_compared_and_what_the_paper_has_no_figure_for_is_not():
     letter = result(0.7, preset="ap-cnn-paper", published="trecqa-clean")
     without = [
         result(0.7, published="functions"),
@@ -51,8 +51,8 @@ def test_the_papers_letter_stands_beside_the_paper_and_what_it_has_no_figure_for
         result(0.7, measure="P_1"),
     ]
 
-    assert [row.paper for row in beside([letter])] == [0.7530]
-    assert [row for one in without for row in beside([one])] == []
+    assert [row.paper for row in compare_with_paper([letter])] == [0.7530]
+    assert [row for one in without for row in compare_with_paper([one])] == []
 
 
 def test_every_seed_has_a_column():
@@ -144,7 +144,7 @@ def test_a_collection_is_taken_as_it_stands(table, tmp_path, collection_folder):
     assert finished.code == 0
     assert not Path("out/collections").exists()
     # Its name is not that of a published collection.
-    assert not any("PaperRow the paper" in line for line in finished.out)
+    assert not any("Compared with the paper" in line for line in finished.out)
 
 
 def test_files_that_are_not_there_end_in_one_line(table):
@@ -154,8 +154,8 @@ def test_files_that_are_not_there_end_in_one_line(table):
 
     assert finished.code == 1
     assert finished.err[-1] == (
-        "aptool: data/wikiqa: \"no split 'dev'\": expected WikiQA-dev.tsv, or a collection that "
-        "`aptool data import wikiqa` made"
+        "aptool: data/wikiqa: no split 'dev'; expected WikiQA-dev.tsv, or a collection "
+        "built by `aptool data import wikiqa`"
     )
 
 
@@ -164,14 +164,14 @@ def test_the_table_of_the_project_trains_the_four_systems_on_both_sets_with_five
 
     matrix = read_matrix(job, {"data": "D", "vectors": "V.bin"})
 
-    rows = [(row.source.name, row.spec.preset, row.seeds) for row in matrix.rows]
+    rows = [(one.evaluated.name, one.system.preset, one.seeds) for one in matrix.experiments]
     assert rows == [
         (f"{collection}-{split}", system, (0, 1, 2, 3, 4))
         for collection in ("wikiqa", "trecqa")
         for split in ("dev", "test")
         for system in SYSTEMS
     ]
-    assert {row.spec.overrides[0] for row in matrix.rows} == {"vectors.source=V.bin"}
+    assert {one.system.overrides[0] for one in matrix.experiments} == {"vectors.source=V.bin"}
 
 
 @pytest.mark.skipif(not DATA, reason="APTOOL_DATA is not set")

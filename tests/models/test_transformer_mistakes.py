@@ -83,7 +83,7 @@ def test_what_is_no_network_is_named(tmp_path, collection):
     assert "\n" not in str(error.value)
 
     recipe = network_recipe("mean-minilm", write_network(tmp_path / "bert"), "encoder.tune=none")
-    with pytest.raises(AptoolError, match=r"nothing of this system is trained: .*training\.epochs=0"):
+    with pytest.raises(AptoolError, match=r"no parameter of this system is trainable: .*training\.epochs=0"):
         fit(collection, recipe, tmp_path / "model")
 
 

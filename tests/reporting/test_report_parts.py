@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import decoded
 
+from aptool.evaluation.paper import paper_figures
 from aptool.reporting.charts import Line, histogram, interval_mark, line_chart, ticks
 from aptool.reporting.heatmap import Side, Window
 from aptool.reporting.packing import packed_spans, packed_weights
-from aptool.reporting.published import published
 
 
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=300))
@@ -78,10 +78,10 @@ def test_a_histogram_is_as_high_as_its_shares():
 
 
 def test_figures_of_the_paper_are_given_for_its_collections_and_splits_only():
-    assert published("insuranceqa-v1", "test2").systems["ap-bilstm"] == (0.664,)
-    assert published("insuranceqa-v1", "dev").systems["qa-cnn"] == (0.616,)
-    assert published("trecqa-clean", "test").systems["ap-cnn"] == (0.7530, 0.8511)
-    assert published("trecqa-clean", "test").questions == 68
-    assert published("trecqa-raw", "test") is None
-    assert published("wikiqa", "dev") is None
-    assert published("functions", "test") is None
+    assert paper_figures("insuranceqa-v1", "test2").systems["ap-bilstm"] == (0.664,)
+    assert paper_figures("insuranceqa-v1", "dev").systems["qa-cnn"] == (0.616,)
+    assert paper_figures("trecqa-clean", "test").systems["ap-cnn"] == (0.7530, 0.8511)
+    assert paper_figures("trecqa-clean", "test").questions == 68
+    assert paper_figures("trecqa-raw", "test") is None
+    assert paper_figures("wikiqa", "dev") is None
+    assert paper_figures("functions", "test") is None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tiny import recipe
 
-from aptool.cluster.resources import Cluster, MinibatchShard, Node
+from aptool.cluster.resources import Cluster, Node, Resources
 from aptool.errors import AptoolError
 
 
@@ -14,8 +14,9 @@ from aptool.errors import AptoolError
 def distributed():
     # Ray reads the environment when it is imported: not before a test wants it.
     pytest.importorskip("ray")
+    from aptool.cluster import train
 
-    return distributed
+    return train
 
 
 class FreeCluster(Cluster):
@@ -26,7 +27,7 @@ class FreeCluster(Cluster):
         object.__setattr__(self, "free", free)
 
     def nodes(self):
-        shares = [MinibatchShard(*free) for free in self.free]
+        shares = [Resources(*free) for free in self.free]
         return [Node(str(i), f"host{i}", share, share, 0.0) for i, share in enumerate(shares)]
 
     def grows(self):
@@ -49,7 +50,7 @@ class FreeCluster(Cluster):
     ],
 )
 def test_shares_by_hand(distributed, free, workers, gpus, expected):
-    number, each = distributed.shared_out(FreeCluster(*free), workers, MinibatchShard(1, gpus))
+    number, each = distributed.shared_out(FreeCluster(*free), workers, Resources(1, gpus))
 
     assert (number, each.cpus) == expected
     assert each.gpus == gpus
@@ -62,7 +63,9 @@ def job(distributed, collection_folder, tmp_path, monkeypatch):
     (tmp_path / "model.training" / "driver").write_text("mine")
     versions = tuple(distributed._versions().items())
     asked = recipe("ap-cnn")
-    return distributed.Job(tmp_path, collection_folder, asked, Path("model"), 0, "mine", versions, False)
+    return distributed.TrainingJob(
+        tmp_path, collection_folder, asked, Path("model"), 0, "mine", versions, False
+    )
 
 
 def test_a_worker_that_sees_what_the_driver_sees_begins(distributed, job):
@@ -81,7 +84,7 @@ def test_a_worker_on_another_disk_says_so(distributed, job, tmp_path):
 
 
 def test_a_worker_without_the_collection_says_which(distributed, job):
-    with pytest.raises(AptoolError, match=r"none: 'no collection\.json in it'"):
+    with pytest.raises(AptoolError, match=r"none: no collection\.json in it"):
         distributed._opened(replace(job, collection=Path("none")))
 
 
@@ -95,7 +98,7 @@ def test_a_worker_with_another_torch_says_so(distributed, job):
 def test_of_progress_only_the_last_is_told(distributed):
     board = distributed.MessageBoard()
     for kind, value in (("say", "a"), ("progress", 1), ("progress", 2), ("epoch", {}), ("progress", 3)):
-        board.note(kind, value)
+        board.post(kind, value)
 
     assert board.take() == [("say", "a"), ("progress", 2), ("epoch", {}), ("progress", 3)]
     assert board.take() == []

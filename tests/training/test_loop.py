@@ -6,13 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from recorded import recorded
 from small_training import ADAM, POSITIVES, SGD, always, made
 from tiny import SYSTEMS, training_set
 
 from aptool.config import TrainingOptions
 from aptool.errors import AptoolError
-from aptool.training import loop
-from aptool.training.loop import learning_rate, train
+from aptool.training import loop, negatives
+from aptool.training.loop import train
+from aptool.training.optimization import learning_rate
 
 
 @pytest.mark.parametrize(
@@ -54,23 +56,23 @@ def test_a_rate_that_warms_up_by_hand():
     assert rates["inverse"] == pytest.approx([0, 0.25, 0.5, 0.5, 0.5, 0.5])
 
 
-def recorded(monkeypatch):
-    """Every round's questions and drawn answers."""
+def mined(monkeypatch):
+    """The questions and sampled answers of every round of mining."""
     rounds = []
-    choose = loop.hardest
+    choose = negatives.hardest
 
-    def record(ranker, examples, questions, drawn, keep):
-        rounds.append((questions.copy(), drawn.copy()))
-        return choose(ranker, examples, questions, drawn, keep)
+    def record(ranker, examples, questions, sampled, hard_negatives):
+        rounds.append((questions.copy(), sampled.copy()))
+        return choose(ranker, examples, questions, sampled, hard_negatives)
 
-    monkeypatch.setattr(loop, "hardest", record)
+    monkeypatch.setattr(negatives, "hardest", record)
     return rounds
 
 
-@pytest.mark.parametrize("negatives", ["corpus", "pool", "mix"])
-def test_negatives_are_drawn_anew_each_epoch_and_are_never_positive(monkeypatch, negatives):
-    rounds = recorded(monkeypatch)
-    options = replace(SGD, epochs=3, minibatch=20, sampled_negatives=10, negatives=negatives)
+@pytest.mark.parametrize("source", ["corpus", "pool", "mix"])
+def test_negatives_are_sampled_anew_each_epoch_and_are_never_positive(monkeypatch, source):
+    rounds = mined(monkeypatch)
+    options = replace(SGD, epochs=3, minibatch=20, sampled_negatives=10, negatives=source)
 
     train(made("qa-cnn"), training_set(POSITIVES, 12), options, seed=0, evaluate=always(0.5))
 
@@ -86,7 +88,7 @@ def test_negatives_are_drawn_anew_each_epoch_and_are_never_positive(monkeypatch,
 
 
 def test_all_pairs_or_one_of_each_question(monkeypatch):
-    rounds = recorded(monkeypatch)
+    rounds = mined(monkeypatch)
     examples = training_set(POSITIVES, 12)
 
     train(made("qa-cnn"), examples, replace(SGD, minibatch=99), seed=0, evaluate=always(0.5))
@@ -107,7 +109,7 @@ def test_one_pair_of_a_question_is_another_one_each_epoch():
 
 
 def test_negatives_are_scored_for_several_minibatches_at_once(monkeypatch):
-    rounds = recorded(monkeypatch)
+    rounds = mined(monkeypatch)
     steps = []
     monkeypatch.setattr(
         torch.optim.SGD,
@@ -195,8 +197,8 @@ def test_one_seed_gives_one_result_to_the_bit(name, options):
 
 def test_dropout_does_not_reach_the_choice_of_negatives(monkeypatch):
     chosen = []
-    choose = loop.hardest
-    monkeypatch.setattr(loop, "hardest", lambda *given: chosen.append(choose(*given)) or chosen[-1])
+    choose = negatives.hardest
+    monkeypatch.setattr(negatives, "hardest", lambda *given: chosen.append(choose(*given)) or chosen[-1])
     for dropout in (0.0, 0.9):
         system = made("ap-cnn")
         system.dropout = dropout
@@ -221,8 +223,8 @@ def test_a_loss_that_is_no_number_is_explained(minibatch):
     assert "lower training.learning_rate" in str(error.value)
 
 
-def test_questions_that_every_answer_is_right_for_are_left_out(monkeypatch):
-    rounds = recorded(monkeypatch)
+def test_questions_with_every_answer_relevant_are_left_out(monkeypatch):
+    rounds = mined(monkeypatch)
 
     train(
         made("qa-cnn"),
@@ -235,7 +237,7 @@ def test_questions_that_every_answer_is_right_for_are_left_out(monkeypatch):
     assert rounds[0][0].tolist() == [1]
 
 
-def test_nothing_to_tell_right_from_wrong_is_said():
+def test_training_without_negatives_is_an_error():
     with pytest.raises(AptoolError, match="every answer is relevant to every question"):
         train(made("qa-cnn"), training_set([[0, 1], [0, 1]], 2), SGD, seed=0, evaluate=always(0.5))
 
@@ -251,20 +253,14 @@ def test_no_epoch_leaves_the_weights_as_they_were():
     )
 
 
-def test_progress_is_told_with_the_mean_loss_so_far():
-    told = []
+def test_progress_shows_the_mean_loss_so_far():
+    options = replace(SGD, epochs=2, minibatch=4)
+    with recorded() as told:
+        result = train(made("qa-cnn"), training_set(POSITIVES, 12), options, seed=0, evaluate=always(0.5))
 
-    result = train(
-        made("qa-cnn"),
-        training_set(POSITIVES, 12),
-        replace(SGD, epochs=2, minibatch=4),
-        seed=0,
-        evaluate=always(0.5),
-        report=told.append,
-    )
-
-    assert [(state.epoch, state.pairs, state.pairs_in_epoch) for state in told] == [
-        (epoch, pairs, 9) for epoch in (1, 2) for pairs in (4, 8, 9)
-    ]
-    assert told[2].loss == result.history[0]["loss"]
+    assert [(done, total) for done, total, _ in told.updates] == [(pairs, 9) for pairs in (4, 8, 9)] * 2
+    first, second = result.history
+    assert told.updates[2][2] == f"pairs, epoch 1, loss {first['loss']:.4f}"
+    assert told.updates[5][2] == f"pairs, epoch 2, loss {second['loss']:.4f}"
+    assert told.epochs == result.history
     assert result.history[0]["active"] == 1  # the margin is beyond reach

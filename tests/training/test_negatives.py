@@ -8,7 +8,7 @@ import torch
 from tiny import lists, ranker, tokens, training_set
 
 from aptool.models.ragged import Ragged
-from aptool.training.data import Lists, TrainingSet
+from aptool.training.data import IndexLists, TrainingSet
 from aptool.training.negatives import NegativeSampler, hardest
 
 # Twelve answers. Question 0 has one positive, 1 three (the first and the last answer among them), 2 all but
@@ -31,10 +31,10 @@ def examples():
 
 @pytest.mark.parametrize("source", ["corpus", "pool", "mix"])
 def test_no_positive_in_ten_thousand_draws(examples, source):
-    sampler = NegativeSampler(examples, source, sampled_negatives=50)
+    sampler = NegativeSampler(examples, source, sampled=50)
     questions = np.tile(np.arange(4), 50)
 
-    drawn = sampler.draw(questions, np.random.default_rng(7))
+    drawn = sampler.sample(questions, np.random.default_rng(7))
 
     assert drawn.shape == (200, 50)
     for question in range(4):
@@ -46,7 +46,7 @@ def test_no_positive_in_ten_thousand_draws(examples, source):
 
 @pytest.mark.parametrize(("question", "cells"), [(0, 11), (1, 9), (3, 10)])
 def test_corpus_draws_are_even(examples, question, cells):
-    drawn = NegativeSampler(examples, "corpus", sampled_negatives=100).draw(
+    drawn = NegativeSampler(examples, "corpus", sampled=100).sample(
         np.full(100, question), np.random.default_rng(1)
     )
 
@@ -59,9 +59,7 @@ def test_corpus_draws_are_even(examples, question, cells):
 
 
 def test_pool_draws_are_even(examples):
-    drawn = NegativeSampler(examples, "pool", sampled_negatives=100).draw(
-        np.full(99, 1), np.random.default_rng(1)
-    )
+    drawn = NegativeSampler(examples, "pool", sampled=100).sample(np.full(99, 1), np.random.default_rng(1))
 
     counts = np.bincount(drawn.ravel(), minlength=ANSWERS)[POOL_NEGATIVES[1]]
     assert ((counts - 3300) ** 2 / 3300).sum() < 2 + 5 * 2
@@ -69,23 +67,19 @@ def test_pool_draws_are_even(examples):
 
 @pytest.mark.parametrize("source", ["pool", "mix"])
 def test_where_no_pool_has_a_negative_the_corpus_is_drawn_from(examples, source):
-    # As in InsuranceQA, whose training pools hold right answers alone.
+    # As in InsuranceQA, whose training pools hold relevant answers only.
     bare = replace(examples, pool_negatives=lists([[]] * len(examples.questions)))
 
-    drawn = NegativeSampler(bare, source, sampled_negatives=200).draw(
-        np.array([0, 1]), np.random.default_rng(0)
-    )
+    drawn = NegativeSampler(bare, source, sampled=200).sample(np.array([0, 1]), np.random.default_rng(0))
 
     for question, answers in enumerate(drawn):
         start, end = examples.positives.offsets[question : question + 2]
-        right = set(examples.positives.values[start:end])
-        assert set(answers) == set(range(ANSWERS)) - right
+        relevant = set(examples.positives.values[start:end])
+        assert set(answers) == set(range(ANSWERS)) - relevant
 
 
 def test_mix_is_half_and_half(examples):
-    drawn = NegativeSampler(examples, "mix", sampled_negatives=50).draw(
-        np.full(1000, 0), np.random.default_rng(2)
-    )
+    drawn = NegativeSampler(examples, "mix", sampled=50).sample(np.full(1000, 0), np.random.default_rng(2))
 
     # Of 50, 25 come from {1, 9}; of the other 25, from eleven answers, two in eleven fall there as well.
     from_pool = np.isin(drawn, POOL_NEGATIVES[0]).mean()
@@ -93,20 +87,20 @@ def test_mix_is_half_and_half(examples):
 
 
 def test_draws_follow_from_the_generator_alone(examples):
-    sampler = NegativeSampler(examples, "mix", sampled_negatives=10)
+    sampler = NegativeSampler(examples, "mix", sampled=10)
     questions = np.array([0, 1, 2, 3, 0])
 
-    first = sampler.draw(questions, np.random.default_rng([3, 1]))
-    sampler.draw(questions, np.random.default_rng(99))
+    first = sampler.sample(questions, np.random.default_rng([3, 1]))
+    sampler.sample(questions, np.random.default_rng(99))
 
-    assert (sampler.draw(questions, np.random.default_rng([3, 1])) == first).all()
+    assert (sampler.sample(questions, np.random.default_rng([3, 1])) == first).all()
     # Another epoch, other draws; and a question that comes twice is drawn for twice.
-    assert (sampler.draw(questions, np.random.default_rng([3, 2])) != first).any()
+    assert (sampler.sample(questions, np.random.default_rng([3, 2])) != first).any()
     assert (first[0] != first[4]).any()
 
 
 def test_question_with_every_answer_relevant_cannot_be_trained_on(examples):
-    trainable = NegativeSampler(examples, "pool", sampled_negatives=1).trainable()
+    trainable = NegativeSampler(examples, "pool", sampled=1).trainable()
 
     assert trainable.tolist() == [True, True, True, True, False]
 
@@ -115,7 +109,7 @@ def test_question_with_every_answer_relevant_cannot_be_trained_on(examples):
 def test_the_best_scored_of_each_draw_is_chosen(examples, system):
     system = ranker(system, dim=8, size=12)
     questions = np.array([1, 0, 0, 3])
-    drawn = NegativeSampler(examples, "corpus", sampled_negatives=6).draw(questions, np.random.default_rng(0))
+    drawn = NegativeSampler(examples, "corpus", sampled=6).sample(questions, np.random.default_rng(0))
 
     chosen = hardest(system, examples, questions, drawn)
     three = hardest(system, examples, questions, drawn, hard_negatives=3)
@@ -134,11 +128,11 @@ def test_the_best_scored_of_each_draw_is_chosen(examples, system):
 
 
 def test_lists_are_ascending_and_hold_each_member_once():
-    gathered = Lists.of(np.array([2, 0, 2, 2, 0]), np.array([9, 4, 1, 9, 3]), 4)
+    gathered = IndexLists.of(np.array([2, 0, 2, 2, 0]), np.array([9, 4, 1, 9, 3]), 4)
 
     assert gathered.values.tolist() == [3, 4, 1, 9]
     assert gathered.offsets.tolist() == [0, 2, 2, 4, 4]
-    assert Lists.of(np.empty(0, np.int64), np.empty(0, np.int64), 2).lengths.tolist() == [0, 0]
+    assert IndexLists.of(np.empty(0, np.int64), np.empty(0, np.int64), 2).lengths.tolist() == [0, 0]
     assert gathered.contain(np.array([2, 1]), np.array([9, 4, 1])).tolist() == [
         [True, False, True],
         [False, False, False],
@@ -146,15 +140,15 @@ def test_lists_are_ascending_and_hold_each_member_once():
 
 
 def test_a_shared_draw_is_one_for_each_minibatch_and_never_positive():
-    # Three questions, four answers; question 0 has right answers 0 and 1, the others answer 3.
+    # Three questions, four answers; answers 0 and 1 are relevant to question 0, answer 3 to the others.
     examples = training_set([[0, 1], [3], [3]], answers=4)
-    sampler = NegativeSampler(examples, "corpus", sampled_negatives=400, shared=True)
+    sampler = NegativeSampler(examples, "corpus", sampled=400, shared=True)
     questions = np.array([0, 1, 2, 1, 2])
 
-    drawn = sampler.draw(questions, np.random.default_rng(0), minibatch=3)
+    drawn = sampler.sample(questions, np.random.default_rng(0), minibatch=3)
 
     first, second = drawn[:3], drawn[3:]
-    # What is wrong for both is one answer: 1 and 2 have the same right answers, and 3 is drawn anew for each.
+    # Questions 1 and 2 have the same relevant answer, 3, which is replaced for each of them separately.
     both = (first[1] != 3) & (first[2] != 3)
     assert both.all()
     shared = first[1] == first[2]
@@ -163,7 +157,7 @@ def test_a_shared_draw_is_one_for_each_minibatch_and_never_positive():
     assert (first[1] == second[0]).mean() < 0.5
     assert set(drawn[0]) == {2, 3}
     assert set(drawn[1]) == set(drawn[2]) == {0, 1, 2}
-    # Each of the wrong answers as often as the others: 400 draws, six standard deviations of a third.
+    # Each negative as often as the others: 400 draws, six standard deviations of a third.
     for row in drawn[1:]:
         assert np.bincount(row, minlength=3)[:3] == pytest.approx([400 / 3] * 3, abs=57)
 
@@ -172,9 +166,9 @@ def test_half_of_a_mixed_draw_is_shared():
     examples = training_set([[0], [1]], answers=40)
     pools = lists([[2, 3], [4, 5]])
     examples = replace(examples, pool_negatives=pools)
-    sampler = NegativeSampler(examples, "mix", sampled_negatives=20, shared=True)
+    sampler = NegativeSampler(examples, "mix", sampled=20, shared=True)
 
-    drawn = sampler.draw(np.array([0, 1]), np.random.default_rng(0), minibatch=2)
+    drawn = sampler.sample(np.array([0, 1]), np.random.default_rng(0), minibatch=2)
 
     assert set(drawn[0, :10]) <= {2, 3}
     assert set(drawn[1, :10]) <= {4, 5}

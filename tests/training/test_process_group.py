@@ -36,7 +36,7 @@ class Meeting:
         return found
 
 
-class ThreadWorld(ProcessGroup):
+class ThreadGroup(ProcessGroup):
     def __init__(self, meeting, rank):
         self.meeting, self.rank, self.size = meeting, rank, meeting.size
 
@@ -46,7 +46,7 @@ class ThreadWorld(ProcessGroup):
     def broadcast(self, value):
         return self.meeting.exchange(self.rank, value)[0]
 
-    def check(self, problem):
+    def raise_in_all(self, problem):
         for found in self.meeting.exchange(self.rank, problem):
             if found is not None:
                 raise found
@@ -58,7 +58,7 @@ def in_threads(size, work):
 
     def run(rank):
         try:
-            results[rank] = work(ThreadWorld(meeting, rank))
+            results[rank] = work(ThreadGroup(meeting, rank))
         except Exception as error:
             results[rank] = error
             if not isinstance(error, AptoolError):  # the others would wait for it in vain
@@ -121,7 +121,7 @@ def test_a_loss_that_is_no_number_stops_all_of_them():
 def test_dev_is_scored_in_shares_and_judged_alike_by_all(collection, size):
     asked = recipe("ap-cnn")
     texts = read_texts(collection, "train").all()
-    tokenizer, _, asked = make_vocabulary(asked, Corpus(texts, lambda: iter(()), 0, lambda line: None))
+    tokenizer, _, asked = make_vocabulary(asked, Corpus(texts, lambda: iter(()), 0))
     dev = DevSet(collection, "dev", tokenizer, asked.text)
     system = made("ap-cnn")
     system.encoder.embedding = torch.nn.Embedding(len(tokenizer), 6)
@@ -131,10 +131,47 @@ def test_dev_is_scored_in_shares_and_judged_alike_by_all(collection, size):
         assert figures == pytest.approx(alone)
 
 
+def test_an_error_in_one_process_is_raised_in_all():
+    def work(group):
+        with group.together():
+            if group.rank == 1:
+                raise AptoolError("rank 1 failed")
+
+    assert [str(error) for error in in_threads(3, work)] == ["rank 1 failed"] * 3
+
+
+def test_the_first_process_goes_first_and_the_others_find_what_it_left():
+    found = {0: None}
+
+    def work(group):
+        with group.first_process_first():
+            if group.rank == 0:
+                found[0] = "left behind"
+            else:
+                found[group.rank] = found[0]
+
+    assert in_threads(3, work) == [None] * 3
+    assert found == dict.fromkeys(range(3), "left behind")
+
+
+@pytest.mark.parametrize("failing", [0, 2])
+def test_an_error_before_or_after_the_first_process_is_raised_in_all(failing):
+    began = []
+
+    def work(group):
+        with group.first_process_first():
+            began.append(group.rank)
+            if group.rank == failing:
+                raise AptoolError("failed")
+
+    assert [str(error) for error in in_threads(3, work)] == ["failed"] * 3
+    assert sorted(began) == ([0] if failing == 0 else [0, 1, 2])
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
-def test_parts_are_a_partition(size):
-    worlds = [ThreadWorld(Meeting(size), rank) for rank in range(size)]
+def test_shards_are_a_partition(size):
+    groups = [ThreadGroup(Meeting(size), rank) for rank in range(size)]
     for rows in (0, 1, 2, 5, 7, 20):
-        found = [row for group in worlds for row in range(rows)[group.part(rows)]]
+        found = [row for group in groups for row in range(rows)[group.shard(rows)]]
 
         assert found == list(range(rows))

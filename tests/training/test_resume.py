@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from recorded import recorded
 from safetensors.torch import load_file, save_file
 from tiny import options, recipe
 
@@ -62,21 +63,14 @@ def test_killed_at_any_moment_it_ends_in_the_same_weights(moment, undisturbed, c
     kill(moment, collection_folder, output)
     assert not output.exists()
 
-    said, entries = [], []
-    result = fit(
-        Collection(collection_folder),
-        recipe("ap-cnn", *ASKED),
-        output,
-        seed=3,
-        say=said.append,
-        epoch_done=entries.append,
-    )
+    with recorded() as told:
+        result = fit(Collection(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
 
     whole = moment[3]
-    going_on = [line for line in said if "going on" in line]
-    assert going_on == ([f"{output}.training: going on after epoch {whole} of 4"] if whole else [])
-    assert not any(line.startswith("learning ") for line in said)  # vectors were kept as well
-    assert [entry["epoch"] for entry in entries] == list(range(whole + 1, 5))
+    resumed = [line for line in told.messages if "resuming" in line]
+    assert resumed == ([f"{output}.training: resuming after epoch {whole} of 4"] if whole else [])
+    assert not any(line.startswith("learning ") for line in told.messages)  # vectors were kept as well
+    assert [entry["epoch"] for entry in told.epochs] == list(range(whole + 1, 5))
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
     assert same(output, undisturbed)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
@@ -86,17 +80,11 @@ def test_killed_when_all_but_the_sweeping_was_done(undisturbed, collection_folde
     kill(("aptool.training.fit:remove_state", "before", 1, 4), collection_folder, tmp_path / "model")
     assert training_folder(tmp_path / "model").exists()
 
-    said = []
-    fit(
-        Collection(collection_folder),
-        recipe("ap-cnn", *ASKED),
-        tmp_path / "model",
-        seed=3,
-        say=said.append,
-    )
+    with recorded() as told:
+        fit(Collection(collection_folder), recipe("ap-cnn", *ASKED), tmp_path / "model", seed=3)
 
     wanted = "already trained, by this recipe on this collection; remove the folder to train anew"
-    assert said == [f"{tmp_path / 'model'}: {wanted}"]
+    assert told.messages == [f"{tmp_path / 'model'}: {wanted}"]
     assert same(tmp_path / "model", undisturbed)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
@@ -114,8 +102,8 @@ def stop_after(epoch):
 
 
 def stopped(collection, output, *overrides, seed=3, after=2):
-    with pytest.raises(StoppedError):
-        fit(collection, recipe("ap-cnn", *overrides), output, seed=seed, epoch_done=stop_after(after))
+    with pytest.raises(StoppedError), recorded(on_epoch=stop_after(after)):
+        fit(collection, recipe("ap-cnn", *overrides), output, seed=seed)
 
 
 @pytest.mark.parametrize(
@@ -139,17 +127,17 @@ def test_every_procedure_goes_on_as_if_it_had_not_stopped(overrides, collection,
     assert [entry["dev"] for entry in again.history] == [entry["dev"] for entry in result.history]
 
 
-def test_another_training_never_takes_a_state_up(collection, tmp_path):
+def test_another_training_never_resumes_from_a_state(collection, tmp_path):
     output = tmp_path / "model"
     for overrides, seed in ((("training.margin=0.4",), 3), ((), 4)):
         stopped(collection, output, *overrides, seed=seed)
-        said, entries = [], []
 
-        fit(collection, recipe("ap-cnn"), output, seed=3, say=said.append, epoch_done=entries.append)
+        with recorded() as told:
+            fit(collection, recipe("ap-cnn"), output, seed=3)
 
         wanted = "left by another training (recipe, seed, collection or versions differ)"
-        assert said[0] == f"{output}.training: {wanted}: training from the beginning"
-        assert len(entries) == 4
+        assert told.messages[0] == f"{output}.training: {wanted}: training from the beginning"
+        assert len(told.epochs) == 4
         shutil.rmtree(output)
 
 
@@ -160,7 +148,7 @@ def test_a_model_that_is_whole_is_not_trained_again(collection, tmp_path, monkey
     assert fit(collection, recipe("ap-cnn"), tmp_path / "model", seed=3) == first
 
 
-def test_whatever_can_move_a_weight_is_in_the_key(collection, tmp_path):
+def test_everything_that_decides_the_weights_is_in_the_key(collection, tmp_path):
     asked, folder = recipe("ap-cnn"), tmp_path / "model"
     keys = {
         check_training(collection, asked, folder, *more)[1]
@@ -176,7 +164,7 @@ def test_learned_vectors_are_kept_by_all_that_they_follow_from(tmp_path):
     usual = VectorOptions(dim=4)
     asked = [(usual, 0), (usual, 1), (replace(usual, window=3), 0), (replace(usual, epochs=2), 0), (usual, 0)]
 
-    found = [learned_vectors(words, tokens, *one, lambda line: None, tmp_path).matrix for one in asked]
+    found = [learned_vectors(words, tokens, *one, tmp_path).matrix for one in asked]
 
     assert len(list(tmp_path.iterdir())) == 4
     assert np.array_equal(found[0], found[4])
@@ -184,13 +172,15 @@ def test_learned_vectors_are_kept_by_all_that_they_follow_from(tmp_path):
 
 def test_vectors_that_were_replaced_are_another_training(collection, tmp_path):
     vectors = tmp_path / "vectors.txt"
-    entries = []
+    epochs = []
     for line in ("river 1 2\n", "river 1 3\n"):
         vectors.write_text(line)
         asked = recipe("ap-cnn", f"vectors.source={vectors}", "training.epochs=1")
-        fit(collection, asked, tmp_path / "model", epoch_done=entries.append)
+        with recorded() as told:
+            fit(collection, asked, tmp_path / "model")
+        epochs += told.epochs
 
-    assert [entry["epoch"] for entry in entries] == [1, 1]
+    assert [entry["epoch"] for entry in epochs] == [1, 1]
 
 
 def test_a_state_that_does_not_do_what_it_did_is_refused(collection, tmp_path):
@@ -206,7 +196,7 @@ def test_a_state_that_does_not_do_what_it_did_is_refused(collection, tmp_path):
     noise = {name: one * 0 + 0.1 if name.startswith("weights/") else one for name, one in tensors.items()}
     save_file(noise, path, facts)
 
-    with pytest.raises(AptoolError, match=r"model\.training: the weights of epoch 2 have dev map 0\.\d{4}: "):
+    with pytest.raises(AptoolError, match=r"model\.training: the weights of epoch 2 have dev map 0\.\d{4}; "):
         fit(collection, recipe("ap-cnn"), output, seed=3)
 
 
@@ -223,7 +213,7 @@ def test_a_damaged_state_is_named(collection, tmp_path):
 def test_a_state_that_cannot_be_written_stops_training_in_one_line(collection, tmp_path):
     (tmp_path / "model.training").write_text("x")
 
-    with pytest.raises(InputError, match=r"model\.training: 'a file': expected a folder"):
+    with pytest.raises(InputError, match=r"model\.training: a file; expected a folder"):
         fit(collection, recipe("ap-cnn"), tmp_path / "model")
 
 
@@ -236,19 +226,15 @@ def test_what_else_stands_in_the_folder_of_the_state_stays(collection, tmp_path)
     assert not (tmp_path / "model.training" / "state.safetensors").exists()
 
 
-def test_a_state_is_kept_before_an_epoch_is_told(collection, tmp_path, monkeypatch):
+def test_a_state_is_saved_before_its_epoch_is_reported(collection, tmp_path, monkeypatch):
     kept = []
     monkeypatch.setattr(
         "aptool.training.fit.save_state",
         lambda folder, key, state: kept.append(len(state.history)) or save_state(folder, key, state),
     )
-    told = []
+    reported = []
 
-    fit(
-        collection,
-        recipe("qa-cnn"),
-        tmp_path / "model",
-        epoch_done=lambda entry: told.append((entry["epoch"], kept[-1])),
-    )
+    with recorded(on_epoch=lambda entry: reported.append((entry["epoch"], kept[-1]))):
+        fit(collection, recipe("qa-cnn"), tmp_path / "model")
 
-    assert told == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert reported == [(1, 1), (2, 2), (3, 3), (4, 4)]

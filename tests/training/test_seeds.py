@@ -3,7 +3,7 @@
 import pytest
 
 from aptool.training.fit import Fit
-from aptool.training.seeds import summarise
+from aptool.training.seeds import summarize
 
 
 def made(map_, mrr):
@@ -12,16 +12,16 @@ def made(map_, mrr):
 
 def test_mean_and_standard_deviation_by_hand():
     # 0.1, 0.2, 0.6: mean 0.3; squares of the deviations 0.04 + 0.01 + 0.09 = 0.14, halved 0.07.
-    summary = summarise({4: made(0.1, 0.5), 5: made(0.6, 0.7), 6: made(0.2, 0.9)}, "map")
+    summary = summarize({4: made(0.1, 0.5), 5: made(0.6, 0.7), 6: made(0.2, 0.9)}, "map")
 
     assert summary.measures["map"] == pytest.approx((0.3, 0.07**0.5))
     assert summary.best == 5
-    assert summarise(summary.fits, "recip_rank").best == 6
+    assert summarize(summary.fits, "recip_rank").best == 6
 
 
 def test_one_seed_has_no_spread():
-    assert summarise({0: made(0.4, 0.5)}, "map").measures["map"] == (0.4, 0.0)
+    assert summarize({0: made(0.4, 0.5)}, "map").measures["map"] == (0.4, 0.0)
 
 
 def test_the_first_of_equal_seeds_is_the_best():
-    assert summarise({0: made(0.3, 0.5), 1: made(0.4, 0.5), 2: made(0.4, 0.6)}, "map").best == 1
+    assert summarize({0: made(0.3, 0.5), 1: made(0.4, 0.5), 2: made(0.4, 0.6)}, "map").best == 1

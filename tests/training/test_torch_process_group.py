@@ -17,14 +17,14 @@ def work(rank, port, folder):
     group = TorchProcessGroup(rank, 2)
     added = group.all_reduce(torch.tensor([1.0, 10.0]) * (rank + 1)).tolist()
     shared = group.broadcast({"of": rank})
-    group.check(None)
+    group.raise_in_all(None)
     said = ""
     try:
-        group.check(UsageError("no such thing") if rank == 1 else None)
+        group.raise_in_all(UsageError("no such thing") if rank == 1 else None)
     except UsageError as error:
         said = str(error)
     torch.distributed.destroy_process_group()
-    (folder / str(rank)).write_text(repr((added, shared, said, group.part(5))))
+    (folder / str(rank)).write_text(repr((added, shared, said, group.shard(5))))
 
 
 def test_two_processes(tmp_path):

@@ -7,7 +7,7 @@ from aptool.config import TextOptions
 from aptool.errors import InputError
 from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
 from aptool.text.tokenizer import WordTokenizer
-from aptool.training.data import read_texts, tokenized
+from aptool.training.data import read_texts, tokenize
 
 
 def write(path, pools, answers=None):
@@ -45,7 +45,7 @@ def test_answers_are_told_apart_by_their_text(texts):
 
 
 def test_a_positive_is_no_negative_of_its_pool_under_another_id(texts):
-    examples = tokenized(texts, WordTokenizer.learn(texts.all()), TextOptions())
+    examples = tokenize(texts, WordTokenizer.learn(texts.all()), TextOptions())
 
     # q1's "yes" is right as a, so it is not wrong as c.
     assert rows(examples.pool_negatives) == [[1], [0], [0]]
@@ -56,7 +56,7 @@ def test_texts_are_cut_at_their_own_limits(tmp_path):
     collection = write(tmp_path / "c", [LabelledPool("q1", "a b c d", ["x"], ["e f g h i"], {"x": 1})])
     texts = read_texts(collection, "train")
 
-    examples = tokenized(
+    examples = tokenize(
         texts, WordTokenizer.learn(texts.all()), TextOptions(max_question_tokens=2, max_answer_tokens=3)
     )
 
@@ -97,6 +97,6 @@ def test_a_split_without_relevant_answers_is_named(tmp_path):
     collection = write(tmp_path / "c", [LabelledPool("q1", "where", ["x"], ["here"], {"x": 0})])
 
     with pytest.raises(
-        InputError, match=r"train\.qrels: 'none for train\.pools\.parquet': expected at least one"
+        InputError, match=r"train\.qrels: none for train\.pools\.parquet; expected at least one"
     ):
         read_texts(collection, "train")

@@ -20,7 +20,7 @@ def score(system, question, answer):
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_only_the_chosen_negative_is_trained_on(name):
-    # Forty draws from eight answers bring up all seven that are wrong; the best-scored of them is chosen.
+    # Forty samples of eight answers hold all seven that are not relevant; the best-scored of them is chosen.
     examples = training_set([[2]], answers=8)
     system = made(name)
     before = system.encoder.embedding.weight.detach().clone()
@@ -37,7 +37,7 @@ def test_only_the_chosen_negative_is_trained_on(name):
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_two_epochs_of_sgd_with_a_rate_divided_by_the_epoch(name):
-    # One question, one right answer, one wrong: in epoch t each weight w becomes w - (λ/t) d loss/dw.
+    # One question, one relevant answer, one other: in epoch t each weight w becomes w - (λ/t) d loss/dw.
     examples = training_set([[0]], answers=2)
     system, by_hand = made(name), made(name)
     for epoch in (1, 2):
@@ -58,7 +58,7 @@ def test_two_epochs_of_sgd_with_a_rate_divided_by_the_epoch(name):
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_scores_of_a_minibatch(name):
-    # Questions 0, 1, 3 with a right and a wrong answer each. Answers 1 and 2 are right for question 1.
+    # Questions 0, 1, 3 with a positive and a negative each. Answers 1 and 2 are relevant to question 1.
     examples = training_set(POSITIVES, 12)
     batch = np.array([[0, 0, 1], [1, 2, 9], [3, 5, 2]])
     system = made(name)
@@ -73,28 +73,30 @@ def test_scores_of_a_minibatch(name):
     first = [[expected[0][0]], [expected[1][1]], [expected[2][2]]]
     expected[0][0] = expected[1][1] = expected[1][3] = expected[1][5] = expected[2][2] = none
     for scores, columns in ((every, 6), (pairs_only, 3)):
-        wanted = [[*right, *line[:columns]] for right, line in zip(first, expected, strict=True)]
+        wanted = [[*positive, *line[:columns]] for positive, line in zip(first, expected, strict=True)]
         np.testing.assert_allclose(scores.numpy(), wanted, atol=1e-6)
-    drawn = [[*right, line[place]] for right, line, place in zip(first, expected, (3, 4, 5), strict=True)]
+    drawn = [
+        [*positive, line[place]] for positive, line, place in zip(first, expected, (3, 4, 5), strict=True)
+    ]
     np.testing.assert_allclose(own.numpy(), drawn, atol=1e-6)
 
 
 @pytest.mark.parametrize("in_batch", [False, True])
-def test_an_answer_drawn_again_and_again_is_encoded_and_compared_once(monkeypatch, in_batch):
+def test_an_answer_sampled_again_and_again_is_encoded_and_scored_once(monkeypatch, in_batch):
     examples = training_set(POSITIVES, 12)
     batch = np.array([[0, 0, 4, 4, 4], [1, 2, 4, 9, 9]])  # the answers 0, 2, 4 and 9
-    encoded, compared = [], []
-    encode, compare = Ranker.encode, Ranker.compare
+    encoded, scored = [], []
+    encode, score_pairs = Ranker.encode, Ranker.score_pairs
     monkeypatch.setattr(Ranker, "encode", lambda self, x: encoded.append(len(x.lengths)) or encode(self, x))
     monkeypatch.setattr(
-        Ranker, "compare", lambda self, q, a: compared.append(len(q.lengths)) or compare(self, q, a)
+        Ranker, "score_pairs", lambda self, q, a: scored.append(len(q.lengths)) or score_pairs(self, q, a)
     )
 
     scores = score_batch(made("ap-cnn"), examples, batch, in_batch)
 
     assert encoded == [2, 4]
     if not in_batch:
-        assert compared == [5]  # 0 with 0 and 4; 1 with 2, 4 and 9
+        assert scored == [5]  # 0 with 0 and 4; 1 with 2, 4 and 9
         assert torch.equal(scores[0, 1:2].expand(3), scores[0, 1:])
 
 

@@ -1,19 +1,38 @@
-"""The figures of the paper (its tables 3 to 5), to stand beside ours."""
+"""The figures of the paper (its tables 3 to 5), and how a figure of ours compares with one of them."""
 
 from typing import NamedTuple
 
+# A figure that falls short of the paper's by no more than this is close to it.
+CLOSE = 0.01
 
-class Published(NamedTuple):
-    """The figures for one split of a published collection."""
+
+class PaperFigures(NamedTuple):
+    """The figures for one split of a published collection.
+
+    Attributes:
+        title: the split, for headings.
+        questions: how many the figures are means over.
+        measures: by trec_eval's names.
+        systems: the figures of the paper's four systems, by preset.
+        others: those of the systems that it compares itself with, by citation.
+    """
 
     title: str
-    questions: int  # that the figures are means over
+    questions: int
     measures: tuple[str, ...]
-    systems: dict[str, tuple[float, ...]]  # the paper's four, by preset
-    others: dict[str, tuple[float, ...]]  # those it compares itself with, by citation
+    systems: dict[str, tuple[float, ...]]
+    others: dict[str, tuple[float, ...]]
+
+    def of_preset(self, preset: str | None) -> dict[str, float]:
+        """The figures by measure of the system that a preset trains; none for a system the paper lacks.
+
+        ``ap-cnn`` and ``ap-cnn-paper`` are the same system, trained in two ways.
+        """
+        figures = self.systems.get((preset or "").removesuffix("-paper"), ())
+        return dict(zip(self.measures, figures, strict=False))
 
 
-_WIKIQA = Published(
+_WIKIQA = PaperFigures(
     "WikiQA test",
     243,
     ("map", "recip_rank"),
@@ -25,7 +44,7 @@ _WIKIQA = Published(
     },
     {"Yang et al. 2015": (0.6520, 0.6652), "Yin et al. 2015, word embeddings only": (0.6600, 0.6770)},
 )
-_TRECQA = Published(
+_TRECQA = PaperFigures(
     "TREC-QA test, clean",
     68,
     ("map", "recip_rank"),
@@ -54,15 +73,15 @@ _INSURANCEQA_OTHERS = {
 _INSURANCEQA_SPLITS = {"dev": 1000, "test1": 1800, "test2": 1800}
 
 
-def published(collection: str, split: str) -> Published | None:
-    """The paper's figures for a split of a collection, by the collection's own name, if it has them."""
+def paper_figures(collection: str, split: str) -> PaperFigures | None:
+    """The paper's figures for a split of a collection, by the collection's own name; None if it has none."""
     if collection == "wikiqa" and split == "test":
         return _WIKIQA
     if collection in ("trecqa", "trecqa-clean") and split == "test":
         return _TRECQA
     if collection == "insuranceqa-v1" and split in _INSURANCEQA_SPLITS:
         place = list(_INSURANCEQA_SPLITS).index(split)
-        return Published(
+        return PaperFigures(
             f"InsuranceQA {split}",
             _INSURANCEQA_SPLITS[split],
             ("P_1",),
@@ -70,3 +89,10 @@ def published(collection: str, split: str) -> Published | None:
             {name: (figures[place],) for name, figures in _INSURANCEQA_OTHERS.items()},
         )
     return None
+
+
+def verdict(ours: float, paper: float) -> str:
+    """``OK`` if the paper's figure is reached, ``close`` if it is missed by at most .01, else ``below``."""
+    if ours >= paper:
+        return "OK"
+    return "close" if ours >= paper - CLOSE else "below"

@@ -1,0 +1,92 @@
+"""Optimization: optimizers, the learning rate over time, gradient clipping."""
+
+import torch
+from torch import nn
+
+from aptool.config import TrainingOptions
+from aptool.errors import AptoolError
+from aptool.models.ranker import Ranker
+from aptool.models.words import WordEncoder
+
+
+def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.optim.Optimizer]:
+    """The optimizers of a ranker's trainable parameters.
+
+    SGD handles the sparse gradients of word embeddings; for Adam they need an optimizer of their own.
+
+    Raises:
+        AptoolError: there are epochs to train and no parameter is trainable.
+    """
+    trainable = trainable_parameters(ranker)
+    if not trainable:
+        if options.epochs:
+            raise AptoolError(
+                "no parameter of this system is trainable: expected encoder.tune=all or last, a pooling with "
+                "weights, or training.epochs=0 to use it untrained"
+            )
+        return []
+    if options.optimizer == "sgd":
+        return [torch.optim.SGD(trainable, lr=options.learning_rate)]
+    embeddings = {id(part.embedding.weight) for part in ranker.modules() if isinstance(part, WordEncoder)}
+    sparse = [parameter for parameter in trainable if id(parameter) in embeddings]
+    dense = [parameter for parameter in trainable if id(parameter) not in embeddings]
+    optimizers: list[torch.optim.Optimizer] = []
+    if options.optimizer == "adamw":
+        matrices = [parameter for parameter in dense if parameter.dim() > 1]
+        others = [parameter for parameter in dense if parameter.dim() < 2]  # biases and norms do not decay
+        groups = [
+            {"params": parameters, "weight_decay": decay}
+            for parameters, decay in ((matrices, options.weight_decay), (others, 0.0))
+            if parameters
+        ]
+        optimizers.append(torch.optim.AdamW(groups, lr=options.learning_rate, fused=True))
+    elif dense:
+        optimizers.append(torch.optim.Adam(dense, lr=options.learning_rate))
+    if sparse:
+        optimizers.append(torch.optim.SparseAdam(sparse, lr=options.learning_rate))
+    return optimizers
+
+
+def trainable_parameters(ranker: nn.Module) -> list[nn.Parameter]:
+    """The parameters that receive gradients."""
+    return [parameter for parameter in ranker.parameters() if parameter.requires_grad]
+
+
+def learning_rate(options: TrainingOptions, epoch: int, progress: float) -> float:
+    """The learning rate λ of an update.
+
+    Args:
+        options: with the schedule.
+        epoch: the current epoch, from 1.
+        progress: fraction of all epochs that is complete, from 0 to 1.
+    """
+    if progress < options.warmup:
+        return options.learning_rate * progress / options.warmup
+    if options.schedule == "inverse":
+        return options.learning_rate / epoch
+    if options.schedule == "linear":
+        return options.learning_rate * (1 - progress) / (1 - options.warmup)
+    return options.learning_rate
+
+
+def take_step(optimizers: list[torch.optim.Optimizer], rate: float) -> None:
+    """Updates the parameters by their gradients, at one learning rate."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+
+
+def clip_gradients(ranker: nn.Module, max_norm: float) -> None:
+    """Scales all gradients down to a total norm of ``max_norm``; unlike torch's own, with the sparse ones."""
+    gradients = []
+    for parameter in ranker.parameters():
+        if parameter.grad is not None:
+            if parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.coalesce()
+            gradients.append(parameter.grad)
+    norms = [(gradient.values() if gradient.is_sparse else gradient).norm() for gradient in gradients]
+    norm = float(torch.stack(norms).norm())
+    if norm > max_norm:
+        for gradient in gradients:
+            gradient.mul_(max_norm / norm)
