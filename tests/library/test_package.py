@@ -39,6 +39,18 @@ aptool.fuse([run, aptool.Run.from_dict({"q": {"a": 1.0}})]).save("fused.run", ta
 reveal_type(aptool.score("dev.pools.parquet", model=model, output="dev.run").pairs)
 """
 
+# Each line is a mistake.
+WRONG = """
+import aptool
+aptool.load(7)
+aptool.train(aptool.Collection("x"), seed="0")
+aptool.load("x").rank(["who?"], "she")
+aptool.Run.from_dict({"q": {"a": "1"}})
+aptool.Qrels.from_dict({"q": {"a": 0.5}})
+aptool.evaluate({}, {}, ["AP"]).measn
+aptool.compare({}, {}, {}, "AP").pvalue
+"""
+
 # What other libraries say of themselves would take half a minute to read.
 CONFIGURATION = """
 [mypy]
@@ -87,15 +99,20 @@ def test_a_name_imports_only_what_it_needs(name, unneeded, tmp_path):
 def test_type_checkers_know_the_library(tmp_path):
     pytest.importorskip("mypy")
     (tmp_path / "snippet.py").write_text(SNIPPET)
+    (tmp_path / "wrong.py").write_text(WRONG)
 
     (tmp_path / "mypy.ini").write_text(CONFIGURATION)
     checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "snippet.py"],
+        [sys.executable, "-m", "mypy", "snippet.py", "wrong.py"],
         capture_output=True,
         text=True,
         timeout=300,
         cwd=tmp_path,
     )
 
-    assert checked.stdout.splitlines()[-1] == "Success: no issues found in 1 source file", checked.stdout
+    errors = [line.split(":")[:2] for line in checked.stdout.splitlines() if ": error:" in line]
+    wrong = range(3, 1 + len(WRONG.splitlines()))
+    assert sorted({(file, int(line)) for file, line in errors}) == [("wrong.py", n) for n in wrong], (
+        checked.stdout
+    )
     assert 'Revealed type is "int"' in checked.stdout.replace("builtins.", "")

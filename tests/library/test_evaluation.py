@@ -1,0 +1,220 @@
+"""Runs are evaluated, compared and fused as the commands do it, by the names that were asked for."""
+
+import json
+
+import pytest
+
+import aptool as library
+from aptool import AptoolError, Qrels, Run
+
+# trec_eval by hand: q1 has its relevant answer second of two, q2 first of one, q3 is missing.
+QRELS = {"q1": {"a": 1, "b": 0}, "q2": {"c": 2}, "q3": {"d": 1}}
+RUN = {"q1": {"b": 2.0, "a": 1.0}, "q2": {"c": 1.0}, "q9": {"x": 1.0}}
+BETTER = {"q1": {"a": 2.0, "b": 1.0}, "q2": {"c": 1.0}}
+
+
+def test_figures_by_hand():
+    found = library.evaluate(QRELS, RUN, ["AP", "RR", "P@1"])
+
+    assert found.means == pytest.approx({"AP": 0.5, "RR": 0.5, "P@1": 1 / 3})
+    assert (found.missing, found.extra) == (("q3",), ("q9",))
+    assert found.per_question.columns == ["question_id", "candidates", "AP", "RR", "P@1"]
+    assert found.per_question["AP"].to_list() == [0.5, 1.0, 0.0]
+
+
+NAMES = {
+    "AP": "map",
+    "MAP": "map",
+    "AP@5": "map_cut_5",
+    "RR": "recip_rank",
+    "MRR": "recip_rank",
+    "P@1": "P_1",
+    "R@100": "recall_100",
+    "nDCG": "ndcg",
+    "nDCG@10": "ndcg_cut_10",
+    "NDCG@10": "ndcg_cut_10",
+    "Success@5": "success_5",
+    "IPrec@0.1": "iprec_at_recall_0.10",
+    "Rprec": "Rprec",
+    "Bpref": "bpref",
+    "SetP": "set_P",
+    "SetF": "set_F",
+    "NumRel": "num_rel",
+    "ndcg_cut.3": "ndcg_cut_3",
+}
+
+
+def test_names_of_ir_measures_and_of_trec_eval_are_one_measure():
+    found = library.evaluate(QRELS, RUN, [*NAMES, *NAMES.values()]).means
+
+    assert list(found) == list(dict.fromkeys([*NAMES, *NAMES.values()]))
+    for asked, name in NAMES.items():
+        assert found[asked] == found[name]
+
+
+def test_one_measure_and_names_for_several():
+    assert list(library.evaluate(QRELS, RUN, "map").means) == ["map"]
+    assert set(library.evaluate(QRELS, RUN, "official").means) > {"map", "P_5", "num_rel"}
+    assert list(library.evaluate(QRELS, RUN).means) == ["AP", "RR", "P@1"]
+
+
+UNKNOWN = [
+    ("nDGC@10", "nDCG@10"),
+    ("ndcg@10", "nDCG@10"),
+    ("Sucess@5", "Success@5"),
+    ("RR@10", "RR"),
+    ("recip_rnk", "recip_rank"),
+    ("mapp", "map"),
+    ("P@0", "P@10"),
+]
+
+
+@pytest.mark.parametrize(("name", "near"), UNKNOWN)
+def test_of_an_unknown_measure_the_nearest_is_named(name, near):
+    with pytest.raises(AptoolError) as error:
+        library.evaluate(QRELS, RUN, ["AP", name])
+
+    assert repr(name) in str(error.value)
+    assert f"did you mean {near!r}?" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "measures", [[], None, [None], ["AP", 7], 7, [""], "", {"AP": 1}, "AP(rel=2)", "xyzzy"]
+)
+def test_what_is_no_measure_is_refused(measures):
+    for use in (library.evaluate, lambda qrels, run, names: library.compare(run, run, qrels, names)):
+        with pytest.raises(AptoolError):
+            use(QRELS, RUN, measures)
+
+
+@pytest.mark.parametrize("wrong", [None, 7, [], {}, {"q": 1}, {7: {"a": 1}}, "nowhere", {"q1": {"a": None}}])
+def test_what_is_no_run_or_no_qrels_is_refused(wrong):
+    for use in (
+        lambda: library.evaluate(wrong, RUN),
+        lambda: library.evaluate(QRELS, wrong),
+        lambda: library.compare(wrong, RUN, QRELS),
+        lambda: library.compare(RUN, wrong, QRELS),
+        lambda: library.compare(RUN, [RUN, wrong], QRELS),
+        lambda: library.compare(RUN, RUN, wrong),
+        lambda: library.fuse([RUN, wrong]),
+    ):
+        with pytest.raises(AptoolError):
+            use()
+
+
+def test_qrels_are_not_a_run():
+    with pytest.raises(AptoolError, match="expected a Run"):
+        library.evaluate(Qrels.from_dict(QRELS), Qrels.from_dict(QRELS))
+    with pytest.raises(AptoolError, match="expected Qrels"):
+        library.evaluate(Run.from_dict(RUN), Run.from_dict(RUN))
+
+
+def test_no_common_question():
+    with pytest.raises(AptoolError, match="run 'mine': 'q9': expected at least one question of qrels"):
+        library.evaluate(QRELS, Run.from_dict({"q9": {"a": 1.0}}, tag="mine"))
+
+
+@pytest.fixture
+def runs(data, model):
+    """The runs of BM25, made worse so that there is a difference, and of a model; in files as well."""
+    scores = library.bm25_run(data.pools("dev")).to_dict()
+    for question in sorted(scores)[:9]:
+        scores[question] = {answer: -score for answer, score in scores[question].items()}
+    bm25, ap = Run.from_dict(scores, tag="bm25"), model.run(data.pools("dev"))
+    bm25.save("bm25.run")
+    ap.save("ap.run")
+    return bm25, ap
+
+
+def test_figures_are_those_of_the_command(aptool, runs, data):
+    finished = aptool("eval", "ap.run", "bm25.run", "--qrels", "data/wikiqa/dev.qrels", "--json")
+    told = json.loads("\n".join(finished.out))["runs"]
+
+    for run, expected in zip(runs[::-1], told, strict=True):
+        found = library.evaluate(data.qrels("dev"), run, ["map", "recip_rank", "P_1"])
+        assert dict(found.means) == expected["measures"]
+        by_path = library.evaluate("data/wikiqa/dev.qrels", expected["run"], ["MAP", "MRR", "P@1"])
+        assert list(by_path.means.values()) == list(expected["measures"].values())
+
+
+def test_differences_are_those_of_the_command(aptool, runs, data):
+    finished = aptool(
+        *("compare", "bm25.run", "ap.run", "--qrels", "data/wikiqa/dev.qrels", "--top", "0", "--json"),
+        *("--measures", "map,recip_rank"),
+    )
+    told = json.loads("\n".join(finished.out))["comparisons"]
+
+    one = library.compare(*runs, data.qrels("dev"), "AP")
+    several = library.compare(runs[0], [runs[1]], data.qrels("dev"), ["AP", "RR"])
+
+    assert [(other.system, other.measure) for other in several] == [("ap-cnn", "AP"), ("ap-cnn", "RR")]
+    assert one.p == several[0].p == told[0]["permutation"]["p"] < 0.05
+    assert several[1].permutation_holm == told[1]["permutation"]["holm"]
+    assert list(one.interval) == told[0]["interval"]
+    assert (one.difference, one.effect) == (told[0]["difference"], told[0]["effect"])
+
+
+def test_one_run_and_one_measure_give_one_comparison():
+    one = library.compare(RUN, BETTER, QRELS, "P@1")
+
+    assert (one.difference, one.p, one.paired.wins) == (pytest.approx(1 / 3), 1.0, 1)
+    assert [type(one)] == [type(found) for found in library.compare(RUN, [BETTER], QRELS, "P@1")]
+    assert len(library.compare(RUN, [BETTER, BETTER], QRELS, ["P@1", "AP"])) == 4
+    assert len(library.compare(RUN, BETTER, QRELS, ["P@1"])) == 1
+
+
+def test_runs_of_other_questions_are_not_compared():
+    with pytest.raises(AptoolError, match="q2"):
+        library.compare(RUN, {"q1": {"a": 1.0}}, QRELS)
+
+
+@pytest.mark.parametrize(
+    "options", [{"confidence": 1.5}, {"confidence": "x"}, {"permutations": 0}, {"seed": -1}, {"seed": None}]
+)
+def test_options_out_of_range(options):
+    with pytest.raises(AptoolError, match=next(iter(options))):
+        library.compare(RUN, BETTER, QRELS, **options)
+
+
+def test_a_sum_is_not_compared():
+    with pytest.raises(AptoolError, match="num_rel"):
+        library.compare(RUN, BETTER, QRELS, "NumRel")
+
+
+def test_fusion_by_hand(tmp_path):
+    fused = library.fuse([Run.from_dict(RUN), BETTER], k=60)
+
+    assert fused.to_dict()["q1"] == pytest.approx({"b": 1 / 61 + 1 / 62, "a": 1 / 61 + 1 / 62})
+    assert fused.to_dict()["q9"] == pytest.approx({"x": 1 / 61})
+    fused.save(tmp_path / "fused.run")
+    assert Run.load(tmp_path / "fused.run").tag == "fused"
+
+
+@pytest.mark.parametrize("runs", [None, [], [RUN], RUN, "x.run"])
+def test_two_runs_are_fused_at_least(runs):
+    with pytest.raises(AptoolError, match="expected at least two runs"):
+        library.fuse(runs)
+
+
+@pytest.mark.parametrize("options", [{"k": -1}, {"k": "60"}, {"k": float("nan")}, {"tag": 7}])
+def test_fusion_out_of_range(options):
+    with pytest.raises(AptoolError, match=next(iter(options))):
+        library.fuse([RUN, BETTER], **options)
+
+
+def test_bm25_is_the_baseline_of_tables_of_experiments(data):
+    from aptool.formats.pools import list_units, read_pools
+    from aptool.scoring.baselines import Bm25System
+
+    (unit,) = list_units([data.path / "dev.pools.parquet"])
+    pools = read_pools(unit)
+    scores = Bm25System(pools.answers.to_pylist()).score(pools)
+
+    run = library.bm25_run(data.pools("dev"))
+
+    assert run.tag == "bm25"
+    pairs = zip(pools.pair_question.tolist(), pools.answer_ids.to_pylist(), scores.tolist(), strict=True)
+    ids = pools.question_ids.to_pylist()
+    assert {(ids[q], a): score for q, a, score in pairs} == {
+        (q, a): score for q, answers in run.to_dict().items() for a, score in answers.items()
+    }
