@@ -1,14 +1,15 @@
 """Recipes: everything that decides what a trained system becomes.
 
-A recipe is a TOML file with the sections below; the named ones are in ``aptool/presets``. What the paper
-leaves open stands here as an option with its default, and the whole recipe is saved with the model.
+A recipe is a TOML file with the sections below; those with a name, the presets, are in ``aptool/presets``.
+The docstrings of the option classes are the reference of the options. What the paper leaves open is an option
+with a default, and the whole recipe is saved with the model.
 """
 
 import difflib
 import math
 import tomllib
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
@@ -18,9 +19,20 @@ from aptool.errors import InputError, UsageError
 
 T = TypeVar("T")
 
+_TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
+
+
+# Options of aptool 0.1 that have another name now.
+RENAMED = {
+    "training.draws": "training.sampled_negatives",
+    "training.keep": "training.hard_negatives",
+    "training.refresh": "training.mining_interval",
+    "pooling.normalise": "pooling.normalize",
+}
+
 
 def bounded(default: Any, *, least: float = 0, below: float = math.inf) -> Any:
-    """A field of an options class that holds a number from ``least`` up to, but not, ``below``."""
+    """A field of an options class for a number of at least ``least`` and less than ``below``."""
     return field(default=default, metadata={"least": least, "below": below})
 
 
@@ -29,10 +41,11 @@ class TextOptions:
     """How texts become tokens.
 
     Attributes:
-        lowercase: throw case away.
-        min_count: training words that occur less often are unknown, unless a vector file has them.
-        max_question_tokens: questions are cut after so many tokens.
-        max_answer_tokens: answers are cut after so many tokens.
+        lowercase: Convert texts to lower case.
+        min_count: Smallest number of occurrences in the training texts for a word to get an id; words of a
+            vector file always get one.
+        max_question_tokens: Maximum length of a question, in tokens; longer ones are truncated.
+        max_answer_tokens: Maximum length of an answer, in tokens; longer ones are truncated.
     """
 
     lowercase: bool = True
@@ -43,15 +56,16 @@ class TextOptions:
 
 @dataclass(frozen=True)
 class VectorOptions:
-    """Where the word embeddings start.
+    """Initialization of the word embeddings.
 
     Attributes:
-        source: ``learned`` (skip-gram on the training texts), ``random``, or a file, folder or hub name.
-        dim: d, the embedding size; that of the file where ``source`` is one.
-        fine_tune: train the embeddings along with the rest.
-        epochs: passes over the training texts when they are learned.
-        window: farthest context word when they are learned.
-        unknown: words without a vector start uniform in [-unknown, unknown].
+        source: ``learned`` (skip-gram on the training texts), ``random``, or a file, folder or hub name of
+            word vectors.
+        dim: Embedding dimension d; vectors from a file bring their own.
+        fine_tune: Train the embeddings along with the other weights.
+        epochs: Epochs of skip-gram, for ``source = "learned"``.
+        window: Largest distance of a context word in skip-gram.
+        unknown: Words without a vector are initialized uniformly in [-unknown, unknown].
     """
 
     source: str = "learned"
@@ -67,37 +81,37 @@ class TrainingOptions:
     """The training procedure.
 
     Attributes:
-        epochs: passes over the training questions.
-        minibatch: questions per update.
-        pairs: ``all``: every (question, positive answer) pair once an epoch; ``one``: one positive answer,
-            drawn anew each epoch, per question.
-        loss: ``hinge``, max(0, m - s(q, a+) + s(q, a-)) with the best-scored negative, or ``softmax``, the
-            cross-entropy of the positive among all its negatives.
-        margin: m of the hinge loss.
-        temperature: what scores are divided by in the softmax.
-        negatives: where negative answers are drawn from: ``corpus`` (all answers of the training split),
-            ``pool`` (the question's own pool; the corpus where that has no negative) or ``mix`` (half and
-            half).
-        sampled_negatives: negatives drawn per question and round, of which only the best-scoring train; 0 for none.
-        hard_negatives: how many of them train; the paper's one by default.
-        shared_draw: draws from the corpus are one draw for all questions of a minibatch; far fewer answers
-            are then encoded to find the best-scored ones. Not the paper's sampling.
-        in_batch: the other answers of a minibatch are negatives of a question too, except those that are
-            relevant to it.
-        mining_interval: minibatches between two rounds of drawing; 1 scores negatives with the very weights that
-            they then train, more scores them in larger batches with weights that old.
-        optimizer: ``sgd``, ``adam``, or ``adamw``: Adam with weight decay.
-        weight_decay: share of each matrix, times the rate, that an update of ``adamw`` takes away; vectors,
-            such as biases, keep theirs, and so do embeddings of words.
-        learning_rate: of the first epoch.
-        schedule: ``constant``; ``inverse``: divided by the epoch's number, counted from 1; ``linear``: falls
-            to nothing over all updates.
-        warmup: share of all updates over which the rate first rises from nothing to where the schedule
-            begins.
-        dropout: share of state features zeroed in training.
-        clip: largest norm of the gradient; 0 leaves it alone.
-        patience: stop after so many epochs without a better dev figure; 0 never stops early.
-        dev_measure: the measure that picks the best epoch, as trec_eval names it.
+        epochs: Number of passes over the training questions; 0 keeps the initial weights.
+        minibatch: Questions per update.
+        pairs: ``all``: every (question, relevant answer) pair once per epoch; ``one``: one relevant answer
+            per question, sampled anew in each epoch.
+        loss: ``hinge``: max(0, m - s(q, a+) + s(q, a-)) with the best-scored negative a-; ``softmax``:
+            cross-entropy of the positive among all negatives of its question.
+        margin: Margin m of the hinge loss.
+        temperature: Temperature of the softmax, by which scores are divided.
+        negatives: Where negatives are sampled from: ``corpus`` (all answers of the training split), ``pool``
+            (the pool of the question, or the corpus if it has no negative) or ``mix`` (half of each).
+        sampled_negatives: Negatives sampled per question, of which the hard ones are trained on; 0 for none.
+        hard_negatives: Number of sampled negatives to train on, those with the highest scores. The paper's is
+            1.
+        shared_draw: Share the negatives sampled from the corpus among all questions of a minibatch, so that
+            far fewer answers are encoded to find the hard ones. Not the paper's sampling.
+        in_batch: Use the other answers of a minibatch as negatives too, except those relevant to the
+            question.
+        mining_interval: Minibatches between two samplings of negatives. With 1, negatives are scored with the
+            weights that they then train; with more, in larger batches, with weights up to that many
+            minibatches old.
+        optimizer: ``sgd``, ``adam``, or ``adamw`` (Adam with weight decay).
+        weight_decay: Weight decay of ``adamw``, relative to the learning rate. It applies to matrices, not to
+            vectors such as biases, nor to word embeddings.
+        learning_rate: Initial learning rate.
+        schedule: ``constant``; ``inverse``: the learning rate divided by the number of the epoch, from 1;
+            ``linear``: linear decay to zero over all updates.
+        warmup: Share of all updates over which the learning rate rises linearly from zero.
+        dropout: Dropout probability of state features.
+        clip: Maximum norm of the gradient; 0 does not clip.
+        patience: Stop after this many epochs without improvement on the dev split; 0 never stops early.
+        dev_measure: Measure on the dev split that selects the best epoch, by its trec_eval name.
     """
 
     epochs: int = 25
@@ -128,9 +142,13 @@ class Recipe:
     """One system and how it is trained.
 
     Attributes:
-        preset: the name that it was loaded by.
-        encoder: ``type`` and that encoder's own options (``aptool.models.encoders``).
-        pooling: ``type`` and that pooling's own options (``aptool.models.pooling``).
+        preset: Name that it was loaded by.
+        encoder: ``type``, and the options of that encoder (``aptool.models.encoders``, ``.transformer``).
+        pooling: ``type``, and the options of that pooling (``aptool.models.attention``, ``.pooling``,
+            ``.cross``).
+        text: How texts become tokens.
+        vectors: Initialization of the word embeddings.
+        training: The training procedure.
     """
 
     preset: str
@@ -141,16 +159,16 @@ class Recipe:
     training: TrainingOptions = field(default_factory=TrainingOptions)
 
     def to_dict(self) -> dict[str, Any]:
-        """The recipe as nested plain values, for ``config.json``."""
+        """The recipe as a dictionary of plain values, as ``config.json`` holds it."""
         return asdict(self)
 
     def with_vectors(self, source: str) -> "Recipe":
-        """The same recipe with word vectors from elsewhere."""
+        """The same recipe with word vectors from another source."""
         return replace(self, vectors=replace(self.vectors, source=source))
 
 
 def preset_names() -> list[str]:
-    """The presets that come with aptool."""
+    """Names of the presets that come with aptool."""
     folder = resources.files("aptool") / "presets"
     return sorted(
         entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
@@ -158,11 +176,15 @@ def preset_names() -> list[str]:
 
 
 def load_recipe(preset: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Reads a preset by name, or any recipe file by its path, and applies ``section.key=value`` overrides.
+    """Reads a preset by its name, or a recipe file by its path, and applies overrides.
+
+    Args:
+        preset: name of a preset, or path of a ``.toml`` file.
+        overrides: ``section.key=value`` each, as after ``--set``; the last one for a key wins.
 
     Raises:
-        UsageError: there is no such preset, or an override is not of that form.
-        InputError: the file holds something that a recipe does not.
+        UsageError: there is no such preset, or an override has another form.
+        InputError: the file does not exist, or an entry of it is wrong.
     """
     path = Path(preset)
     if path.suffix == ".toml":
@@ -185,10 +207,14 @@ def load_recipe(preset: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def recipe_from_dict(table: dict[str, Any], where: str) -> Recipe:
-    """Builds a recipe from nested plain values, as a recipe file or ``config.json`` holds them.
+    """Builds a recipe from a dictionary of plain values, as a recipe file or ``config.json`` holds them.
+
+    Args:
+        table: the sections.
+        where: the file they are from, for errors.
 
     Raises:
-        InputError: naming the entry at fault in ``where``.
+        InputError: an entry is wrong; the message names it.
     """
     for section in ("encoder", "pooling"):
         if not isinstance(table.get(section), dict) or not isinstance(table[section].get("type"), str):
@@ -197,7 +223,7 @@ def recipe_from_dict(table: dict[str, Any], where: str) -> Recipe:
 
 
 def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """A copy of ``table`` with each ``section.key=value`` set; values are read as TOML, else as text.
+    """A copy of ``table`` with each ``section.key=value`` set; a value is parsed as TOML, or else is text.
 
     Raises:
         UsageError: an override has another form.
@@ -214,39 +240,61 @@ def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str
             value = text.strip()
         target = table.setdefault(section, {})
         if not isinstance(target, dict):
-            raise UsageError(f"--set {override!r}: {section!r} is not a section")
+            raise UsageError(f"--set {override!r}: {section!r} is not a section of a recipe")
         target[name] = value
     return table
 
 
 def build_options(kind: type[T], table: dict[str, Any], where: str, place: str = "") -> T:
-    """Makes the dataclass ``kind`` of a table, checking names and types; sections may nest.
+    """Builds the dataclass ``kind`` from a table, checking names, types and bounds; sections may nest.
+
+    Args:
+        kind: an options class, or ``Recipe``.
+        table: its entries.
+        where: the file they are from, for errors.
+        place: prefix of the entries' names, for errors: ``"training."``.
 
     Raises:
-        InputError: an entry is unknown (the nearest known name is said), missing or of the wrong type.
+        InputError: an entry is unknown (the message suggests the nearest name), renamed, missing, of the
+            wrong type or out of bounds.
     """
     hints = get_type_hints(kind)
-    known = {option.name for option in fields(kind)}  # type: ignore[arg-type]
-    for name in table:
+    known = {option.name: option for option in fields(kind)}  # type: ignore[arg-type]
+    values = {}
+    for name, value in table.items():
         if name not in known:
-            near = difflib.get_close_matches(name, sorted(known), n=1)
-            wanted = f"{near[0]!r} perhaps" if near else f"one of {', '.join(sorted(known))}"
-            raise InputError(where, place=place + name, expected=f"{wanted}: there is no such entry")
-    values = {name: _checked(hints[name], value, where, place + name) for name, value in table.items()}
-    for option in fields(kind):  # type: ignore[arg-type]
-        value, bounds = values.get(option.name), option.metadata
-        if bounds and value is not None and not bounds["least"] <= value < bounds["below"]:
-            wanted = f"{bounds['least']} or more"
-            if bounds["below"] < math.inf:
-                wanted += f" and below {bounds['below']}"
-            raise InputError(where, place=place + option.name, value=value, expected=wanted)
+            raise _unknown(name, list(known), where, place)
+        values[name] = _checked(hints[name], value, where, place + name)
+        _check_bounds(known[name].metadata, values[name], where, place + name)
     try:
         return kind(**values)
     except TypeError as error:
-        raise InputError(where, place=place.rstrip(".") or None, expected=f"every entry: {error}") from error
+        raise InputError(
+            where, place=place.rstrip(".") or None, problem=str(error), expected="every entry"
+        ) from error
+
+
+def _unknown(name: str, known: list[str], where: str, place: str) -> InputError:
+    """The error for a name that is not one of ``known``."""
+    if place + name in RENAMED:
+        new = RENAMED[place + name]
+        return InputError(where, place=place + name, problem="renamed since aptool 0.1", expected=new)
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    expected = f"{near[0]!r} perhaps" if near else f"one of {', '.join(sorted(known))}"
+    problem = "unknown option" if place else "unknown section"
+    return InputError(where, place=place + name, problem=problem, expected=expected)
+
+
+def _check_bounds(bounds: Mapping[str, float], value: Any, where: str, place: str) -> None:
+    if bounds and value is not None and not bounds["least"] <= value < bounds["below"]:
+        expected = f"{bounds['least']} or more"
+        if bounds["below"] < math.inf:
+            expected += f" and below {bounds['below']}"
+        raise InputError(where, place=place, value=value, expected=expected)
 
 
 def _checked(hint: Any, value: Any, where: str, place: str) -> Any:
+    """The value of an entry, if it is of the type that ``hint`` says."""
     if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
         if isinstance(value, dict):
             return build_options(hint, value, where, place + ".")
@@ -261,7 +309,7 @@ def _checked(hint: Any, value: Any, where: str, place: str) -> Any:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise InputError(where, place=place, value=value, expected=f"a value of type {hint.__name__}")
-    if isinstance(value, int | float) and not isinstance(value, bool) and not 0 <= value < float("inf"):
+        raise InputError(where, place=place, value=value, expected=_TYPE_NAMES.get(hint, hint.__name__))
+    if isinstance(value, int | float) and not isinstance(value, bool) and not 0 <= value < math.inf:
         raise InputError(where, place=place, value=value, expected="a finite number of 0 or more")
     return value

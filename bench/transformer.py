@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from aptool.config import load_recipe
-from aptool.models.encoder import Corpus, Shape
+from aptool.models.initialization import Corpus, EncoderSpec
 from aptool.models.ranker import Ranker, build_ranker, initialize
 from aptool.scoring.scorer import Scorer
 from bench import shapes
@@ -48,11 +48,11 @@ def rankers(network: Path | None, device: torch.device) -> dict[str, Ranker]:
         torch.manual_seed(0)
         recipe = load_recipe(name, [f"encoder.name={network or 'random'}"])
         if network is None:
-            backbone = {"network": MINILM, "pair": PAIR, "head": 0, "tail": 0}
-            made[name] = build_ranker(recipe, *Shape(30522, 384, backbone))
+            backbone = {"network": MINILM, "pair": PAIR, "prefix_length": 0, "suffix_length": 0}
+            made[name] = build_ranker(recipe, *EncoderSpec(30522, 384, backbone))
         else:
             initial = initialize(recipe, Corpus([], lambda: iter(()), 0))
-            made[name] = build_ranker(recipe, *initial.shape)
+            made[name] = build_ranker(recipe, *initial.spec)
             initial.load_weights(made[name])
         made[name].eval().to(device)
     return made

@@ -1,4 +1,4 @@
-"""Tiny pretrained networks with random weights, made here: nothing is downloaded."""
+"""Tiny pretrained networks with random weights, built here: nothing is downloaded."""
 
 import os
 from pathlib import Path
@@ -10,22 +10,22 @@ from tiny import THINGS
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from aptool.config import load_recipe
-from aptool.models.encoder import Corpus
+from aptool.models.initialization import Corpus
 from aptool.models.ranker import build_ranker, initialize
 
 REASON = 'these tests need the extra: pip install "aptool[transformers]"'
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a name that is no folder is asked of nobody
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a name that is not a folder is not looked up
 
-MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# "river" and "bridge" stand in no text whole: they are two pieces each.
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# "river" and "bridge" are not in the vocabulary: they are two pieces each.
 WORDS = (
     *("where", "is", "the", "near", "with", "riv", "##er", "bri", "##dge", "?"),
     *(thing for thing in THINGS if thing not in ("river", "bridge")),
 )
-IDS = {word: number for number, word in enumerate((*MARKS, *WORDS))}
+IDS = {word: number for number, word in enumerate((*SPECIAL_TOKENS, *WORDS))}
 
 SYSTEMS = ("ap-minilm", "mean-minilm", "cross-minilm")
-# Small and quick, and sure to beat random order, whatever the presets say.
+# Small, quick and certain to beat random order, whatever the presets are.
 QUICK = (
     *("text.max_question_tokens=12", "text.max_answer_tokens=20"),
     *("training.epochs=3", "training.minibatch=8", "training.learning_rate=0.01", "training.warmup=0.1"),
@@ -39,7 +39,7 @@ QUICK = (
 
 
 def piece_tokenizer() -> Tokenizer:
-    """WordPiece with the marks of BERT."""
+    """WordPiece with the special tokens of BERT."""
     tokenizer = Tokenizer(models.WordPiece(IDS, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -68,7 +68,7 @@ def write_network(folder: Path, layers: int = 2, size: int = 16, positions: int 
 
 
 def write_with_tokenizer(folder: Path, model) -> Path:
-    """Any network for these words, in the layout of the hub."""
+    """Writes any network for these words, in the layout of the hub."""
     import transformers
 
     transformers.logging.disable_progress_bar()
@@ -82,7 +82,7 @@ def write_with_tokenizer(folder: Path, model) -> Path:
 
 
 def corpus(texts, seed=0, longest=40):
-    """Ids of random texts of three pieces and more."""
+    """Ids of random texts of at least three pieces."""
     generator = np.random.default_rng(seed)
     return [generator.integers(5, 30, size=generator.integers(3, longest)).tolist() for _ in range(texts)]
 
@@ -92,10 +92,10 @@ def network_recipe(system: str, network: Path, *more: str):
 
 
 def initialized(system, network, *more):
-    """A system as training would start with it, in evaluation mode, and its tokenizer."""
+    """A system before training, in evaluation mode, and its tokenizer."""
     recipe = network_recipe(system, network, *more)
     torch.manual_seed(1)
-    first = initialize(recipe, Corpus([], lambda: iter(()), 0, lambda line: None))
-    ranker = build_ranker(first.recipe, *first.shape)
-    first.fill(ranker)
-    return ranker.eval(), first.tokenizer
+    initial = initialize(recipe, Corpus([], lambda: iter(()), 0))
+    ranker = build_ranker(initial.recipe, *initial.spec)
+    initial.load_weights(ranker)
+    return ranker.eval(), initial.tokenizer

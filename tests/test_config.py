@@ -111,15 +111,22 @@ def test_an_override_of_another_form_is_wrong_usage(override):
     ("override", "message"),
     [
         # Unknown names come with the nearest known one.
-        ("training.epoch=5", "training.epoch: expected 'epochs' perhaps"),
-        ("trainign.epochs=5", "trainign: expected 'training' perhaps"),
-        ("training.xyzzy=5", "training.xyzzy: expected one of "),
+        ("training.epoch=5", "training.epoch: unknown option; expected 'epochs' perhaps"),
+        ("trainign.epochs=5", "trainign: unknown section; expected 'training' perhaps"),
+        ("training.xyzzy=5", "training.xyzzy: unknown option; expected one of "),
+        # Names of aptool 0.1 come with the new ones.
+        ("training.draws=5", "training.draws: renamed since aptool 0.1; expected training.sampled_negatives"),
+        ("training.keep=1", "training.keep: renamed since aptool 0.1; expected training.hard_negatives"),
+        (
+            "training.refresh=9",
+            "training.refresh: renamed since aptool 0.1; expected training.mining_interval",
+        ),
         # Types.
-        ("training.epochs=many", "training.epochs: 'many': expected a value of type int"),
-        ("training.epochs=2.5", "training.epochs: 2.5: expected a value of type int"),
-        ("training.epochs=true", "training.epochs: True: expected a value of type int"),
-        ("text.lowercase=1", "text.lowercase: 1: expected a value of type bool"),
-        ("vectors.source=5", "vectors.source: 5: expected a value of type str"),
+        ("training.epochs=many", "training.epochs: 'many': expected an integer"),
+        ("training.epochs=2.5", "training.epochs: 2.5: expected an integer"),
+        ("training.epochs=true", "training.epochs: True: expected an integer"),
+        ("text.lowercase=1", "text.lowercase: 1: expected true or false"),
+        ("vectors.source=5", "vectors.source: 5: expected text"),
         ("training.optimizer=sdg", "training.optimizer: 'sdg': expected one of sgd, adam"),
         # Sizes.
         ("training.epochs=-1", "training.epochs: -1: expected a finite number of 0 or more"),
@@ -141,6 +148,18 @@ def test_a_wrong_entry_is_named_with_what_was_expected(override, message):
         load_recipe("ap-cnn", [override])
 
     assert str(error.value).startswith(f"ap-cnn: {message}")
+
+
+def test_a_recipe_file_with_an_old_name_says_the_new_one(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('[encoder]\ntype = "cnn"\n[pooling]\ntype = "max"\n[training]\ndraws = 5\n')
+
+    with pytest.raises(InputError) as error:
+        load_recipe(str(path))
+
+    assert str(error.value) == (
+        f"{path}: training.draws: renamed since aptool 0.1; expected training.sampled_negatives"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What several test files build on: tiny texts, tiny systems, a collection that is learned in a second."""
+"""Shared by several test files: tiny texts, tiny systems, a collection that is learned in a second."""
 
 import itertools
 import random
@@ -17,7 +17,7 @@ from aptool.training.data import IndexLists, TrainingSet
 
 SYSTEMS = ("qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm")
 
-# Small, quick and sure to beat random order; every option that matters stands here, whatever the presets say.
+# Small, quick and certain to beat random order, whatever the presets are.
 OPTIONS = (
     "vectors.source=random",
     "vectors.dim=16",
@@ -43,7 +43,7 @@ SIZES = {"cnn": ("encoder.features=16", "encoder.window=3"), "bilstm": ("encoder
 
 
 def options(system: str, *more: str) -> tuple[str, ...]:
-    """``section.key=value`` overrides that make a preset tiny; later ones win."""
+    """``section.key=value`` overrides for a tiny version of a preset; later ones win."""
     return (*OPTIONS, *SIZES[system.removesuffix("-paper").split("-")[1]], *more)
 
 
@@ -52,7 +52,7 @@ def recipe(system: str, *more: str) -> Recipe:
 
 
 def ranker(system: str, words: int = 20, dim: int = 5, seed: int = 1, size: int = 3, **more):
-    """A ranker with weights of the size that training starts from; ``size`` is c of a CNN, H of a biLSTM."""
+    """A ranker with freshly initialized weights; ``size`` is c of a CNN, H of a biLSTM."""
     name = "features" if system.endswith("cnn") else "hidden"
     overrides = [f"encoder.{name}={size}", *(f"encoder.{key}={value}" for key, value in more.items())]
     torch.manual_seed(seed)
@@ -71,9 +71,9 @@ def lists(rows):
 
 
 def training_set(positives, answers):
-    """Every question and every answer has two words that stand nowhere else."""
+    """Every question and every answer has two words that occur nowhere else."""
     questions = len(positives)
-    pools = [[a for a in range(answers) if a not in right] for right in positives]
+    pools = [[a for a in range(answers) if a not in relevant] for relevant in positives]
     return TrainingSet(
         questions=tokens(*(question_words(q) for q in range(questions))),
         answers=tokens(*(answer_words(a) for a in range(answers))),
@@ -97,26 +97,26 @@ THINGS = (
 
 
 def labelled_pools(split: str, questions: int, candidates: int = 6) -> list[LabelledPool]:
-    """Questions whose gold answer alone repeats both of their rare words, among the golds of others."""
+    """Questions whose two rare words occur together only in their relevant answer."""
     generator = random.Random(f"tiny {split}")
-    asked = generator.sample(list(itertools.permutations(THINGS, 2)), questions)
-    golds = [f"the {first} near the {second} is {generator.choice(THINGS)}" for first, second in asked]
+    pairs = generator.sample(list(itertools.permutations(THINGS, 2)), questions)
+    relevant = [f"the {first} near the {second} is {generator.choice(THINGS)}" for first, second in pairs]
     pools = []
-    for number, (first, second) in enumerate(asked):
+    for number, (first, second) in enumerate(pairs):
         others = [other for other in range(questions) if other != number]
         pool = [number, *generator.sample(others, candidates - 1)]
         generator.shuffle(pool)
         names = [f"{split}-a{answer}" for answer in pool]
-        texts = [golds[answer] for answer in pool]
-        gold = {f"{split}-a{number}": 1}
+        texts = [relevant[answer] for answer in pool]
+        qrels = {f"{split}-a{number}": 1}
         pools.append(
-            LabelledPool(f"{split}-q{number}", f"where is the {first} with the {second}", names, texts, gold)
+            LabelledPool(f"{split}-q{number}", f"where is the {first} with the {second}", names, texts, qrels)
         )
     return pools
 
 
 def write_pools(path, *row_groups, schema=None):
-    """A pools file as another program would write it: each row group a list of rows as plain values."""
+    """A pools file as another program would write it; each row group is a list of rows as plain values."""
     schema = schema if schema is not None else arrow_schema("pools")
     with pq.ParquetWriter(path, schema) as writer:
         for rows in row_groups:

@@ -1,7 +1,7 @@
 """The cross-encoder: question and answer as one text through a pretrained network (Nogueira and Cho, 2019).
 
-Nothing of a text can be worked out before its partner is known: every pair is a pass of the network. It is
-here to tell what late interaction costs and saves.
+Nothing about a text can be computed before its partner is known: every pair is a pass of the network. It is
+here to measure what late interaction costs and saves.
 """
 
 import copy
@@ -12,25 +12,25 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from aptool.models.encoder import Encoder
+from aptool.models.encoders import Encoder
 from aptool.models.pooling import Pooling
 from aptool.models.ragged import Ragged
 from aptool.models.transformer import CrossInput
 
 
 class CrossPooling(Pooling):
-    """A linear function of a state of the pair."""
+    """The score of a pair is a linear function of a state of the two texts joined."""
 
     input_kind = "ids"
-    _marks: Tensor
-    _types: Tensor  # (5,) of the parts of a pair
+    _special_ids: Tensor  # (before + between + after,) the special tokens of a pair
+    _segment_types: Tensor  # (5,) token types of the five segments of a pair
 
     @dataclass(frozen=True)
     class Options:
         """Options of ``cross`` pooling.
 
         Attributes:
-            read: the state that is read: the ``first``, or the ``mean`` of all.
+            read: What is read of the states of a pair: the ``first`` one, or the ``mean`` of all.
         """
 
         read: Literal["first", "mean"] = "first"
@@ -42,29 +42,32 @@ class CrossPooling(Pooling):
         self.head = nn.Linear(encoder.size, 1)
         nn.init.normal_(self.head.weight, std=0.02)
         nn.init.zeros_(self.head.bias)
-        assert encoder.shape.backbone is not None
-        self._head, self._tail = encoder.shape.backbone["head"], encoder.shape.backbone["tail"]
-        pair = encoder.shape.backbone["pair"]
-        marks = [pair["before"], pair["between"], pair["after"]]
-        self._counts = [len(some) for some in marks]
-        ids = torch.tensor(list(chain.from_iterable(marks)), dtype=torch.int64)
-        self.register_buffer("_marks", ids, persistent=False)
-        self.register_buffer("_types", torch.tensor(pair["types"], dtype=torch.int64), persistent=False)
+        backbone = encoder.spec.backbone
+        assert backbone is not None
+        self._prefix_length = backbone["prefix_length"]
+        self._suffix_length = backbone["suffix_length"]
+        pair = backbone["pair"]
+        special_tokens = [pair["before"], pair["between"], pair["after"]]
+        self._special_counts = [len(ids) for ids in special_tokens]
+        special_ids = torch.tensor(list(chain.from_iterable(special_tokens)), dtype=torch.int64)
+        types = torch.tensor(pair["types"], dtype=torch.int64)
+        self.register_buffer("_special_ids", special_ids, persistent=False)
+        self.register_buffer("_segment_types", types, persistent=False)
 
     @classmethod
-    def over(cls, encoder: Encoder, options: Any) -> Self:
-        """See ``Pooling.over``."""
+    def for_encoder(cls, encoder: Encoder, options: Any) -> Self:
+        """See ``Pooling.for_encoder``."""
         assert isinstance(encoder, CrossInput)
         return cls(encoder, options)
 
     @classmethod
-    def reads_first(cls, options: Any) -> bool:
-        """See ``Pooling.reads_first``."""
+    def reads_first_state_only(cls, options: Any) -> bool:
+        """See ``Pooling.reads_first_state_only``."""
         return bool(options.read == "first")
 
-    def scores(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``Pooling.scores``; the states are ids, values (N,) int64."""
-        ids, types = self.together(questions, answers)
+    def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """See ``Pooling.score_pairs``; the texts are token ids, values (N,) int64."""
+        ids, types = self.join_pairs(questions, answers)
         if self.read == "first":
             states = self.backbone(ids, ids.offsets[:-1], types)  # (n, c)
         else:
@@ -73,39 +76,40 @@ class CrossPooling(Pooling):
         scores: Tensor = self.head(states.to(self.head.weight.dtype)).squeeze(1)
         return scores.float()
 
-    def all_scores(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``Pooling.all_scores``: one pass for each of them."""
+    def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """See ``Pooling.score_matrix``: one pass of the network for each of the n · k pairs."""
         n, k = len(questions.lengths), len(answers.lengths)
         device = questions.offsets.device
         first = torch.arange(n, device=device).repeat_interleave(k)
         second = torch.arange(k, device=device).repeat(n)
-        return self.scores(questions.select(first), answers.select(second)).view(n, k)
+        return self.score_pairs(questions.select(first), answers.select(second)).view(n, k)
 
     def in_bf16(self) -> "CrossPooling":
-        """See ``Pooling.in_bf16``: the network is; a head in it would have many pairs tie."""
+        """See ``Pooling.in_bf16``: the network is in bf16, its head is not, or many pairs would tie."""
         other = copy.deepcopy(self)
         other.backbone.bfloat16()
         return other
 
-    def together(self, questions: Ragged, answers: Ragged) -> tuple[Ragged, Tensor]:
-        """Pairs as the network wants them: ids of n texts, and (N,) types.
+    def join_pairs(self, questions: Ragged, answers: Ragged) -> tuple[Ragged, Tensor]:
+        """Pairs as the network reads them: n sequences of token ids, and their (N,) int64 types.
 
-        The marks that the texts have by themselves give way to those of a pair.
+        The special tokens around each text are replaced by those of a pair.
         """
-        before, between, after = self._counts
-        own = self._head + self._tail
+        before, between, after = self._special_counts
+        own = self._prefix_length + self._suffix_length
         bare_q, bare_a = questions.lengths - own, answers.lengths - own
-        # Every id there is, end to end; a pair is five stretches of it.
-        pool = torch.cat([self._marks, questions.values, answers.values])
+        # All ids concatenated; a pair is five segments of this pool: special tokens, question, special
+        # tokens, answer, special tokens.
+        pool = torch.cat([self._special_ids, questions.values, answers.values])
         first_q = before + between + after
         first_a = first_q + len(questions.values)
         one = torch.ones_like(bare_q)
-        starts = [0 * one, first_q + questions.offsets[:-1] + self._head, before * one]
-        starts += [first_a + answers.offsets[:-1] + self._head, (before + between) * one]
+        starts = [0 * one, first_q + questions.offsets[:-1] + self._prefix_length, before * one]
+        starts += [first_a + answers.offsets[:-1] + self._prefix_length, (before + between) * one]
         counts = [before * one, bare_q, between * one, bare_a, after * one]
-        stretches = torch.stack(counts, 1)  # (n, 5)
-        lengths = stretches.flatten()
+        segments = torch.stack(counts, 1)  # (n, 5)
+        lengths = segments.flatten()
         shift = torch.stack(starts, 1).flatten() - (lengths.cumsum(0) - lengths)
         place = torch.arange(int(lengths.sum()), device=lengths.device) + shift.repeat_interleave(lengths)
-        types = self._types.repeat(len(bare_q)).repeat_interleave(lengths)
-        return Ragged.of_lengths(stretches.sum(1)).with_values(pool[place]), types
+        types = self._segment_types.repeat(len(bare_q)).repeat_interleave(lengths)
+        return Ragged.of_lengths(segments.sum(1)).with_values(pool[place]), types

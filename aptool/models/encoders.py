@@ -1,37 +1,138 @@
 """Encoders: token ids to states, one state per token (paper, section 2).
 
-An encoder is a class with its options; ``ENCODERS`` names it for recipes. Both sides of a pair go through the
-same encoder, each text by itself, which is what lets the scorer encode every distinct text once.
+``Encoder`` is the interface; here are the paper's two, a convolution and a biLSTM over word embeddings. Those
+over a pretrained network are in ``transformer.py``. Both texts of a pair go through the same encoder, each by
+itself, which is what lets the scorer encode every distinct text once.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aptool.config import bounded
-from aptool.models.encoder import Encode, Encoder
+from aptool.config import Recipe, bounded
+from aptool.models.initialization import Corpus, EncoderSpec, Initialization, init_embedding, make_vocabulary
 from aptool.models.ragged import Ragged
-from aptool.models.transformer import CrossInput, TransformerEncoder
-from aptool.models.words import WordEncoder
-from aptool.text.tokenizer import PAD
+from aptool.text.tokenizer import PAD, TextTokenizer, WordTokenizer
 
-__all__ = ["BiLstmEncoder", "CnnEncoder", "ENCODERS", "Encoder", "WordEncoder", "dropped"]
+# Token ids and rows (R,) of their tokens in, the states (R, c) of those tokens out.
+Encode = Callable[[Ragged, Tensor], Tensor]
 
 # Texts that an LSTM reads side by side in training.
-READ_TOGETHER = 32
+TEXTS_PER_BATCH = 32
 
-# Bytes that a table of precomputed convolutions may take.
+# Largest table of precomputed convolutions, in bytes.
 LARGEST_TABLE = 1 << 30
+
+
+class Encoder(nn.Module, ABC):
+    """The interface of every encoder."""
+
+    Options: ClassVar[type]
+    Tokenizer: ClassVar[type[TextTokenizer]]
+    # What it gives to the pooling: states, or the token ids, for a pooling that encodes pairs itself.
+    output_kind: ClassVar[Literal["states", "ids"]] = "states"
+    size: int  # c, features per state
+    spec: EncoderSpec
+
+    @classmethod
+    def build(cls, spec: EncoderSpec, options: Any) -> Self:
+        """The encoder with fresh weights."""
+        raise NotImplementedError
+
+    @classmethod
+    def check(cls, recipe: Recipe, options: Any) -> None:
+        """Checks, before any work, that what the encoder needs is available.
+
+        Raises:
+            AptoolError: it is not.
+        """
+
+    @classmethod
+    def source(cls, recipe: Recipe) -> str:
+        """Where the initial weights come from: a file, a folder, a hub name, or how they are computed."""
+        raise NotImplementedError
+
+    @classmethod
+    def init(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Initialization:
+        """The tokenizer and the initial weights of a system with this encoder.
+
+        Raises:
+            InputError: a file that the recipe names does not exist or cannot be used.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def forward(self, tokens: Ragged) -> Ragged:
+        """States of token ids.
+
+        Args:
+            tokens: ids, values (N,) int64.
+
+        Returns:
+            States, values (N, c), of the same sequences. A state depends on its own text alone.
+        """
+
+    def inference_encoder(self, tokens: int | None = None) -> Encode:
+        """``forward`` for inference with the current weights, after any precomputation that pays off.
+
+        The function returned gives the states of the requested tokens in the requested order, so that a
+        caller with a layout of its own has them written there directly. It must give a text the same states
+        to the bit whichever texts are encoded with it: scores are then the same however work is split.
+
+        Args:
+            tokens: number of tokens that will be encoded, if known; for few tokens, precomputing costs more
+                than it saves.
+        """
+        return lambda tokens, rows: self(tokens).values.index_select(0, rows)
+
+
+class WordEncoder(Encoder):
+    """An encoder over word embeddings W0, shared by questions and answers; PAD is the zero vector."""
+
+    Tokenizer = WordTokenizer
+
+    def __init__(self, words: int, dim: int) -> None:
+        super().__init__()
+        self.spec = EncoderSpec(words, dim)
+        self.embedding = nn.Embedding(words, dim, padding_idx=PAD, sparse=True)
+
+    @classmethod
+    def build(cls, spec: EncoderSpec, options: Any) -> Self:
+        """See ``Encoder.build``."""
+        return cls(spec.vocabulary_size, spec.dim, options)  # type: ignore[call-arg]  # of the subclasses
+
+    @classmethod
+    def source(cls, recipe: Recipe) -> str:
+        """See ``Encoder.source``: the word vectors."""
+        return recipe.vectors.source
+
+    @classmethod
+    def init(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Initialization:
+        """See ``Encoder.init``: a vocabulary of the training texts, and vectors as the recipe says."""
+        tokenizer, vectors, recipe = make_vocabulary(recipe, corpus)
+
+        def load_weights(ranker: nn.Module) -> int:
+            known = 0
+            for part in ranker.modules():
+                if isinstance(part, WordEncoder):
+                    known = init_embedding(part.embedding, tokenizer, vectors, recipe.vectors)
+            return known
+
+        return Initialization(
+            tokenizer, recipe, EncoderSpec(len(tokenizer), recipe.vectors.dim), load_weights
+        )
 
 
 class CnnEncoder(WordEncoder):
     """Convolution over the k word embeddings around each token, without a nonlinearity (eq. 1, 2).
 
     The window of token m is tokens m - (k-1)//2 to m + k//2, zero vectors outside the text: an even window
-    reaches one further to the right, and there are as many states as tokens for every k.
+    reaches one token further to the right, and there are as many states as tokens for every k.
     """
 
     @dataclass(frozen=True)
@@ -39,8 +140,8 @@ class CnnEncoder(WordEncoder):
         """Options of a ``cnn`` encoder.
 
         Attributes:
-            features: c, the number of filters.
-            window: k, the words each filter sees.
+            features: Number of convolutional filters, c.
+            window: Words in the window of a filter, k.
         """
 
         features: int = bounded(400, least=1)
@@ -58,12 +159,12 @@ class CnnEncoder(WordEncoder):
         return tokens.with_values(self.convolution(embedded.flatten(1)))  # (N, c)
 
     def inference_encoder(self, tokens: int | None = None) -> Encode:
-        """A convolution of looked-up vectors is a sum of looked-up convolutions.
+        """See ``Encoder.inference_encoder``: a convolution of word embeddings is a sum of table rows.
 
-        W1 z = W1[0] r(w-1) + W1[1] r(w) + ...: each product of a word's vector with one slice of the filters
-        is computed once per word of the vocabulary, and a state is then k rows of that table added up. The
-        bias goes with the slice of the token itself, which is never outside its text. Making the table costs
-        as much as convolving as many tokens as there are words.
+        W1 z = W1[0] r(w-1) + W1[1] r(w) + ...: the product of each word's embedding with each slice of the
+        filters is computed once per word of the vocabulary, and a state is then the sum of k rows of that
+        table. The bias is added to the slice of the token itself, which is never outside its text. Computing
+        the table costs as much as convolving as many tokens as there are words.
         """
         words, dim = self.embedding.weight.shape
         size = words * self.window * self.size * self.embedding.weight.element_size()
@@ -91,14 +192,14 @@ class CnnEncoder(WordEncoder):
 
 
 class BiLstmEncoder(WordEncoder):
-    """Two LSTMs, one reading backwards; a state is their two hidden vectors end to end (eq. 3 to 8)."""
+    """Two LSTMs, one in each direction; a state is the concatenation of their hidden vectors (eq. 3 to 8)."""
 
     @dataclass(frozen=True)
     class Options:
         """Options of a ``bilstm`` encoder.
 
         Attributes:
-            hidden: H, the hidden size per direction; c = 2 H.
+            hidden: Hidden size H of each direction; a state has c = 2 H features.
         """
 
         hidden: int = bounded(141, least=1)
@@ -112,23 +213,20 @@ class BiLstmEncoder(WordEncoder):
     def forward(self, tokens: Ragged) -> Ragged:
         """See ``Encoder.forward``.
 
-        Minibatches of training hold short questions and long answers. Padded to the longest, most of the work
-        would go into padding, so texts of like length are read together on a CPU. (Scoring sorts its texts.)
+        A training minibatch holds short questions and long answers; padded to the longest, most of the work
+        would go into padding. On a CPU, texts of similar length are therefore batched. (Scoring sorts its
+        texts.)
         """
         on_cpu = tokens.values.device.type == "cpu"
-        if not (self.training and on_cpu) or len(tokens.lengths) <= READ_TOGETHER:
-            return self._read(tokens)
+        if not (self.training and on_cpu) or len(tokens.lengths) <= TEXTS_PER_BATCH:
+            return self._encode(tokens)
         order = tokens.lengths.argsort(stable=True)
-        parts = [self._read(tokens.select(rows)).values for rows in order.split(READ_TOGETHER)]
+        parts = [self._encode(tokens.select(rows)).values for rows in order.split(TEXTS_PER_BATCH)]
         offsets = torch.cat([order.new_zeros(1), tokens.lengths[order].cumsum(0)])
         return Ragged(torch.cat(parts), offsets).select(order.argsort())
 
-    def _read(self, tokens: Ragged) -> Ragged:
-        """States of texts, padded to the longest of them.
-
-        Each text is laid out from the left, for the backward LSTM in reversed order: what stands behind its
-        end is then read after it, and cannot reach any of its states.
-        """
+    def _encode(self, tokens: Ragged) -> Ragged:
+        """States of texts, padded on the right to the longest of them."""
         return tokens.with_values(self._states(tokens, torch.arange(len(tokens.values)).to(tokens.values)))
 
     def inference_encoder(self, tokens: int | None = None) -> Encode:
@@ -136,26 +234,17 @@ class BiLstmEncoder(WordEncoder):
         return self._states
 
     def _states(self, tokens: Ragged, rows: Tensor) -> Tensor:
-        """(R, 2 H) states of the tokens at ``rows``."""
+        """(R, 2 H) states of the tokens at ``rows``.
+
+        Texts are padded on the right, for the backward LSTM after reversing them: padding is then always read
+        after the text and cannot change any of its states.
+        """
         place, length = tokens.positions()
         ids, mask = tokens.padded()  # (n, T)
-        slots = mask.flatten().nonzero().squeeze(1)  # (N,) where token i stands
-        mirrored = slots - place + (length - 1 - place)  # (N,) where it stands when its text is reversed
+        slots = mask.flatten().nonzero().squeeze(1)  # (N,) index of token i
+        mirrored = slots - place + (length - 1 - place)  # (N,) its index when its text is reversed
         reversed_ids = torch.zeros_like(ids).view(-1).index_copy(0, mirrored, tokens.values).view_as(ids)
         left, _ = self.forwards(self.embedding(ids))  # (n, T, H)
         right, _ = self.backwards(self.embedding(reversed_ids))  # (n, T, H)
         left, right = left.flatten(0, 1), right.flatten(0, 1)
         return torch.cat([left[slots[rows]], right[mirrored[rows]]], dim=1)
-
-
-ENCODERS: dict[str, Any] = {
-    "cnn": CnnEncoder,
-    "bilstm": BiLstmEncoder,
-    "transformer": TransformerEncoder,
-    "pieces": CrossInput,
-}
-
-
-def dropped(states: Ragged, share: float, training: bool) -> Ragged:
-    """States with a share of their features zeroed, in training only."""
-    return states.with_values(F.dropout(states.values, share, training)) if share else states

@@ -1,6 +1,6 @@
-"""Model folders: config.json, tokenizer.json, model.safetensors, a model card, and training/ beside them.
+"""Model folders: config.json, tokenizer.json, model.safetensors, a model card, and a folder training/.
 
-The layout is that of the Hugging Face hub. Nothing in it is executed when it is read.
+The layout is that of the Hugging Face hub. Reading one executes no code from it.
 """
 
 import hashlib
@@ -26,15 +26,26 @@ CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
 WEIGHTS = "model.safetensors"
 
+# Version of the layout; format 1 is aptool 0.1's.
+FORMAT = 2
+
 
 class Model(NamedTuple):
-    """A trained system, ready to score."""
+    """A trained system, ready to score.
+
+    Attributes:
+        ranker: the network, in evaluation mode.
+        tokenizer: the tokenizer of its texts.
+        recipe: the recipe it was trained by.
+        config: its ``config.json``.
+        fingerprint: hash of configuration, tokenizer and weights.
+    """
 
     ranker: Ranker
     tokenizer: TextTokenizer
     recipe: Recipe
     config: dict[str, Any]
-    fingerprint: str  # hash of configuration, vocabulary and weights
+    fingerprint: str
 
 
 def save_model(
@@ -45,24 +56,27 @@ def save_model(
     training: dict[str, Any],
     history: list[dict[str, Any]],
 ) -> None:
-    """Writes a model folder; it appears whole or not at all.
+    """Writes a model folder, whole or not at all.
 
     Args:
-        folder: where to; a model that stands there is replaced.
-        ranker: the weights.
-        tokenizer: the vocabulary.
-        recipe: what made it.
-        training: the ``training`` part of ``config.json`` (see ``schemas/model.schema.json``).
-        history: what each epoch reported, kept as JSON lines.
+        folder: output folder; a model that is already there is replaced.
+        ranker: the network.
+        tokenizer: the tokenizer of its texts.
+        recipe: the recipe it was trained by.
+        training: the section ``training`` of ``config.json`` (see ``schemas/model.schema.json``).
+        history: the record of each epoch, written as JSON lines.
+
+    Raises:
+        InputError: ``training`` does not match the schema.
     """
-    shape = ranker.encoder.shape
+    spec = ranker.encoder.spec
     config = {
         "model_type": "aptool",
-        "format": 1,
+        "format": FORMAT,
         "recipe": recipe.to_dict(),
         "vocabulary": len(tokenizer),
-        "dim": shape.dim,
-        **({"backbone": shape.backbone} if shape.backbone is not None else {}),
+        "dim": spec.dim,
+        **({"backbone": spec.backbone} if spec.backbone is not None else {}),
         "versions": {"aptool": __version__, "python": platform.python_version(), "torch": version("torch")},
         "training": training,
     }
@@ -81,14 +95,19 @@ def save_model(
 def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Model:
     """Reads a model folder.
 
+    Args:
+        folder: the model folder.
+        device: device for the network.
+
     Raises:
-        AptoolError: there is no such folder.
-        InputError: a file is missing, or does not hold what the others say it should.
+        AptoolError: the folder does not exist, or was written by an incompatible version of aptool.
+        InputError: a file is missing, damaged, or does not go with the others.
     """
     path = Path(folder)
     if not path.is_dir():
         raise AptoolError(
-            f"{path}: no such model folder; `aptool train COLLECTION --output {path}` makes one"
+            f"{path}: folder not found; expected a model "
+            f"(`aptool train COLLECTION --output {path}` trains one)"
         )
     config = _read_config(path / CONFIG)
     recipe = recipe_from_dict(config["recipe"], where=str(path / CONFIG))
@@ -103,7 +122,7 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Model:
 
 
 def model_fingerprint(folder: str | Path) -> str:
-    """A hash of the files that decide a model's scores: two folders with one fingerprint score alike."""
+    """Hash of the files that decide a model's scores: folders with the same fingerprint score the same."""
     digest = hashlib.sha256()
     for name in (CONFIG, TOKENIZER, WEIGHTS):
         with (Path(folder) / name).open("rb") as file:
@@ -146,8 +165,22 @@ def _read_config(path: Path) -> dict[str, Any]:
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(path, problem=str(error), expected="JSON") from error
+    if isinstance(config, dict) and config.get("model_type") == "aptool":
+        _check_format(path, config.get("format"))
     check_document("model", config, path)
     return config
+
+
+def _check_format(path: Path, version: object) -> None:
+    """Refuses a model of another version of aptool in one line; other damage is for the schema to name."""
+    if version == 1:
+        raise AptoolError(
+            f"{path}: written by aptool 0.1; expected format {FORMAT}; train it again with this version"
+        )
+    if isinstance(version, int) and version > FORMAT:
+        raise AptoolError(
+            f"{path}: written by a later version of aptool (format {version}); expected format {FORMAT}"
+        )
 
 
 def _read_weights(path: Path, ranker: Ranker) -> dict[str, torch.Tensor]:
@@ -160,8 +193,10 @@ def _read_weights(path: Path, ranker: Ranker) -> dict[str, torch.Tensor]:
     wanted = ranker.state_dict()
     for name in sorted(wanted.keys() | weights.keys()):
         if name not in weights or name not in wanted:
-            had = "missing" if name in wanted else "not known"
-            raise InputError(path, place=name, value=had, expected=f"the weights that {CONFIG} describes")
+            problem = "missing" if name in wanted else "unknown"
+            raise InputError(
+                path, place=name, problem=problem, expected=f"the weights that {CONFIG} describes"
+            )
         if weights[name].shape != wanted[name].shape:
             shape, expected = list(weights[name].shape), f"shape {list(wanted[name].shape)}, as {CONFIG} says"
             raise InputError(path, place=name, value=shape, expected=expected)

@@ -1,6 +1,6 @@
-"""What comes from outside: a pretrained network and its tokenizer, from a folder or the Hugging Face hub.
+"""Loading a pretrained network and its tokenizer, from a folder or from the Hugging Face hub.
 
-The ``transformers`` package is an extra, and is imported when a network is asked for.
+The ``transformers`` package is an optional extra and is imported only when a network is loaded.
 """
 
 import json
@@ -14,28 +14,37 @@ from aptool.errors import InputError, first_line
 from aptool.text.optional import SAFELY, check_installed, require
 from aptool.text.subwords import SubwordTokenizer
 
-WANTED = "the folder of a pretrained network, or its name on the Hugging Face hub"
+EXPECTED = "the folder of a pretrained network, or its name on the Hugging Face hub"
 
-# Where a network came from, and in what its weights were kept.
+# Entries of a network's configuration that say nothing of its structure.
 _NOT_STRUCTURE = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"}
 
-# Positions of a network that has no end of them.
-_ENDLESS = 1 << 30
+# Positions of a network that has no limit.
+_UNLIMITED = 1 << 30
 
 
 class Pretrained(NamedTuple):
-    """A network as it was found."""
+    """A pretrained network as it was loaded.
+
+    Attributes:
+        tokenizer: its tokenizer.
+        config: its configuration: everything that decides its structure.
+        weights: its state dict, fp32.
+        size: c, features per state.
+        max_tokens: longest text that it accepts, in tokens.
+        causal: whether the state of a token depends only on the tokens up to it.
+    """
 
     tokenizer: SubwordTokenizer
-    config: dict[str, Any]  # all that its structure follows from
+    config: dict[str, Any]
     weights: dict[str, Tensor]
-    size: int  # c, features of a state
-    longest: int  # tokens of the longest text that it takes
-    causal: bool  # reads from left to right: a state knows nothing of the tokens behind its own
+    size: int
+    max_tokens: int
+    causal: bool
 
 
 def network_library() -> Any:
-    """``transformers``, for networks to train and score with.
+    """The ``transformers`` package, for networks to train and score with.
 
     Raises:
         AptoolError: it is not installed.
@@ -44,54 +53,54 @@ def network_library() -> Any:
 
 
 def check_named(where: str, name: str) -> None:
-    """Finds out before any work whether a network can be had.
+    """Checks, before any work, that a network can be loaded.
 
     Raises:
         AptoolError: ``transformers`` is not installed.
-        InputError: no network is named, or a folder that is not there.
+        InputError: no network is named, or a folder that does not exist.
     """
     if not name:
-        raise InputError(where, place="encoder.name", value=name, expected=WANTED)
+        raise InputError(where, place="encoder.name", value=name, expected=EXPECTED)
     if (name[0] in "/.~" or name.count("/") > 1) and not Path(name).is_dir():
-        raise InputError(where, place="encoder.name", value=name, expected=f"{WANTED}: no such folder")
+        raise InputError(where, place=f"encoder.name: {name}", problem="folder not found", expected=EXPECTED)
     check_installed("transformers", purpose=f"encoder.name {name!r}", extra="transformers")
 
 
 def read_pretrained(name: str, layers: int = 0) -> Pretrained:
-    """Loads a network and its tokenizer from a folder or the hub; no code that comes with one is run.
+    """Loads a network and its tokenizer from a folder or the hub; code that comes with one is never run.
 
     Args:
-        name: of the folder, or on the hub.
-        layers: those to keep, from the first on; 0 keeps all.
+        name: folder, or name on the hub.
+        layers: number of layers to keep, counted from the first; 0 keeps all.
 
     Raises:
         AptoolError: ``transformers`` is not installed.
-        InputError: there is no such network, or it is not one that gives states to the tokens of a text.
+        InputError: there is no such network, or it does not compute a state for each token of a text.
     """
     transformers = network_library()
     try:
         config = transformers.AutoConfig.from_pretrained(name, **SAFELY)
-        had = config.num_hidden_layers
-        _cut(config, min(layers, had) if layers else had)
+        available = config.num_hidden_layers
+        _keep_layers(config, min(layers, available) if layers else available)
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, use_fast=True, **SAFELY)
-        split = _tokenizer_file(transformers, name, tokenizer)
-        whole, found = transformers.AutoModel.from_pretrained(
+        has_tokenizer_file = _has_tokenizer_file(transformers, name, tokenizer)
+        whole, loading = transformers.AutoModel.from_pretrained(
             name, config=config, output_loading_info=True, **SAFELY
         )
-        network = bare(whole).eval()
-        own = {id(weight) for weight in network.state_dict(keep_vars=True).values()}
-        causal = _causal(network)
+        network = bare_encoder(whole).eval()
+        used = {id(weight) for weight in network.state_dict(keep_vars=True).values()}
+        causal = _is_causal(network)
     except Exception as error:  # whatever a network, a hub and several file formats can raise
-        raise InputError(name, problem=first_line(error), expected=WANTED) from error
-    every = whole.state_dict(keep_vars=True)
-    lacking = [one for one in sorted(found["missing_keys"]) if id(every.get(one)) in own]
-    if lacking:
-        # The library would begin them at random.
-        raise InputError(name, problem=f"no {lacking[0]}", expected="all weights of the network")
-    if layers > had:
-        raise InputError(name, place="encoder.layers", value=layers, expected=f"at most {had}")
-    if not split:
-        # The library would make up one that knows no word.
+        raise InputError(name, problem=first_line(error), expected=EXPECTED) from error
+    weights = whole.state_dict(keep_vars=True)
+    missing = [key for key in sorted(loading["missing_keys"]) if id(weights.get(key)) in used]
+    if missing:
+        # The library would initialize them at random.
+        raise InputError(name, problem=f"no weights {missing[0]}", expected="all weights of the network")
+    if layers > available:
+        raise InputError(name, place="encoder.layers", value=layers, expected=f"at most {available}")
+    if not has_tokenizer_file:
+        # The library would construct one without a vocabulary.
         raise InputError(name, problem="no tokenizer.json", expected="a network with its tokenizer")
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise InputError(name, value=type(tokenizer).__name__, expected="a network with a tokenizer.json")
@@ -100,17 +109,23 @@ def read_pretrained(name: str, layers: int = 0) -> Pretrained:
     rows = network.get_input_embeddings().weight.shape[0]
     if len(pieces) > rows:
         raise InputError(
-            name, problem=f"{len(pieces)} tokens", expected=f"no more than its {rows} embeddings"
+            name,
+            problem=f"{len(pieces)} tokens in the vocabulary",
+            expected=f"at most {rows}, as the network has embeddings",
         )
-    described = json.loads(network.config.to_json_string(use_diff=False))
-    kept = {key: value for key, value in described.items() if key not in _NOT_STRUCTURE}
-    weights = {key: value.detach().clone() for key, value in network.state_dict().items()}
-    longest = min(tokenizer.model_max_length, positions(network))
-    return Pretrained(pieces, kept, weights, network.config.hidden_size, longest, causal)
+    full = json.loads(network.config.to_json_string(use_diff=False))
+    return Pretrained(
+        tokenizer=pieces,
+        config={key: value for key, value in full.items() if key not in _NOT_STRUCTURE},
+        weights={key: value.detach().clone() for key, value in network.state_dict().items()},
+        size=network.config.hidden_size,
+        max_tokens=min(tokenizer.model_max_length, max_positions(network)),
+        causal=causal,
+    )
 
 
-def bare(network: Any) -> Any:
-    """The part of a network that reads: no decoder, nothing on top of the states."""
+def bare_encoder(network: Any) -> Any:
+    """The part of a network that computes states: no decoder, no pooler, no cache."""
     if isinstance(getattr(network, "decoder", None), nn.Module) and hasattr(network, "encoder"):
         network = network.get_encoder()
     if isinstance(getattr(network, "pooler", None), nn.Module):
@@ -119,41 +134,44 @@ def bare(network: Any) -> Any:
     return network
 
 
-def positions(network: nn.Module) -> int:
-    """Tokens of the longest text that a network has positions for, padding among them."""
-    said = getattr(network.config, "max_position_embeddings", None) or 0
-    if said < 1:
-        return _ENDLESS
+def max_positions(network: nn.Module) -> int:
+    """Longest text that a network has position embeddings for, in tokens, padding included."""
+    configured = getattr(network.config, "max_position_embeddings", None) or 0
+    if configured < 1:
+        return _UNLIMITED
     for part in network.modules():
-        if isinstance(part, nn.Embedding) and part.num_embeddings == said and part.padding_idx is not None:
-            return int(said - part.padding_idx - 1)  # positions count from behind that of padding
-    return int(said)
+        if not isinstance(part, nn.Embedding) or part.num_embeddings != configured:
+            continue
+        if part.padding_idx is not None:
+            return int(configured - part.padding_idx - 1)  # positions start after that of padding
+    return int(configured)
 
 
-def _cut(config: Any, layers: int) -> None:
-    """Has a network made with its first layers alone; what a config says of each layer goes with them."""
-    had = config.num_hidden_layers
-    if layers == had:
+def _keep_layers(config: Any, layers: int) -> None:
+    """Shortens a configuration to the first layers, and so every list in it with an entry per layer."""
+    available = config.num_hidden_layers
+    if layers == available:
         return
     for key, value in config.to_dict().items():
-        if isinstance(value, list) and len(value) == had:
+        if isinstance(value, list) and len(value) == available:
             setattr(config, key, value[:layers])
     config.num_hidden_layers = layers
 
 
-def _tokenizer_file(transformers: Any, name: str, tokenizer: Any) -> bool:
-    """Whether the tokenizer that was found for a network is one that came with it."""
-    files = dict.fromkeys(["tokenizer.json", *tokenizer.vocab_files_names.values()])
-    there = (
-        transformers.utils.cached_file(name, file, _raise_exceptions_for_missing_entries=False)
-        for file in files
-    )
-    return any(path is not None for path in there)
+def _has_tokenizer_file(transformers: Any, name: str, tokenizer: Any) -> bool:
+    """Whether a network comes with a file of its tokenizer."""
+    for file in dict.fromkeys(["tokenizer.json", *tokenizer.vocab_files_names.values()]):
+        try:
+            if transformers.utils.cached_file(name, file) is not None:
+                return True
+        except OSError:  # that the file does not exist
+            continue
+    return False
 
 
 @torch.no_grad()
-def _causal(network: Any) -> bool:
-    """Whether the first state of a text is the same whatever comes behind the first token."""
+def _is_causal(network: Any) -> bool:
+    """Whether the first state of a text is the same whatever follows the first token."""
     rows = network.get_input_embeddings().weight.shape[0]
     ids = torch.tensor([[1, 2, 3, 4], [1, 5, 6, 7]]) % rows
     states = network(input_ids=ids, attention_mask=torch.ones_like(ids), return_dict=True).last_hidden_state

@@ -1,6 +1,6 @@
-"""Sequences of different lengths, end to end in one tensor.
+"""Sequences of different lengths, concatenated in one tensor.
 
-Encoders work on these and never see padding, so padding cannot leak into what they compute.
+Encoders take and give these, without padding, so padding cannot leak into what they compute.
 """
 
 from typing import NamedTuple
@@ -15,8 +15,8 @@ class Ragged(NamedTuple):
     """``n`` sequences: the i-th is ``values[offsets[i] : offsets[i + 1]]``.
 
     Attributes:
-        values: (N, ...) the elements of all sequences, N = offsets[-1].
-        offsets: (n + 1,) int64, beginning with 0.
+        values: (N, ...) elements of all sequences, N = offsets[-1].
+        offsets: (n + 1,) int64, starting with 0.
     """
 
     values: Tensor
@@ -35,14 +35,14 @@ class Ragged(NamedTuple):
 
     @classmethod
     def join(cls, sequences: list[Tensor]) -> "Ragged":
-        """Puts separate sequences, each (length, ...), end to end."""
+        """Concatenates separate sequences, each (length, ...)."""
         values = torch.cat(sequences)
         lengths = torch.tensor([0, *(len(sequence) for sequence in sequences)])
         return cls(values, lengths.cumsum(0).to(values.device))
 
     @classmethod
     def of_lengths(cls, lengths: Tensor) -> "Ragged":
-        """Sequences of the given lengths whose elements are their own rows."""
+        """Sequences of the given lengths whose elements are their own row numbers, 0 to N - 1."""
         offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
         return cls(torch.arange(int(offsets[-1]), device=lengths.device), offsets)
 
@@ -51,7 +51,7 @@ class Ragged(NamedTuple):
         return Ragged(values, self.offsets)
 
     def padded(self) -> tuple[Tensor, Tensor]:
-        """(n, T, ...) values with zeros behind each sequence, and (n, T) bool: true on the sequences."""
+        """(n, T, ...) values, padded with zeros on the right, and a mask (n, T) bool, false on padding."""
         lengths = self.lengths
         longest = int(lengths.max())
         mask = torch.arange(longest, device=lengths.device) < lengths[:, None]  # (n, T)
@@ -61,7 +61,7 @@ class Ragged(NamedTuple):
         return dense.view(len(lengths), longest, *self.values.shape[1:]), mask
 
     def rows(self, sequences: Tensor) -> Tensor:
-        """(K,) int64: where the elements of the given sequences stand in ``values``, in that order."""
+        """(K,) int64 row numbers in ``values`` of the elements of the given sequences, in that order."""
         lengths = self.lengths[sequences]
         ends = lengths.cumsum(0)
         shift = self.offsets[:-1][sequences] - (ends - lengths)
@@ -69,13 +69,13 @@ class Ragged(NamedTuple):
         return torch.arange(total, device=ends.device) + shift.repeat_interleave(lengths)
 
     def select(self, sequences: Tensor) -> "Ragged":
-        """The given sequences, in that order; one may come more than once."""
+        """The given sequences, in that order; a sequence may be repeated."""
         lengths = self.lengths[sequences]
         offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
         return Ragged(self.values.index_select(0, self.rows(sequences)), offsets)
 
     def positions(self) -> tuple[Tensor, Tensor]:
-        """(N,) int64 place of each element in its sequence, and (N,) int64 length of that sequence."""
+        """(N,) int64 position of each element in its sequence, and (N,) int64 length of that sequence."""
         lengths = self.lengths
         starts = self.offsets[:-1].repeat_interleave(lengths)
         return torch.arange(len(starts), device=starts.device) - starts, lengths.repeat_interleave(lengths)

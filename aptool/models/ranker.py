@@ -1,24 +1,44 @@
-"""A ranker: encode, pool, compare.
+"""A ranker: encode both texts, pool their states, score the pair; and the systems that recipes can name.
 
-``Ranker`` is the definition of a system's score, pair by pair; training differentiates it, and everything
-faster is tested against it.
+``Ranker`` is the definition of a system's score, pair by pair. Training differentiates it, and every faster
+way to score is tested against it.
 """
 
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from aptool.config import Recipe, build_options
 from aptool.errors import InputError
-from aptool.models.encoder import Corpus, Encoder, Initialization, Shape
-from aptool.models.encoders import ENCODERS, dropped
-from aptool.models.pooling import Pooling
-from aptool.models.poolings import POOLINGS
+from aptool.models.attention import AttentivePooling
+from aptool.models.cross import CrossPooling
+from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder
+from aptool.models.initialization import Corpus, EncoderSpec, Initialization
+from aptool.models.pooling import FirstPooling, MaxPooling, MeanPooling, Pooling
 from aptool.models.ragged import Ragged
+from aptool.models.transformer import CrossInput, TransformerEncoder
+
+# ``encoder.type`` of a recipe.
+ENCODERS: dict[str, type[Encoder]] = {
+    "cnn": CnnEncoder,
+    "bilstm": BiLstmEncoder,
+    "transformer": TransformerEncoder,
+    "pieces": CrossInput,
+}
+
+# ``pooling.type`` of a recipe.
+POOLINGS: dict[str, type[Pooling]] = {
+    "max": MaxPooling,
+    "attentive": AttentivePooling,
+    "mean": MeanPooling,
+    "first": FirstPooling,
+    "cross": CrossPooling,
+}
 
 
 class Ranker(nn.Module):
-    """s(q, a), as a rule cosine(r_q, r_a) (eq. 11)."""
+    """Scores s(q, a), as a rule the cosine of r_q and r_a (eq. 11)."""
 
     def __init__(self, encoder: Encoder, pooling: Pooling, dropout: float = 0.0) -> None:
         super().__init__()
@@ -34,65 +54,71 @@ class Ranker(nn.Module):
             answers: token ids of n answers; pair i is question i with answer i.
 
         Returns:
-            (n,) scores: cosines in [-1, 1], and 0 where a vector is zero, unless the pooling has others.
+            (n,) scores: cosines in [-1, 1], 0 where a vector is zero; of a cross-encoder, any numbers.
         """
         return self.score_pairs(self.encode(questions), self.encode(answers))
 
     def encode(self, tokens: Ragged) -> Ragged:
-        """States of texts, with dropout in training."""
+        """States of texts, values (N, c), with dropout in training."""
         states: Ragged = self.encoder(tokens)
-        return dropped(states, self.dropout, self.training)
+        if not self.dropout:
+            return states
+        return states.with_values(F.dropout(states.values, self.dropout, self.training))
 
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
         """(n,) scores of pairs from their states."""
-        return self.pooling.scores(questions, answers)
+        return self.pooling.score_pairs(questions, answers)
 
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
         """(n, k) scores of every one of n questions with every one of k answers, from their states."""
-        return self.pooling.all_scores(questions, answers)
+        return self.pooling.score_matrix(questions, answers)
 
 
-def build_ranker(recipe: Recipe, words: int, dim: int, backbone: dict[str, Any] | None = None) -> Ranker:
+def build_ranker(
+    recipe: Recipe, vocabulary_size: int, dim: int, backbone: dict[str, Any] | None = None
+) -> Ranker:
     """The system that a recipe describes, with fresh weights.
 
     Args:
-        recipe: names the encoder and the pooling and gives their options.
-        words: size of the vocabulary.
-        dim: d, size of the word embeddings.
-        backbone: the pretrained network that the encoder reads with, if it has one (``Shape``).
+        recipe: the encoder, the pooling and their options.
+        vocabulary_size: number of token ids (this and the next two are those of ``EncoderSpec``).
+        dim: d, dimension of the word embeddings.
+        backbone: the pretrained network of the encoder, if it has one.
 
     Raises:
-        InputError: the recipe names an encoder, a pooling or an option that there is not.
-        AptoolError: what the encoder needs is not installed.
+        InputError: the recipe names an unknown encoder, pooling or option.
+        AptoolError: a package that the encoder needs is not installed.
     """
-    kind, options = _chosen(ENCODERS, recipe.encoder, recipe.preset, "encoder")
-    pooling_type, pooling_options = _chosen(POOLINGS, recipe.pooling, recipe.preset, "pooling")
-    encoder = kind.built(Shape(words, dim, backbone), options)
-    return Ranker(encoder, pooling_type.over(encoder, pooling_options), recipe.training.dropout)
+    encoder_class, encoder_options = _encoder_of(recipe)
+    pooling_class, pooling_options = _pooling_of(recipe)
+    encoder = encoder_class.build(EncoderSpec(vocabulary_size, dim, backbone), encoder_options)
+    return Ranker(encoder, pooling_class.for_encoder(encoder, pooling_options), recipe.training.dropout)
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Finds out whether ``build_ranker`` will accept a recipe and training has negatives, before any work.
+    """Checks, before any work, that a system can be built from a recipe and that training has negatives.
 
     Raises:
-        InputError: it will not.
-        AptoolError: what the encoder needs is not installed.
+        InputError: an entry of the recipe is wrong, or does not go with another one.
+        AptoolError: a package that the encoder needs is not installed.
     """
-    kind, options = _chosen(ENCODERS, recipe.encoder, recipe.preset, "encoder")
-    pooling_type, _ = _chosen(POOLINGS, recipe.pooling, recipe.preset, "pooling")
-    if kind.output_kind != pooling_type.input_kind:
-        fitting = ", ".join(name for name, one in POOLINGS.items() if one.input_kind == kind.output_kind)
+    encoder_class, options = _encoder_of(recipe)
+    pooling_class, _ = _pooling_of(recipe)
+    if encoder_class.output_kind != pooling_class.input_kind:
+        fitting = ", ".join(
+            name for name, one in POOLINGS.items() if one.input_kind == encoder_class.output_kind
+        )
         value, wanted = recipe.pooling["type"], f"one of {fitting} with encoder.type={recipe.encoder['type']}"
         raise InputError(recipe.preset, place="pooling.type", value=value, expected=wanted)
-    if recipe.training.dropout and kind.output_kind == "ids":
-        wanted = "0: there are no states to drop features of"
+    if recipe.training.dropout and encoder_class.output_kind == "ids":
+        wanted = "0: dropout is of states, which a cross-encoder does not have"
         raise InputError(
             recipe.preset, place="training.dropout", value=recipe.training.dropout, expected=wanted
         )
     if not (recipe.training.sampled_negatives or recipe.training.in_batch):
         wanted = "1 or more, or training.in_batch=true"
         raise InputError(recipe.preset, place="training.sampled_negatives", value=0, expected=wanted)
-    kind.check(recipe, options)
+    encoder_class.check(recipe, options)
 
 
 def encoder_type(recipe: Recipe) -> type[Encoder]:
@@ -101,31 +127,42 @@ def encoder_type(recipe: Recipe) -> type[Encoder]:
     Raises:
         InputError: there is no such encoder.
     """
-    kind: type[Encoder] = _chosen(ENCODERS, recipe.encoder, recipe.preset, "encoder")[0]
-    return kind
+    return _encoder_of(recipe)[0]
 
 
 def initialize(recipe: Recipe, corpus: Corpus) -> Initialization:
-    """Where a system's tokenizer and first weights come from; see ``Encoder.init``.
+    """The tokenizer and the initial weights of a system; see ``Encoder.init``.
 
     Raises:
-        InputError: what is named is not there or does not fit, or a pooling reads what knows nothing of a
-            text.
+        InputError: a file that the recipe names does not exist or cannot be used, or the pooling reads only
+            the first state of a causal network.
     """
-    kind, options = _chosen(ENCODERS, recipe.encoder, recipe.preset, "encoder")
-    initial: Initialization = kind.init(recipe, options, corpus)
-    pooling_type, pooling_options = _chosen(POOLINGS, recipe.pooling, recipe.preset, "pooling")
-    if initial.causal and pooling_type.reads_first(pooling_options):
-        wanted = "a pooling of all states: this network reads from left to right, and a first state has seen "
-        raise InputError(
-            recipe.preset, place="pooling", problem="the first state", expected=f"{wanted}one token"
+    encoder_class, options = _encoder_of(recipe)
+    initial = encoder_class.init(recipe, options, corpus)
+    pooling_class, pooling_options = _pooling_of(recipe)
+    if initial.causal and pooling_class.reads_first_state_only(pooling_options):
+        wanted = (
+            "a pooling of all states: in a causal network the first state depends on the first token only"
         )
+        raise InputError(recipe.preset, place="pooling", problem="reads the first state", expected=wanted)
     return initial
 
 
-def _chosen(registry: dict[str, Any], section: dict[str, Any], where: str, name: str) -> tuple[Any, Any]:
-    kind = section["type"]
-    if kind not in registry:
-        raise InputError(where, place=f"{name}.type", value=kind, expected=f"one of {', '.join(registry)}")
+def _encoder_of(recipe: Recipe) -> tuple[type[Encoder], Any]:
+    """The class of a recipe's encoder, and its options."""
+    return _chosen(ENCODERS, recipe.encoder, recipe.preset, "encoder")
+
+
+def _pooling_of(recipe: Recipe) -> tuple[type[Pooling], Any]:
+    """The class of a recipe's pooling, and its options."""
+    return _chosen(POOLINGS, recipe.pooling, recipe.preset, "pooling")
+
+
+def _chosen(
+    registry: dict[str, Any], section: dict[str, Any], where: str, name: str
+) -> tuple[type[Any], Any]:
+    chosen = section["type"]
+    if chosen not in registry:
+        raise InputError(where, place=f"{name}.type", value=chosen, expected=f"one of {', '.join(registry)}")
     options = {key: value for key, value in section.items() if key != "type"}
-    return registry[kind], build_options(registry[kind].Options, options, where, f"{name}.")
+    return registry[chosen], build_options(registry[chosen].Options, options, where, f"{name}.")

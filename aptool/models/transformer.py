@@ -1,51 +1,95 @@
-"""Encoders on a pretrained network: texts read one by one, or their pieces for a pooling that reads pairs."""
+"""Encoders over a pretrained network: states of each text by itself, or its token ids for a cross-encoder."""
 
-from dataclasses import fields
-from typing import Any, Self
+from dataclasses import dataclass, fields
+from inspect import signature
+from typing import Any, Literal, Self
 
+import torch
 from torch import Tensor, nn
 
-from aptool.config import Recipe, TextOptions, VectorOptions
-from aptool.errors import InputError
-from aptool.models.backbone import Backbone, BackboneOptions
-from aptool.models.encoder import Corpus, Encode, Encoder, Initialization, Shape
-from aptool.models.pretrained import check_named, read_pretrained
+from aptool.config import Recipe, TextOptions, VectorOptions, bounded
+from aptool.errors import AptoolError, InputError, first_line
+from aptool.models.encoders import Encode, Encoder
+from aptool.models.initialization import Corpus, EncoderSpec, Initialization
+from aptool.models.pretrained import (
+    Pretrained,
+    bare_encoder,
+    check_named,
+    max_positions,
+    network_library,
+    read_pretrained,
+)
 from aptool.models.ragged import Ragged
 from aptool.text.subwords import SubwordTokenizer
 
-# What of a text's options means nothing where a network has its own tokenizer.
-OF_WORDS = ("lowercase", "min_count")
+# For inference a text is padded to the next multiple of this beyond its own length, whatever it is batched
+# with: its states are then the same to the bit in any batch. There is always some padding, because a network
+# may take another code path for a batch without any.
+WIDTH = 8
+
+# Tokens, padding included, that go through the network in one batch.
+TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 1 << 16}
+
+# Padding, in tokens, that costs as much as one more batch. Only training trades one for the other.
+PADDING_PER_BATCH = {"cpu": 64, "cuda": 1 << 14}
+
+# Options of ``text`` that only apply to word tokenizers.
+WORD_OPTIONS = ("lowercase", "min_count")
+
+
+@dataclass(frozen=True)
+class BackboneOptions:
+    """Options of an encoder over a pretrained network.
+
+    Attributes:
+        name: Folder of a network in the Hugging Face layout, or its name on the hub.
+        layers: Number of layers to keep, counted from the first; 0 keeps all.
+        tune: What is trained: ``all`` of the network, its ``last`` layers, or ``none`` of it.
+        last: Number of layers that ``tune = "last"`` trains.
+        checkpointing: Recompute activations in the backward pass: less memory, more time.
+        precision: Precision of the network in training; with ``bf16`` it computes in bf16 and keeps its
+            weights in fp32.
+    """
+
+    name: str = ""
+    layers: int = bounded(0)
+    tune: Literal["all", "last", "none"] = "all"
+    last: int = bounded(2, least=1)
+    checkpointing: bool = False
+    precision: Literal["fp32", "bf16"] = "fp32"
 
 
 class PretrainedEncoder(Encoder):
-    """What encoders share that take their tokenizer and their weights from a pretrained network."""
+    """What encoders with the tokenizer and the weights of a pretrained network have in common."""
 
     Options = BackboneOptions
     Tokenizer = SubwordTokenizer
-    together = False  # whether the network reads a question and an answer as one text
+    joint = False  # whether the network reads a question and an answer as one text
 
-    def __init__(self, shape: Shape, options: BackboneOptions) -> None:
+    def __init__(self, spec: EncoderSpec, options: BackboneOptions) -> None:
         super().__init__()
-        self.shape = shape
-        self.size = shape.dim
+        self.spec = spec
+        self.size = spec.dim
         self.options = options
 
     @classmethod
-    def built(cls, shape: Shape, options: Any) -> Self:
-        """See ``Encoder.built``."""
-        return cls(shape, options)
+    def build(cls, spec: EncoderSpec, options: Any) -> Self:
+        """See ``Encoder.build``."""
+        return cls(spec, options)
 
     @classmethod
     def check(cls, recipe: Recipe, options: Any) -> None:
-        """See ``Encoder.check``: a network is named and can be loaded, and nothing is asked of words."""
+        """See ``Encoder.check``: the network can be loaded, and no option of word encoders is set."""
         check_named(recipe.preset, options.name)
         text, vectors = TextOptions(), VectorOptions()
-        asked = {f"text.{name}": (getattr(recipe.text, name), getattr(text, name)) for name in OF_WORDS}
+        settings = {
+            f"text.{name}": (getattr(recipe.text, name), getattr(text, name)) for name in WORD_OPTIONS
+        }
         for option in fields(vectors):
-            asked[f"vectors.{option.name}"] = (getattr(recipe.vectors, option.name), option.default)
-        for place, (value, default) in asked.items():
+            settings[f"vectors.{option.name}"] = (getattr(recipe.vectors, option.name), option.default)
+        for place, (value, default) in settings.items():
             if value != default:
-                wanted = "no change: a pretrained encoder has its own tokenizer and vectors"
+                wanted = "the default: a pretrained encoder has its own tokenizer and vectors"
                 raise InputError(recipe.preset, place=place, value=value, expected=wanted)
 
     @classmethod
@@ -55,51 +99,37 @@ class PretrainedEncoder(Encoder):
 
     @classmethod
     def init(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Initialization:
-        """See ``Encoder.init``: the tokenizer and the weights of the network that is named."""
-        found = read_pretrained(options.name, options.layers)
-        tokenizer, text, pair = found.tokenizer, recipe.text, found.tokenizer.special_tokens()
-        own, most = tokenizer.head + tokenizer.tail, found.longest
-        # A pair may have more marks around it than its two texts have by themselves.
-        more = max(0, len(pair.before + pair.between + pair.after) - 2 * own)
-        limits = {
-            "text.max_question_tokens": (text.max_question_tokens, most),
-            "text.max_answer_tokens": (
-                text.max_answer_tokens,
-                most - text.max_question_tokens - more if cls.together else most,
-            ),
-        }
-        for place, (value, largest) in limits.items():
-            if not own + 1 <= value <= largest:
-                wanted = f"{own + 1} to {largest}: {options.name} takes {most} tokens"
-                raise InputError(recipe.preset, place=place, value=value, expected=wanted)
+        """See ``Encoder.init``: the tokenizer and the weights of the network that the recipe names."""
+        pretrained = read_pretrained(options.name, options.layers)
+        tokenizer = pretrained.tokenizer
+        _check_limits(recipe, pretrained, cls.joint)
         backbone = {
-            "network": found.config,
-            "pair": pair._asdict(),
-            "head": tokenizer.head,
-            "tail": tokenizer.tail,
+            "network": pretrained.config,
+            "pair": tokenizer.special_tokens()._asdict(),
+            "prefix_length": tokenizer.head,
+            "suffix_length": tokenizer.tail,
         }
 
         def load_weights(ranker: nn.Module) -> int:
             for part in ranker.modules():
                 if isinstance(part, Backbone):
-                    part.network.load_state_dict(found.weights)
+                    part.network.load_state_dict(pretrained.weights)
             return len(tokenizer)
 
-        return Initialization(
-            tokenizer, recipe, Shape(len(tokenizer), found.size, backbone), load_weights, found.causal
-        )
+        spec = EncoderSpec(len(tokenizer), pretrained.size, backbone)
+        return Initialization(tokenizer, recipe, spec, load_weights, pretrained.causal)
 
-    def network(self) -> Backbone:
+    def network(self) -> "Backbone":
         """The network with fresh weights."""
-        assert self.shape.backbone is not None
-        return Backbone(self.shape.backbone["network"], self.options)
+        assert self.spec.backbone is not None
+        return Backbone(self.spec.backbone["network"], self.options)
 
 
 class TransformerEncoder(PretrainedEncoder):
-    """The states of a pretrained network, one for each piece and for each mark around the text."""
+    """The states of a pretrained network, one per token, special tokens included."""
 
-    def __init__(self, shape: Shape, options: BackboneOptions) -> None:
-        super().__init__(shape, options)
+    def __init__(self, spec: EncoderSpec, options: BackboneOptions) -> None:
+        super().__init__(spec, options)
         self.backbone = self.network()
 
     def forward(self, tokens: Ragged) -> Ragged:
@@ -117,11 +147,196 @@ class TransformerEncoder(PretrainedEncoder):
 
 
 class CrossInput(PretrainedEncoder):
-    """The pieces of a text, not yet read: for a pooling that reads question and answer together."""
+    """The token ids of a text, not encoded, for a pooling that reads question and answer together."""
 
     output_kind = "ids"
-    together = True
+    joint = True
 
     def forward(self, tokens: Ragged) -> Ragged:
-        """See ``Encoder.forward``: the ids, values (N,) int64."""
+        """The ids themselves, values (N,) int64."""
         return tokens
+
+
+class Backbone(nn.Module):
+    """A pretrained network that computes a state for each token of a text."""
+
+    def __init__(self, config: dict[str, Any], options: BackboneOptions) -> None:
+        """A network with fresh weights.
+
+        Args:
+            config: the network's configuration (``Pretrained.config``).
+            options: options of the encoder.
+
+        Raises:
+            AptoolError: ``transformers`` is not installed, or does not know such a network.
+            InputError: the network has fewer layers than the options name.
+        """
+        super().__init__()
+        transformers = network_library()
+        try:
+            described = transformers.AutoConfig.for_model(**config)
+            self.network = bare_encoder(transformers.AutoModel.from_config(described))
+        except Exception as error:  # whatever a network of any kind can raise on a damaged configuration
+            kind = config.get("model_type")
+            raise AptoolError(
+                f"{kind}: transformers cannot build this network: {first_line(error)}"
+            ) from error
+        self.size: int = described.hidden_size
+        self._pad = int(described.pad_token_id or 0)
+        self._has_types = getattr(described, "type_vocab_size", 0) > 1
+        self._max_positions = max_positions(self.network)
+        self._precision = options.precision
+        self._is_trained = options.tune != "none"
+        self._takes_embeddings = "inputs_embeds" in signature(self.network.forward).parameters
+        self._freeze(described.num_hidden_layers, options)
+        if options.checkpointing and self._is_trained:
+            _enable_checkpointing(self.network, options.name)
+
+    def forward(self, tokens: Ragged, rows: Tensor, types: Tensor | None = None) -> Tensor:
+        """States of tokens.
+
+        Args:
+            tokens: ids, values (N,) int64.
+            rows: (R,) int64 which of the N tokens.
+            types: (N,) int64 token types, for a network that has them.
+
+        Returns:
+            (R, c) fp32, or in the precision of the weights where nothing is trained.
+        """
+        device = tokens.values.device
+        bf16 = self.training and self._precision == "bf16"
+        with_grad = torch.is_grad_enabled() and self._is_trained
+        with torch.set_grad_enabled(with_grad), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            training = with_grad and self.training
+            embedded = self._embed(tokens.values) if training else None
+            parts, order = [], []
+            for texts, width in self._batches(tokens.lengths, share=training):
+                members = tokens.rows(texts)
+                states = self._encode_batch(
+                    tokens.select(texts),
+                    width,
+                    types=None if types is None else types[members],
+                    embedded=None if embedded is None else embedded[members],
+                )
+                parts.append(states.float() if bf16 else states)
+                order.append(members)
+        index = torch.empty(len(tokens.values), dtype=torch.int64, device=device)
+        index[torch.cat(order)] = torch.arange(len(index), device=device)
+        return torch.cat(parts).index_select(0, index[rows])
+
+    def train(self, mode: bool = True) -> "Backbone":
+        """As of any module, except that a network that is not trained has no dropout in training either."""
+        super().train(mode)
+        if not self._is_trained:
+            self.network.eval()
+        return self
+
+    def _embed(self, ids: Tensor) -> Tensor | None:
+        """(N, d) embeddings of all tokens at once: their gradient, as large as the table, is made only once.
+
+        None for a network that accepts only ids.
+        """
+        if not self._takes_embeddings:
+            return None
+        embedded: Tensor = self.network.get_input_embeddings()(ids)
+        return embedded
+
+    def _encode_batch(
+        self, tokens: Ragged, width: int, types: Tensor | None, embedded: Tensor | None
+    ) -> Tensor:
+        """(N, c) states of the tokens of n texts that are padded to one width."""
+        place, _ = tokens.positions()
+        text = torch.arange(len(tokens.lengths), device=place.device).repeat_interleave(tokens.lengths)
+        ids = tokens.values.new_full((len(tokens.lengths), width), self._pad)  # (n, T)
+        mask = torch.zeros_like(ids)
+        mask[text, place] = 1
+        inputs = {}
+        if embedded is None:
+            ids[text, place] = tokens.values
+            inputs["input_ids"] = ids
+        else:
+            inputs["inputs_embeds"] = embedded.new_zeros(*ids.shape, embedded.shape[1]).index_put(
+                (text, place), embedded
+            )
+        if types is not None and self._has_types:
+            inputs["token_type_ids"] = torch.zeros_like(ids)
+            inputs["token_type_ids"][text, place] = types
+        output = self.network(attention_mask=mask, return_dict=True, **inputs)
+        states: Tensor = output.last_hidden_state[text, place]
+        return states
+
+    def _batches(self, lengths: Tensor, share: bool) -> list[tuple[Tensor, int]]:
+        """Texts that are padded to one width, and that width, batch by batch.
+
+        With ``share``, texts of different widths share a batch where it costs little padding; without it, the
+        width of a text follows from its own length alone.
+        """
+        per_batch = TOKENS_PER_BATCH.get(lengths.device.type, 4096)
+        widths = (lengths // WIDTH + 1) * WIDTH
+        widths = torch.minimum(widths, widths.new_tensor(self._max_positions).maximum(lengths))
+        if share:
+            widths = _shared_widths(widths, PADDING_PER_BATCH.get(lengths.device.type, 64))
+        # Only texts of the network's full length have no padding at all; they are batched among themselves.
+        kinds, members = (widths * 2 + (widths == lengths)).unique(return_inverse=True)
+        batches = []
+        for number, kind in enumerate(kinds.tolist()):
+            texts, width = (members == number).nonzero().squeeze(1), kind // 2
+            batches += [(some, width) for some in texts.split(max(1, per_batch // width))]
+        return batches
+
+    def _freeze(self, layer_count: int, options: BackboneOptions) -> None:
+        """Excludes from training what the options do not tune."""
+        if options.tune == "all":
+            return
+        self.network.requires_grad_(False)
+        if options.tune == "none":
+            return
+        lists = [part for part in self.network.modules() if isinstance(part, nn.ModuleList)]
+        layers = next((part for part in lists if len(part) == layer_count), None)
+        if layers is None:
+            wanted = "all or none: the layers of this network share their weights"
+            raise InputError(options.name, place="encoder.tune", value=options.tune, expected=wanted)
+        if options.last > layer_count:
+            wanted = f"at most {layer_count}"
+            raise InputError(options.name, place="encoder.last", value=options.last, expected=wanted)
+        for layer in layers[-options.last :]:
+            layer.requires_grad_(True)
+
+
+def _check_limits(recipe: Recipe, pretrained: Pretrained, joint: bool) -> None:
+    """Checks that texts of the recipe's greatest lengths fit into the network."""
+    tokenizer, text = pretrained.tokenizer, recipe.text
+    own, longest = tokenizer.head + tokenizer.tail, pretrained.max_tokens
+    pair = tokenizer.special_tokens()
+    # A pair may have more special tokens than its two texts by themselves.
+    extra = max(0, len(pair.before + pair.between + pair.after) - 2 * own)
+    answer_limit = longest - text.max_question_tokens - extra if joint else longest
+    for name, largest in (("max_question_tokens", longest), ("max_answer_tokens", answer_limit)):
+        value = getattr(text, name)
+        if not own + 1 <= value <= largest:
+            wanted = f"{own + 1} to {largest}: {recipe.encoder['name']} takes {longest} tokens"
+            raise InputError(recipe.preset, place=f"text.{name}", value=value, expected=wanted)
+
+
+def _shared_widths(widths: Tensor, padding: int) -> Tensor:
+    """(n,) widths of batches: a width is raised to the next where that costs at most ``padding`` tokens."""
+    kinds, counts = widths.unique(return_counts=True)
+    wider, shared = 0, {}
+    for width, count in zip(reversed(kinds.tolist()), reversed(counts.tolist()), strict=True):
+        if not wider or count * (wider - width) > padding:
+            wider = width
+        shared[width] = wider
+    table = widths.new_tensor([shared[width] for width in kinds.tolist()])
+    return table[torch.searchsorted(kinds, widths)]
+
+
+def _enable_checkpointing(network: Any, name: str) -> None:
+    """Has activations recomputed in the backward pass; the method's name depends on the library's version."""
+    enable = (
+        getattr(network, "activation_checkpointing_enable", None) or network.gradient_checkpointing_enable
+    )
+    try:
+        enable({"use_reentrant": False})
+    except ValueError as error:
+        wanted = f"false: {error}"
+        raise InputError(name, place="encoder.checkpointing", value=True, expected=wanted) from error

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from aptool.errors import AptoolError
-from aptool.models.encoder import Encoder
-from aptool.models.encoders import CnnEncoder
+from aptool.models.attention import AttentivePooling
+from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.model import Model
-from aptool.models.pooling import AttentivePooling, MaxPooling, Pooling
+from aptool.models.pooling import MaxPooling, Pooling
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
 

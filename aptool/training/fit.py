@@ -16,7 +16,7 @@ from aptool.evaluation.measures import measure_names
 from aptool.formats.atomic import check_folder
 from aptool.formats.collection import Collection
 from aptool.models.device import pick_device
-from aptool.models.encoder import Corpus
+from aptool.models.initialization import Corpus
 from aptool.models.model import CONFIG, WEIGHTS, save_model
 from aptool.models.ranker import Ranker, build_ranker, check_recipe, initialize
 from aptool.training.checkpoint import (
@@ -128,7 +128,7 @@ def fit(
     with group.together():
         dev = DevSet(collection, dev_split, tokenizer, recipe.text)
 
-    ranker = build_ranker(recipe, *initial.shape)
+    ranker = build_ranker(recipe, *initial.spec)
     with_vectors = initial.load_weights(ranker)
     ranker.load_state_dict(group.broadcast(ranker.state_dict()))
     ranker.to(device)

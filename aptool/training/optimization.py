@@ -5,8 +5,8 @@ from torch import nn
 
 from aptool.config import TrainingOptions
 from aptool.errors import AptoolError
+from aptool.models.encoders import WordEncoder
 from aptool.models.ranker import Ranker
-from aptool.models.words import WordEncoder
 
 
 def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.optim.Optimizer]:

@@ -274,7 +274,9 @@ def test_a_model_that_there_is_not(score):
     finished = score(model="models/none")
 
     assert_one_line(
-        finished, 1, "models/none: no such model folder; `aptool train COLLECTION --output models/none`"
+        finished,
+        1,
+        "models/none: folder not found; expected a model (`aptool train COLLECTION --output models/none`",
     )
 
 

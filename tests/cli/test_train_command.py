@@ -292,12 +292,12 @@ BAD = {
     "unknown option of the recipe": (
         ["C", "--set", "training.epoch=3"],
         1,
-        "ap-cnn: training.epoch: expected 'epochs' perhaps",
+        "ap-cnn: training.epoch: unknown option; expected 'epochs' perhaps",
     ),
     "unknown option of the encoder": (
         ["C", "--set", "encoder.windows=3"],
         1,
-        "ap-cnn: encoder.windows: expected 'window' perhaps",
+        "ap-cnn: encoder.windows: unknown option; expected 'window' perhaps",
     ),
     "override of another form": (
         ["C", "--set", "epochs=3"],

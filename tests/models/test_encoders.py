@@ -210,7 +210,7 @@ def test_padding_is_the_zero_vector_and_gets_no_gradient(system):
 
 def test_texts_that_are_read_in_turns_keep_their_own_states(monkeypatch):
     # In training a CPU reads texts of like length together, so many at one time.
-    monkeypatch.setattr(encoders, "READ_TOGETHER", 2)
+    monkeypatch.setattr(encoders, "TEXTS_PER_BATCH", 2)
     encoder = ranker("ap-bilstm").encoder
     texts = Ragged.of(tokens(LONG, ONE, SHORT, [3, 9, 5, 2], LONG[::-1]))
 

@@ -144,8 +144,8 @@ def error_of(folder):
 
 def test_a_missing_model_says_how_to_get_one(tmp_path):
     assert error_of(tmp_path / "none") == (
-        f"{tmp_path / 'none'}: no such model folder; "
-        f"`aptool train COLLECTION --output {tmp_path / 'none'}` makes one"
+        f"{tmp_path / 'none'}: folder not found; expected a model "
+        f"(`aptool train COLLECTION --output {tmp_path / 'none'}` trains one)"
     )
 
 
@@ -183,11 +183,11 @@ def change_weights(folder, change):
     [
         (
             lambda weights: weights.pop("pooling.U"),
-            "pooling.U: 'missing': expected the weights that config.json describes",
+            "pooling.U: missing; expected the weights that config.json describes",
         ),
         (
             lambda weights: weights.update(extra=torch.zeros(2)),
-            "extra: 'not known': expected the weights that config.json describes",
+            "extra: unknown; expected the weights that config.json describes",
         ),
         (
             lambda weights: weights.update({"pooling.U": torch.zeros(8, 7)}),
@@ -195,11 +195,11 @@ def change_weights(folder, change):
         ),
         (
             lambda weights: weights["pooling.U"].__setitem__((0, 0), float("nan")),
-            "pooling.U: 'NaN or infinite': expected finite weights",
+            "pooling.U: NaN or infinite; expected finite weights",
         ),
         (
             lambda weights: weights["encoder.convolution.bias"].__setitem__(3, float("inf")),
-            "encoder.convolution.bias: 'NaN or infinite': expected finite weights",
+            "encoder.convolution.bias: NaN or infinite; expected finite weights",
         ),
     ],
 )
@@ -230,9 +230,11 @@ def change_config(folder, **changes):
         (
             {"recipe__training__epochs": "x"},
             "config.json",
-            "training.epochs: 'x': expected a value of type int",
+            "training.epochs: 'x': expected an integer",
         ),
-        ({"format": 2}, "config.json", "format: 2: expected const 1"),
+        ({"format": 1}, "config.json", "written by aptool 0.1; expected format 2; train it again"),
+        ({"format": 3}, "config.json", "a later version of aptool (format 3); expected format 2"),
+        ({"format": "2"}, "config.json", "format: '2': expected const 2"),
         ({"model_type": "bert"}, "config.json", "model_type: 'bert': expected const \"aptool\""),
         ({"vocabulary": "many"}, "config.json", "vocabulary: 'many': expected type \"integer\""),
     ],

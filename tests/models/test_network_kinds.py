@@ -8,9 +8,9 @@ from networks import IDS, REASON, corpus, initialized, write_with_tokenizer
 from tiny import tokens
 
 from aptool.errors import InputError
-from aptool.models.backbone import Backbone, BackboneOptions
-from aptool.models.pretrained import positions, read_pretrained
+from aptool.models.pretrained import max_positions, read_pretrained
 from aptool.models.ragged import Ragged
+from aptool.models.transformer import Backbone, BackboneOptions
 
 transformers = pytest.importorskip("transformers", reason=REASON)
 
@@ -30,8 +30,8 @@ KINDS = {
 def test_training_has_the_states_and_gradients_of_texts_one_by_one(kind, takes_embedded):
     torch.manual_seed(0)
     one = Backbone({"model_type": kind, "vocab_size": 40, **KINDS[kind]}, BackboneOptions())
-    assert one._takes_embedded  # or it would not be tried at all
-    one._takes_embedded = takes_embedded
+    assert one._takes_embeddings  # or it would not be tried at all
+    one._takes_embeddings = takes_embedded
     one.train()
     one.network.eval()  # without dropout
     # The longest that BERT takes, and RoBERTa with its two positions less: there is no room to pad.
@@ -96,7 +96,7 @@ def test_of_a_network_that_reads_from_left_to_right_no_first_state_is_read(tmp_p
     folder, _ = written(tmp_path / "gpt2", "gpt2", pad_token_id=0)
 
     for preset, more in (("cross-minilm", []), ("mean-minilm", ["pooling.type=first"])):
-        with pytest.raises(InputError, match="the first state': expected a pooling of all states"):
+        with pytest.raises(InputError, match="reads the first state; expected a pooling of all states"):
             initialized(preset, folder, *more)
     initialized("cross-minilm", folder, "pooling.read=mean")
     initialized("ap-minilm", folder)
@@ -108,7 +108,7 @@ def test_positions_behind_that_of_padding_and_positions_without_an_end():
 
     for kind, expected in kinds.items():
         config = transformers.AutoConfig.for_model(kind, vocab_size=40, **sizes[kind])
-        assert positions(transformers.AutoModel.from_config(config)) == expected
+        assert max_positions(transformers.AutoModel.from_config(config)) == expected
 
 
 def test_a_network_without_its_tokenizer_is_refused(tmp_path):
@@ -117,7 +117,7 @@ def test_a_network_without_its_tokenizer_is_refused(tmp_path):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).unlink()
 
-    with pytest.raises(InputError, match=r"'no tokenizer\.json': expected a network with its tokenizer"):
+    with pytest.raises(InputError, match=r"no tokenizer\.json; expected a network with its tokenizer"):
         read_pretrained(str(folder))
 
     (folder / "vocab.txt").write_text("\n".join(IDS), encoding="utf-8")  # as older networks have it

@@ -1,4 +1,4 @@
-"""Poolings: who attends to what, by numbers worked out by hand."""
+"""Poolings: attention weights and vectors, with numbers computed by hand."""
 
 import math
 
@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import tensor
 
-from aptool.models.pooling import AttentivePooling, FirstPooling, MaxPooling, MeanPooling
+from aptool.models.attention import AttentivePooling
+from aptool.models.pooling import FirstPooling, MaxPooling, MeanPooling
 from aptool.models.ragged import Ragged
 
 # Two question states against three answer states, c = 2:
@@ -46,7 +47,7 @@ def test_attention_of_two_by_three_states(attentive):
 
 
 def test_vectors_of_two_by_three_states_are_weighted_sums_without_tanh(attentive):
-    r_q, r_a = attentive(Ragged.join([Q]), Ragged.join([A]))
+    r_q, r_a, *_ = attentive(Ragged.join([Q]), Ragged.join([A]))
 
     assert r_q.tolist()[0] == pytest.approx(R_Q, abs=2e-6)
     assert r_a.tolist()[0] == pytest.approx(R_A, abs=2e-6)
@@ -130,10 +131,10 @@ def test_states_can_be_brought_to_length_one(attentive):
     # (0, 2) and (1, 1) become (0, 1) and (.707107, .707107); the answer (3, 4) becomes (.6, .8).
     answer = tensor([[3.0, 4]])
     length_one = [tensor([[0.0, 1], [0.5**0.5, 0.5**0.5]]), tensor([[0.6, 0.8]])]
-    expected = attentive(*(Ragged.join([states]) for states in length_one))
-    attentive.normalise = True
+    expected = attentive(*(Ragged.join([states]) for states in length_one))[:2]
+    attentive.normalize = True
 
-    found = attentive(Ragged.join([Q]), Ragged.join([answer]))
+    found = attentive(Ragged.join([Q]), Ragged.join([answer]))[:2]
 
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)

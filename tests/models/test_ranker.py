@@ -8,8 +8,9 @@ from tiny import SYSTEMS, ranker, tokens
 
 from aptool.config import load_recipe
 from aptool.errors import InputError
+from aptool.models.attention import AttentivePooling
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder
-from aptool.models.pooling import AttentivePooling, MaxPooling
+from aptool.models.pooling import MaxPooling
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker, build_ranker, check_recipe
 
@@ -98,8 +99,9 @@ def test_ap_cnn_by_hand():
     # Window 3: left x, token y, right z. Filters x and y + z - 1.
     #   question (0,1,2) (1,2,0):           (0, 2)  (1, 1)
     #   answer   (0,2,-1) (2,-1,1) (-1,1,0): (0, 0)  (2, -1)  (-1, 0)
-    # These are the states of the example that tests/test_pooling.py works out: r_q = (.425685, 1.574315) and
-    # r_a = (.968658, -.567840), lengths 1.630851 and 1.122828, inner product -.481616, cosine -.263011.
+    # These are the states of the example that tests/models/test_pooling.py computes: r_q = (.425685,
+    # 1.574315) and r_a = (.968658, -.567840), lengths 1.630851 and 1.122828, inner product -.481616, cosine
+    # -.263011.
     system = Ranker(
         cnn([[1.0, 0, 0], [0, 1, 1]], [0.0, -1], window=3), attentive_pooling([[0.5, 1], [0.25, 0]])
     )
@@ -182,10 +184,14 @@ def test_dropout_acts_in_training_only():
     [
         ("encoder.type=gru", "encoder.type: 'gru': expected one of cnn, bilstm"),
         ("pooling.type=median", "pooling.type: 'median': expected one of max, attentive"),
-        ("encoder.widow=3", "encoder.widow: expected 'window' perhaps"),
-        ("encoder.window=three", "encoder.window: 'three': expected a value of type int"),
+        ("encoder.widow=3", "encoder.widow: unknown option; expected 'window' perhaps"),
+        ("encoder.window=three", "encoder.window: 'three': expected an integer"),
         ("encoder.window=0", "encoder.window: 0: expected 1 or more"),
         ("encoder.features=0", "encoder.features: 0: expected 1 or more"),
+        (
+            "pooling.normalise=true",
+            "pooling.normalise: renamed since aptool 0.1; expected pooling.normalize",
+        ),
         ("pooling.init=zero", "pooling.init: 'zero': expected one of uniform, identity"),
     ],
 )

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 from networks import REASON, SYSTEMS, corpus, initialized, network_recipe, write_network
+from recorded import recorded
 from tiny import tokens
 from tokenizers import normalizers
 
 from aptool.formats.pools import list_units, read_pools
-from aptool.models import backbone
+from aptool.models import transformer
 from aptool.models.model import Model, load_model
 from aptool.models.ragged import Ragged
 from aptool.reporting.heatmap import heat_maps
@@ -65,7 +66,7 @@ def test_what_goes_through_the_network_at_one_time_makes_no_difference(network, 
     texts = corpus(60)
     together = states(ranker, texts)
 
-    monkeypatch.setattr(backbone, "TOKENS_AT_ONCE", {"cpu": 40})
+    monkeypatch.setattr(transformer, "TOKENS_PER_BATCH", {"cpu": 40})
     assert all(torch.equal(a, b) for a, b in zip(states(ranker, texts), together, strict=True))
 
 
@@ -137,9 +138,9 @@ def test_working_states_out_again_gives_the_same_gradients(network):
 def test_texts_share_a_batch_where_little_padding_comes_of_it():
     # Sixteen to 64 is 48 of padding; three of eight would have 3 * 56.
     widths = torch.tensor([8, 64, 8, 16, 8])
-    assert backbone._shared(widths, 64).tolist() == [8, 64, 8, 64, 8]
-    assert backbone._shared(widths, 20).tolist() == widths.tolist()
-    assert backbone._shared(widths, 168).tolist() == [64] * 5
+    assert transformer._shared_widths(widths, 64).tolist() == [8, 64, 8, 64, 8]
+    assert transformer._shared_widths(widths, 20).tolist() == widths.tolist()
+    assert transformer._shared_widths(widths, 168).tolist() == [64] * 5
 
 
 def test_training_in_bf16_keeps_weights_and_scores_in_fp32(network):
@@ -275,12 +276,12 @@ def test_training_goes_on_after_an_interruption_to_the_same_model(network, colle
 
     recipe = network_recipe("ap-minilm", network)
     fit(collection, recipe, tmp_path / "whole", seed=1)
-    with pytest.raises(Stopped):
-        fit(collection, recipe, tmp_path / "again", seed=1, epoch_done=stop)
-    epochs = []
-    fit(collection, recipe, tmp_path / "again", seed=1, epoch_done=epochs.append)
+    with pytest.raises(Stopped), recorded(on_epoch=stop):
+        fit(collection, recipe, tmp_path / "again", seed=1)
+    with recorded() as told:
+        fit(collection, recipe, tmp_path / "again", seed=1)
 
-    assert [entry["epoch"] for entry in epochs] == [3]
+    assert [entry["epoch"] for entry in told.epochs] == [3]
     for file in ("model.safetensors", "config.json", "tokenizer.json"):
         assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
 

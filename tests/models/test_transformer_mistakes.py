@@ -37,11 +37,15 @@ def test_without_the_extra_one_line_says_what_to_install(aptool, collection_fold
     ("preset", "more", "message"),
     [
         ("ap-minilm", ["encoder.name="], "encoder.name: '': expected the folder of a pretrained network"),
-        ("ap-minilm", ["encoder.name=/no/network"], "encoder.name: '/no/network': expected the folder of a"),
-        ("ap-minilm", ["encoder.name=~/network"], "Hugging Face hub: no such folder"),
-        ("ap-minilm", ["vectors.source=random"], "vectors.source: 'random': expected no change"),
-        ("ap-minilm", ["vectors.fine_tune=false"], "vectors.fine_tune: False: expected no change"),
-        ("ap-minilm", ["text.lowercase=false"], "text.lowercase: False: expected no change"),
+        (
+            "ap-minilm",
+            ["encoder.name=/no/network"],
+            "encoder.name: /no/network: folder not found; expected the folder of a",
+        ),
+        ("ap-minilm", ["encoder.name=~/network"], "encoder.name: ~/network: folder not found"),
+        ("ap-minilm", ["vectors.source=random"], "vectors.source: 'random': expected the default"),
+        ("ap-minilm", ["vectors.fine_tune=false"], "vectors.fine_tune: False: expected the default"),
+        ("ap-minilm", ["text.lowercase=false"], "text.lowercase: False: expected the default"),
         (
             "cross-minilm",
             ["pooling.type=max"],
@@ -94,7 +98,9 @@ def test_weights_that_are_not_there_are_not_made_up(network, tmp_path):
     gone = next(name for name in weights if "layer.1.output.dense.weight" in name)
     save_file({name: one for name, one in weights.items() if name != gone}, path, {"format": "pt"})
 
-    with pytest.raises(InputError, match=r"no .*layer\.1\.output\.dense\.weight': expected all weights"):
+    with pytest.raises(
+        InputError, match=r"no weights .*layer\.1\.output\.dense\.weight; expected all weights"
+    ):
         initialized("mean-minilm", tmp_path / "network")
 
 

@@ -208,7 +208,7 @@ def test_equal_to_the_definition_however_pairs_are_grouped(name, monkeypatch):
 
 def test_options_of_attention_are_those_of_the_definition(monkeypatch):
     system = ranker("ap-cnn", words=300, dim=12, size=16)
-    system.pooling.sharpness, system.pooling.residual, system.pooling.normalise = 5.0, 0.3, True
+    system.pooling.sharpness, system.pooling.residual, system.pooling.normalize = 5.0, 0.3, True
     questions, answers, expected = equal_to_the_definition(system, monkeypatch)
     # Compare all, as training does.
     states = [system.encode(Ragged.of(side)) for side in (questions, answers)]

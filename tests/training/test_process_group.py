@@ -12,8 +12,7 @@ from small_training import ADAM, POSITIVES, SGD, always, made
 from tiny import SYSTEMS, recipe, training_set
 
 from aptool.errors import AptoolError
-from aptool.models.encoder import Corpus
-from aptool.models.words import make_vocabulary
+from aptool.models.initialization import Corpus, make_vocabulary
 from aptool.training.data import read_texts
 from aptool.training.dev import DevSet
 from aptool.training.loop import train

@@ -16,7 +16,7 @@ from tiny import options, recipe
 from aptool.config import VectorOptions
 from aptool.errors import AptoolError, InputError
 from aptool.formats.collection import Collection
-from aptool.models.words import learned_vectors
+from aptool.models.initialization import learned_vectors
 from aptool.text.tokenizer import WordTokenizer
 from aptool.training.checkpoint import save_state, training_folder
 from aptool.training.fit import check_training, fit

@@ -1,7 +1,8 @@
 """Kernels that score pairs from encoded texts, one for each pooling."""
 
+from aptool.models.attention import AttentivePooling
 from aptool.models.cross import CrossPooling
-from aptool.models.pooling import AttentivePooling, FirstPooling, MaxPooling, MeanPooling, Pooling
+from aptool.models.pooling import FirstPooling, MaxPooling, MeanPooling, Pooling
 from aptool.scoring.kernels.attentive import AttentivePairScorer
 from aptool.scoring.kernels.cross import CrossPairScorer
 from aptool.scoring.kernels.independent import FirstPairScorer, IndependentPairScorer

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from aptool.models.pooling import AttentivePooling
+from aptool.models.attention import AttentivePooling
 from aptool.models.ragged import Ragged
 from aptool.scoring.kernels.attentive_batched import mixed, score_batched
 from aptool.scoring.kernels.pair_scorer import PairScorer, cosines

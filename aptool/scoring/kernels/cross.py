@@ -36,7 +36,7 @@ class CrossPairScorer(PairScorer):
         batch_of = (tokens[order].cumsum(0) - 1) // TOKENS_PER_BATCH
         scores = torch.empty(pairs.shape[1], device=tokens.device)
         for batch in order.split(batch_of.unique_consecutive(return_counts=True)[1].tolist()):
-            scores[batch] = self.pooling.scores(
+            scores[batch] = self.pooling.score_pairs(
                 questions.select(pairs[0, batch]), answer_ids.select(pairs[1, batch])
             )
         return scores

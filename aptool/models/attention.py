@@ -1,0 +1,143 @@
+"""Attentive pooling: a text is weighted by how it aligns with its partner (paper, section 3, eq. 13 to 18).
+
+``AttentivePooling.forward`` is the paper's definition from top to bottom. The options below it
+(initialization of U, sharpness, residual, normalization) change nothing at their defaults.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from aptool.config import bounded
+from aptool.models.pooling import VectorPooling, segment_max, unit
+from aptool.models.ragged import Ragged
+
+
+class Attention(NamedTuple):
+    """What attentive pooling computes for n pairs.
+
+    Attributes:
+        r_q: (n, c) vectors of the questions.
+        r_a: (n, c) vectors of the answers.
+        sigma_q: (n, M) attention weights of the questions; a row sums to one and is zero on padding.
+        sigma_a: (n, L) attention weights of the answers.
+    """
+
+    r_q: Tensor
+    r_a: Tensor
+    sigma_q: Tensor
+    sigma_a: Tensor
+
+
+class AttentivePooling(VectorPooling):
+    """AP-CNN's and AP-biLSTM's pooling, with one matrix of parameters, U (c, c).
+
+    States are rows here and columns in the paper: ``Q`` is the paper's Qᵀ.
+    """
+
+    @dataclass(frozen=True)
+    class Options:
+        """Options of ``attentive`` pooling.
+
+        Attributes:
+            init: Initialization of U: ``uniform`` in ±1/√c, or ``identity``, with which G is initially the
+                inner product of states.
+            scale: Factor applied to U at initialization.
+            sharpness: Factor applied to g before the softmax. As g is within [-1, 1], the largest attention
+                weight of a text is at most exp(2 · sharpness) times its smallest: 7.4 times in the paper.
+            residual: Share of the attention weight that is distributed evenly over the states of a text.
+            normalize: Scale states to unit length before pooling.
+        """
+
+        init: Literal["uniform", "identity"] = "uniform"
+        scale: float = 1.0
+        sharpness: float = bounded(1.0, below=40)
+        residual: float = bounded(0.0, below=1)
+        normalize: bool = False
+
+    def __init__(self, size: int, options: Options) -> None:
+        super().__init__()
+        self.U = nn.Parameter(initial_u(size, options))  # (c, c)
+        self.sharpness = options.sharpness
+        self.residual = options.residual
+        self.normalize = options.normalize
+
+    def forward(self, questions: Ragged, answers: Ragged) -> Attention:
+        """Vectors and attention weights of n pairs: equations 13 to 18.
+
+        tanh increases, so the maximum of tanh(x) is tanh of the maximum: taking the maximum first gives the
+        same g with M + L values of tanh in place of M · L.
+
+        Args:
+            questions: states, values (N, c), of n questions of up to M tokens.
+            answers: states, values (N', c), of n answers of up to L tokens; pair i is question i with answer
+                i.
+        """
+        Q, mask_q = self.normalize_states(questions).padded()  # eq. 1 or 8: (n, M, c), (n, M)
+        A, mask_a = self.normalize_states(answers).padded()  # eq. 2 or 8: (n, L, c), (n, L)
+        G = (Q @ self.U) @ A.transpose(1, 2)  # eq. 13 before its tanh: (n, M, L)
+        G = G.masked_fill(
+            ~(mask_q[:, :, None] & mask_a[:, None, :]), -torch.inf
+        )  # padding is never a maximum
+        g_q = G.amax(2).tanh()  # eq. 14: (n, M)
+        g_a = G.amax(1).tanh()  # eq. 15: (n, L)
+        sigma_q = self.attention_weights(g_q, mask_q)  # eq. 16: (n, M)
+        sigma_a = self.attention_weights(g_a, mask_a)  # eq. 16 for the answer: (n, L)
+        r_q = torch.einsum("nm,nmc->nc", sigma_q, Q)  # eq. 17: (n, c)
+        r_a = torch.einsum("nl,nlc->nc", sigma_a, A)  # eq. 18: (n, c)
+        return Attention(r_q, r_a, sigma_q, sigma_a)
+
+    def attention_weights(self, g: Tensor, mask: Tensor) -> Tensor:
+        """Eq. 16: softmax of the importance scores g (n, T) over the tokens of each text, ``mask`` (n, T)."""
+        sigma = self.scale_logits(g).masked_fill(~mask, -torch.inf).softmax(1)
+        return self._with_residual(sigma[..., None], mask)[..., 0] if self.residual else sigma
+
+    def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """See ``Pooling.score_matrix``: the same equations for every question with every answer."""
+        questions, answers = self.normalize_states(questions), self.normalize_states(answers)
+        G = (questions.values @ self.U) @ answers.values.T  # eq. 13 before its tanh, of all pairs: (N, N')
+        g_q = self.scale_logits(segment_max(G.T.contiguous(), answers).tanh())  # eq. 14: (k, N)
+        g_a = self.scale_logits(segment_max(G, questions).tanh())  # eq. 15: (n, N')
+        # Eq. 16 without its divisor, which a cosine cancels; g is within [-1, 1], so exp cannot overflow.
+        sigma_q, mask_q = questions.with_values(g_q.T.exp()).padded()  # (n, M, k)
+        sigma_a, mask_a = answers.with_values(g_a.T.exp()).padded()  # (k, L, n)
+        if self.residual:
+            sigma_q = self._with_residual(sigma_q / sigma_q.sum(1, keepdim=True), mask_q)
+            sigma_a = self._with_residual(sigma_a / sigma_a.sum(1, keepdim=True), mask_a)
+        r_q = sigma_q.transpose(1, 2) @ questions.padded()[0]  # eq. 17: (n, k, c)
+        r_a = sigma_a.transpose(1, 2) @ answers.padded()[0]  # eq. 18: (k, n, c)
+        return (unit(r_q) * unit(r_a.transpose(0, 1))).sum(2)  # eq. 11: (n, k)
+
+    def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
+        """Attention weights σ_q (n, M) and σ_a (n, L) of n pairs."""
+        found = self(questions, answers)
+        return found.sigma_q, found.sigma_a
+
+    def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """Eq. 13 for one pair: G (M, L) of the states (M, c) of a question and (L, c) of an answer."""
+        return ((self._normalized(questions) @ self.U) @ self._normalized(answers).T).tanh()
+
+    def normalize_states(self, states: Ragged) -> Ragged:
+        """States scaled to unit length if the option says so, else as they are."""
+        return states.with_values(self._normalized(states.values))
+
+    def scale_logits(self, g: Tensor) -> Tensor:
+        """The logits of the softmax: g times the sharpness."""
+        return g if self.sharpness == 1 else g * self.sharpness
+
+    def _normalized(self, values: Tensor) -> Tensor:
+        return unit(values) if self.normalize else values
+
+    def _with_residual(self, sigma: Tensor, mask: Tensor) -> Tensor:
+        """(n, T, k) attention weights mixed with even weights over each text; ``mask`` is (n, T)."""
+        even = mask / mask.sum(1, keepdim=True)  # (n, T)
+        return torch.lerp(sigma, even[..., None].expand_as(sigma), self.residual)
+
+
+def initial_u(size: int, options: AttentivePooling.Options) -> Tensor:
+    """(c, c) the matrix U before training."""
+    if options.init == "identity":
+        return torch.eye(size) * options.scale
+    return torch.empty(size, size).uniform_(-1, 1) / size**0.5 * options.scale

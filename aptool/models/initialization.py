@@ -1,0 +1,172 @@
+"""Where a system starts: its vocabulary, its first word vectors, and what its encoder is built from.
+
+Word vectors are random, learned from the training texts by skip-gram, or read from a file. (Encoders over a
+pretrained network load its tokenizer and its weights instead: ``pretrained.py``.)
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from aptool import __version__
+from aptool.config import Recipe, VectorOptions
+from aptool.errors import InputError
+from aptool.text.skipgram import learn_vectors
+from aptool.text.tokenizer import PAD, UNK, TextTokenizer, Tokens, WordTokenizer
+from aptool.text.vectors import WordVectors, coverage, read_vectors, write_vectors
+
+logger = logging.getLogger(__name__)
+
+
+class EncoderSpec(NamedTuple):
+    """What an encoder is built from beside its options; ``config.json`` of a model holds it.
+
+    Attributes:
+        vocabulary_size: number of token ids.
+        dim: d, dimension of the word embeddings; of an encoder over a pretrained network, of its states.
+        backbone: the configuration of the pretrained network and of its special tokens, if it has one.
+    """
+
+    vocabulary_size: int
+    dim: int
+    backbone: dict[str, Any] | None = None
+
+
+class Corpus(NamedTuple):
+    """The texts that a system may be initialized from.
+
+    Attributes:
+        texts: every distinct text of the training split.
+        all_texts: yields the texts of all splits.
+        seed: random seed.
+        cache: folder in which learned vectors are kept, if any.
+    """
+
+    texts: list[str]
+    all_texts: Callable[[], Iterator[str]]
+    seed: int
+    cache: Path | None = None
+
+
+class Initialization(NamedTuple):
+    """A system before training.
+
+    Attributes:
+        tokenizer: tokenizer of its texts.
+        recipe: the recipe, completed with what was only known now, such as the dimension of vectors from a
+            file.
+        spec: what the encoder is built from.
+        load_weights: sets the initial weights of a ranker that was built from ``spec``; returns how many
+            tokens did not start at random.
+        causal: whether the state of a token depends only on the tokens up to it.
+    """
+
+    tokenizer: TextTokenizer
+    recipe: Recipe
+    spec: EncoderSpec
+    load_weights: Callable[[nn.Module], int]
+    causal: bool = False
+
+
+def make_vocabulary(recipe: Recipe, corpus: Corpus) -> tuple[WordTokenizer, WordVectors | None, Recipe]:
+    """The tokenizer, the word vectors if any, and the recipe with the vectors' dimension.
+
+    With vectors from a file, words of the other splits that have a vector get an id too: they carry meaning
+    although no training text has them.
+
+    Raises:
+        InputError: the vector file is not readable, or has no word of the collection.
+    """
+    options, texts = recipe.text, corpus.texts
+    learn = WordTokenizer.learn(texts, lowercase=options.lowercase, min_count=options.min_count)
+    source = recipe.vectors.source
+    if source == "random":
+        return learn, None, recipe
+    if source == "learned":
+        learned = learned_vectors(learn, learn.encode(texts), recipe.vectors, corpus.seed, corpus.cache)
+        return learn, learned, recipe
+    wanted = WordTokenizer.learn(corpus.all_texts(), lowercase=options.lowercase).words[UNK + 1 :]
+    vectors = read_vectors(source, dict.fromkeys([*learn.words[UNK + 1 :], *wanted]))
+    if not vectors.words:
+        expected = "vectors of its language, and with text.lowercase=false if they are of cased words"
+        raise InputError(source, problem="no vector for any word of the collection", expected=expected)
+    tokenizer = WordTokenizer.learn(
+        texts, lowercase=options.lowercase, min_count=options.min_count, also=vectors.words
+    )
+    counts = tokenizer.encode(texts).counts(len(tokenizer))
+    covered = coverage(
+        vectors, {word: n for word, n in zip(tokenizer.words, counts.tolist(), strict=True) if n}
+    )
+    logger.info(
+        f"vectors for {covered.type_share:.1%} of the distinct words of the training texts "
+        f"({covered.token_share:.1%} of their occurrences)"
+    )
+    dim = int(vectors.matrix.shape[1])
+    return tokenizer, vectors, replace(recipe, vectors=replace(recipe.vectors, dim=dim))
+
+
+def init_embedding(
+    embedding: nn.Embedding, tokenizer: WordTokenizer, vectors: WordVectors | None, options: VectorOptions
+) -> int:
+    """Sets word embeddings (V, d) before training; returns how many words have a vector.
+
+    Words without a vector are uniform in [-unknown, unknown]; PAD is zero.
+    """
+    weight = embedding.weight
+    weight.requires_grad_(options.fine_tune)
+    known = 0
+    with torch.no_grad():
+        weight.uniform_(-options.unknown, options.unknown)
+        if vectors is not None:
+            ids = {word: index for index, word in enumerate(tokenizer.words)}
+            rows = np.array([ids.get(word, PAD) for word in vectors.words], dtype=np.int64)
+            weight[torch.from_numpy(rows)] = torch.from_numpy(vectors.matrix)
+            known = int((rows != PAD).sum())
+        weight[PAD] = 0
+    return known
+
+
+def learned_vectors(
+    tokenizer: WordTokenizer,
+    tokens: Tokens,
+    options: VectorOptions,
+    seed: int,
+    cache: Path | None = None,
+) -> WordVectors:
+    """Skip-gram vectors of a vocabulary, learned from the training texts.
+
+    Args:
+        tokenizer: the vocabulary.
+        tokens: the training texts as token ids.
+        options: dimension, window and epochs.
+        seed: random seed.
+        cache: folder in which vectors of the same texts, options and seed are kept.
+    """
+    inputs = [options.dim, options.window, options.epochs, seed, __version__, tokenizer.words]
+    digest = hashlib.sha256(json.dumps(inputs).encode() + tokens.ids.tobytes() + tokens.offsets.tobytes())
+    cached = cache / f"learned-{digest.hexdigest()[:16]}.bin" if cache is not None else None
+    words = slice(UNK + 1, None)  # PAD and UNK are not words
+    if cached is not None and cached.is_file():
+        return read_vectors(cached, tokenizer.words[words])
+    logger.info(f"learning {options.dim}-dimensional word vectors from {len(tokens.ids)} tokens")
+    matrix = learn_vectors(
+        tokens.ids,
+        tokens.offsets,
+        tokens.counts(len(tokenizer)),
+        dim=options.dim,
+        window=options.window,
+        epochs=options.epochs,
+        seed=seed,
+    )
+    vectors = WordVectors(tokenizer.words[words], matrix[words], "learned")
+    if cached is not None:
+        write_vectors(cached, vectors)
+    return vectors
