@@ -171,5 +171,5 @@ def test_bf16_is_taken_only_where_no_ranking_changes(pools, model_folder):
 def test_devices():
     assert pick_device("cpu").type == "cpu"
     assert pick_device("auto").type in ("cpu", "cuda")
-    with pytest.raises(UsageError, match=r"--device 'cuda:99': .*: expected auto, cpu or a GPU such as cuda"):
+    with pytest.raises(UsageError, match=r"--device 'cuda:99': .*; expected auto, cpu or a GPU such as cuda"):
         pick_device("cuda:99")
