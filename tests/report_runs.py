@@ -1,4 +1,4 @@
-"""A folder of runs that reports are written of: a small collection with texts that a page must not obey."""
+"""A folder of runs for reports: a small collection with texts that would be markup if they were not escaped."""
 
 import base64
 import json
@@ -58,7 +58,7 @@ class Made(NamedTuple):
 
 
 def nasty_pools() -> list[LabelledPool]:
-    """Pools in which texts and ids are what an attacker, or a careless author, would write."""
+    """Pools with texts and ids that contain markup, scripts and unusual characters."""
     texts = [*NASTY.values(), "the river near the bridge is silver"]
     pools = []
     for number, (question_id, text) in enumerate(NASTY.items()):
@@ -68,7 +68,7 @@ def nasty_pools() -> list[LabelledPool]:
 
 
 def make_runs(folder: Path) -> Made:
-    """Runs every system with two seeds; what `aptool matrix` leaves behind."""
+    """Runs every system with two seeds by `aptool matrix`."""
     collection = folder / "collection"
     with CollectionWriter(collection, name=NAME, source="made for tests") as writer:
         writer.add_split("train", labelled_pools("train", 40))
@@ -103,7 +103,7 @@ def rankings(run: Path) -> dict[str, list[str]]:
     return found
 
 
-def right_answers(collection: Path) -> dict[str, set[str]]:
+def relevant_answers(collection: Path) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for line in (collection / "test.qrels").read_text(encoding="utf-8").splitlines():
         question, _, answer, relevance = line.split()
@@ -113,6 +113,6 @@ def right_answers(collection: Path) -> dict[str, set[str]]:
 
 
 def decoded(text: str) -> np.ndarray:
-    """Weights as the page reads them."""
+    """Weights as decoded by the page."""
     triples = np.frombuffer(base64.b64decode(text), dtype=np.uint8).reshape(-1, 3).astype(int)
     return (triples @ [1 << 16, 1 << 8, 1]) / ((1 << 24) - 1)

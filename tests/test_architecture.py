@@ -135,6 +135,7 @@ HEAVY = {
     "tokenizers",
     "safetensors",
     "pytrec_eval",
+    "scipy",
     "transformers",
 }
 

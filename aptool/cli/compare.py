@@ -1,4 +1,4 @@
-"""``aptool compare``: whether systems differ from a baseline, and on which questions."""
+"""``aptool compare``: whether systems differ significantly from a baseline, and on which questions."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 from aptool.cli.comparisons import as_json as to_json
-from aptool.cli.comparisons import print_comparisons, print_moved
+from aptool.cli.comparisons import print_comparisons, print_deltas
 from aptool.cli.runs import (
-    Confidence,
+    confidence_option,
+    examples_of,
+    measures_option,
     pools_beside,
+    pools_option,
     qrels_beside,
     qrels_option,
     report_gaps,
     short_names,
-    some,
     split_measures,
 )
 from aptool.errors import AptoolError, UsageError
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from aptool.evaluation.compare import Deltas
-    from aptool.evaluation.texts import Texts
+    from aptool.evaluation.texts import FoundTexts
 
 logger = logging.getLogger(__name__)
 
@@ -33,71 +35,60 @@ logger = logging.getLogger(__name__)
 @click.command("compare")
 @click.argument("runs", metavar="RUN_A RUN_B...", nargs=-1, required=True)
 @qrels_option
-@click.option(
-    "--measures",
-    metavar="NAMES",
-    default="map,recip_rank,P_1",
-    show_default=True,
-    help="Measures of trec_eval that are means over questions.",
-)
-@click.option("--baseline", metavar="RUN", help="The run to compare the others with.  [default: the first]")
-@click.option("--on-common", is_flag=True, help="Compare on the questions that every run ranks.")
-@click.option(
-    "--pools",
-    metavar="POOLS",
-    multiple=True,
-    help="Where the texts are: files, folders, globs, URLs.  [default: DEV.pools.parquet beside DEV.qrels]",
-)
+@measures_option
+@click.option("--baseline", metavar="RUN", help="Run to compare the others with.  [default: the first]")
+@click.option("--on-common", is_flag=True, help="Compare only the questions that every run ranks.")
+@pools_option
 @click.option(
     "--top",
+    metavar="N",
     type=click.IntRange(0),
     default=5,
     show_default=True,
-    help="How many of the questions that gained and lost most to show.",
+    help="Number of questions with the largest gains, and with the largest losses, to show.",
 )
-@click.option("--by", metavar="NAME", help="The measure they moved in.  [default: the first of --measures]")
 @click.option(
-    "--confidence",
-    type=Confidence(),
-    default=0.95,
-    show_default=True,
-    help="Of the intervals; a difference is significant if its corrected p is at most 1 less this.",
+    "--by", metavar="NAME", help="Measure of the gains and losses.  [default: the first of --measures]"
 )
+@confidence_option
 @click.option(
     "--permutations",
+    metavar="N",
     type=click.IntRange(1000, 10_000_000),
-    default=100_000,
-    show_default=True,
-    help="Assignments of signs that a permutation test draws where it cannot count them all.",
+    help="Number of random sign assignments of a permutation test that is not exact.  [default: 100000]",
 )
-@click.option("--seed", default=0, show_default=True, help="Of all that is drawn.", type=click.IntRange(0))
+@click.option("--seed", default=0, show_default=True, help="Random seed.", type=click.IntRange(0))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
 def compare(
     runs: tuple[str, ...],
     qrels: str | None,
-    measures: str,
+    measures: str | None,
     baseline: str | None,
     on_common: bool,
     pools: tuple[str, ...],
     top: int,
     by: str | None,
-    confidence: float,
-    permutations: int,
+    confidence: float | None,
+    permutations: int | None,
     seed: int,
     as_json: bool,
 ) -> None:
     """Compare runs with a baseline, question by question.
 
     Prints mean differences with bootstrap intervals, wins, ties and losses, Cohen's d, and the p-values of a
-    paired permutation test and a paired t-test, each corrected for the number of comparisons (Holm); then
-    the questions that moved most. Counts missing questions as `aptool eval` does, but refuses runs that lack
-    different ones.
+    paired permutation test and a paired t-test, each corrected for multiple comparisons (Holm); then the
+    questions with the largest differences. A difference is significant if its corrected p is at most 1 minus
+    the confidence. The measures must be means over questions. Missing questions count 0 as in `aptool eval`,
+    but all runs must lack the same ones.
     """
-    from aptool.evaluation.compare import check_comparable, moved_most
+    from aptool.evaluation.compare import check_comparable, largest_deltas
     from aptool.evaluation.compare import compare as compare_frames
     from aptool.evaluation.measures import evaluate, measure_names
+    from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
     from aptool.formats.trec import read_qrels, read_run
 
+    confidence = CONFIDENCE if confidence is None else confidence
+    permutations = PERMUTATIONS if permutations is None else permutations
     names = measure_names(split_measures(measures))
     by = measure_names([by])[0] if by is not None else names[0]
     needed = tuple(dict.fromkeys([*names, by]))
@@ -129,46 +120,48 @@ def compare(
         permutations=permutations,
         seed=seed,
     )
-    moved = []
+    deltas = []
     if top:
-        moved = [
-            moved_most(run, by, top, (tables[first], tables[run]), (frames[first], frames[run]), judgements)
+        deltas = [
+            largest_deltas(
+                run, by, top, (tables[first], tables[run]), (frames[first], frames[run]), judgements
+            )
             for run in others
         ]
-    texts = _texts(pools, qrels, moved) if top else None
+    texts = _texts(pools, qrels, deltas) if top else None
     if as_json:
         facts = {"qrels": qrels, "confidence": confidence, "permutations": permutations, "seed": seed}
         tags = {run: content.tag for run, content in read.items()}
-        click.echo(to_json(facts, first, tags, comparisons, moved, texts))
+        click.echo(to_json(facts, first, tags, comparisons, deltas, texts))
         return
     shown = short_names(runs)
     print_comparisons(first, comparisons, confidence, shown)
-    for one in moved:
-        print_moved(first, one, texts, shown)
+    for one in deltas:
+        print_deltas(first, one, texts, shown)
 
 
 def _in_order(runs: tuple[str, ...], baseline: str | None) -> tuple[str, ...]:
     """The runs, the baseline first, each once."""
     repeated = sorted({run for run in runs if runs.count(run) > 1})
     if repeated:
-        raise UsageError(f"{', '.join(repeated)}: given twice; a run is not compared with itself")
+        raise UsageError(f"{', '.join(repeated)}: given more than once; expected different runs")
     if baseline is not None:
         runs = (baseline, *(run for run in runs if run != baseline))
     if len(runs) < 2:
-        raise UsageError(f"{runs[0]}: one run given, expected at least two to compare")
+        raise UsageError(f"{runs[0]}: only one run given; expected at least two")
     return runs
 
 
 def _common(
     judgements: pl.DataFrame, frames: dict[str, pl.DataFrame]
 ) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
-    """What concerns the judged questions that every run ranks, and what is not judged at all."""
+    """Judgements of the questions that every run ranks, and the runs without the other judged questions."""
     judged = judgements.select("question_id").unique()
     common = judged
     for frame in frames.values():
         common = common.join(frame, on="question_id", how="semi")
     if common.is_empty():
-        raise AptoolError(f"{', '.join(frames)}: no question of the qrels is in all of them")
+        raise AptoolError(f"{', '.join(frames)}: no question of the qrels is in all of these runs")
     left_out = judged.join(common, on="question_id", how="anti")
     logger.info(f"--on-common: {common.height} of {judged.height} questions")
     kept = {run: frame.join(left_out, on="question_id", how="anti") for run, frame in frames.items()}
@@ -183,16 +176,16 @@ def _check_same_questions(
     has = [question for question in missing_there if question not in here]
     if lacks or has:
         parts = [
-            *([f"lacks {len(lacks)} questions of {baseline} ({some(lacks)})"] if lacks else []),
-            *([f"has {len(has)} that {baseline} lacks ({some(has)})"] if has else []),
+            *([f"lacks {len(lacks)} questions of {baseline} ({examples_of(lacks)})"] if lacks else []),
+            *([f"has {len(has)} that {baseline} lacks ({examples_of(has)})"] if has else []),
         ]
-        raise AptoolError(f"{run}: {' and '.join(parts)}: expected the same questions, or --on-common")
+        raise AptoolError(f"{run}: {' and '.join(parts)}; expected the same questions, or --on-common")
 
 
 def _report_candidates(
     judgements: pl.DataFrame, baseline: str, before: pl.DataFrame, run: str, after: pl.DataFrame
 ) -> None:
-    """Says where two runs rank different candidates, so that they differ in more than order."""
+    """Logs the questions for which two runs rank different candidates."""
     import polars as pl
 
     keys = ["question_id", "answer_id"]
@@ -201,12 +194,13 @@ def _report_candidates(
     )
     questions = differing.join(judgements, on="question_id", how="semi")["question_id"].unique().sort()
     if len(questions):
-        named = some(questions.head(6).to_list(), len(questions))
-        logger.info(f"{run}: ranks other candidates than {baseline} for {len(questions)} questions ({named})")
+        examples = examples_of(questions.head(6).to_list(), len(questions))
+        count = f"{len(questions)} question{'s'[: len(questions) > 1]}"
+        logger.info(f"{run}: ranks different candidates than {baseline} for {count} ({examples})")
 
 
-def _texts(pools: tuple[str, ...], qrels: str, moved: list[Deltas]) -> Texts | None:
-    """The texts of the questions that moved, if there are pools to find them in."""
+def _texts(pools: tuple[str, ...], qrels: str, deltas: list[Deltas]) -> FoundTexts | None:
+    """The texts of the questions with the largest differences, if pools are given or beside the qrels."""
     import polars as pl
 
     from aptool.evaluation.texts import find_texts
@@ -221,10 +215,10 @@ def _texts(pools: tuple[str, ...], qrels: str, moved: list[Deltas]) -> Texts | N
         pools = (beside,)
     files = expand(pools, ".pools.parquet")
     pairs = {
-        (move.question_id, answer)
-        for one in moved
-        for move in (*one.gained, *one.lost)
-        for answer in (move.right, move.first_before, move.first_after)
+        (delta.question_id, answer)
+        for one in deltas
+        for delta in (*one.gained, *one.lost)
+        for answer in (delta.relevant, delta.first_before, delta.first_after)
         if answer is not None
     }
     wanted = pl.DataFrame(

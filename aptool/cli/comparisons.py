@@ -1,4 +1,4 @@
-"""How comparisons of runs are shown: a table and sentences for people, JSON for programs."""
+"""Output of `aptool compare`: tables and sentences, or JSON."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from aptool.cli.tables import print_table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aptool.evaluation.compare import Comparison, Deltas, Move
-    from aptool.evaluation.texts import Texts
+    from aptool.evaluation.compare import Comparison, Deltas, QuestionDelta
+    from aptool.evaluation.texts import FoundTexts
 
-# Columns of a line where stdout is not a terminal.
+# Width of a line if stdout is not a terminal.
 _WIDTH = 110
 
 
 def print_comparisons(
     baseline: str, comparisons: list[Comparison], confidence: float, names: Mapping[str, str]
 ) -> None:
-    """The means and differences, the p-values, and a sentence for each comparison."""
+    """Prints the means and differences, the p-values, and a sentence for each comparison."""
     means = [["", "mean", "difference", f"{100 * confidence:g}% interval", "wins", "ties", "losses", "d"]]
     tests = [["p-values", "permutation", "Holm", "t-test", "Holm"]]
     measure = ""
@@ -63,50 +63,45 @@ def print_comparisons(
 def _verdict(baseline: str, system: str, one: Comparison, confidence: float) -> str:
     shown = _p(one.permutation_holm)
     p = f"p {shown}" if shown.startswith("<") else f"p = {shown}"
-    if not _significant(one, confidence):
+    if not one.significant(confidence):
         return f"{one.measure}: {system} and {baseline} do not differ significantly ({p})"
     way = "better" if one.paired.difference > 0 else "worse"
     difference = abs(one.paired.difference)
     return f"{one.measure}: {system} is significantly {way} than {baseline}, by {difference:.4f} ({p})"
 
 
-def _significant(one: Comparison, confidence: float) -> bool:
-    return one.permutation_holm <= 1 - confidence
-
-
 def _p(value: float) -> str:
     return f"{value:.4f}" if value >= 0.0001 else "<0.0001"
 
 
-def print_moved(baseline: str, moved: Deltas, texts: Texts | None, names: Mapping[str, str]) -> None:
-    """The questions that gained and lost most, two or three lines each."""
-    groups = (("gained", moved.better, moved.gained), ("lost", moved.worse, moved.lost))
+def print_deltas(baseline: str, deltas: Deltas, texts: FoundTexts | None, names: Mapping[str, str]) -> None:
+    """Prints the questions that gained and lost most, two or three lines each."""
+    groups = (("gains", deltas.better, deltas.gained), ("losses", deltas.worse, deltas.lost))
     for what, total, shown in groups:
         if not shown:
             continue
         number = f"{len(shown)} of {total}" if len(shown) < total else f"{total}"
         click.echo()
-        click.echo(
-            f"{moved.measure} {what} most by {names[moved.system]} against {names[baseline]}: {number}"
-        )
-        for move in shown:
-            _print_move(names[baseline], names[moved.system], move, texts)
+        system = names[deltas.system]
+        click.echo(f"{deltas.measure}: largest {what} of {system} over {names[baseline]}: {number}")
+        for delta in shown:
+            _print_delta(names[baseline], names[deltas.system], delta, texts)
 
 
-def _print_move(baseline: str, run: str, move: Move, texts: Texts | None) -> None:
-    question = texts.questions.get(move.question_id, "") if texts else ""
-    lines = [f"  {move.question_id}  {move.before:.4f} → {move.after:.4f}  {question}"]
-    if move.right is None:
-        lines.append("      no right answer is ranked")
+def _print_delta(baseline: str, run: str, delta: QuestionDelta, texts: FoundTexts | None) -> None:
+    question = texts.questions.get(delta.question_id, "") if texts else ""
+    lines = [f"  {delta.question_id}  {delta.before:.4f} → {delta.after:.4f}  {question}"]
+    if delta.relevant is None:
+        lines.append("      no relevant answer is ranked")
     else:
-        ranks = f"rank {_rank(move.right_before)} → {_rank(move.right_after)}"
-        lines.append(f"      right, {ranks}: {_answer(move, move.right, texts)}")
-    gained = move.after > move.before
-    wrong = move.first_before if gained else move.first_after
-    if wrong is None:
+        ranks = f"rank {_rank(delta.rank_before)} → {_rank(delta.rank_after)}"
+        lines.append(f"      relevant, {ranks}: {_answer(delta, delta.relevant, texts)}")
+    gained = delta.after > delta.before
+    first = delta.first_before if gained else delta.first_after
+    if first is None:
         lines.append(f"      not in {baseline if gained else run}")
-    elif wrong != move.right:
-        lines.append(f"      first in {baseline if gained else run}: {_answer(move, wrong, texts)}")
+    elif first != delta.relevant:
+        lines.append(f"      first in {baseline if gained else run}: {_answer(delta, first, texts)}")
     width = shutil.get_terminal_size((_WIDTH, 0)).columns if sys.stdout.isatty() else _WIDTH
     for line in lines:
         click.echo(_one_line(line, width))
@@ -116,13 +111,13 @@ def _rank(rank: int | None) -> str:
     return "none" if rank is None else str(rank)
 
 
-def _answer(move: Move, answer: str, texts: Texts | None) -> str:
-    text = texts.answers.get((move.question_id, answer), "") if texts else ""
+def _answer(delta: QuestionDelta, answer: str, texts: FoundTexts | None) -> str:
+    text = texts.answers.get((delta.question_id, answer), "") if texts else ""
     return f"{answer}  {text}" if text else answer
 
 
 def _one_line(line: str, width: int) -> str:
-    """The line cut to a width; what a terminal could take for a command becomes a space."""
+    """The line truncated to a width; unprintable characters, such as terminal escapes, become spaces."""
     indent = len(line) - len(line.lstrip(" "))
     shown = "".join(character if character.isprintable() else " " for character in line)
     shown = " " * indent + shown.strip()
@@ -134,18 +129,18 @@ def as_json(
     baseline: str,
     tags: dict[str, str],
     comparisons: list[Comparison],
-    moved: list[Deltas],
-    texts: Texts | None,
+    deltas: list[Deltas],
+    texts: FoundTexts | None,
 ) -> str:
-    """Everything, in full precision.
+    """The JSON document, in full precision.
 
     Args:
-        facts: of the command line; with the confidence.
+        facts: values of the command line, including the confidence.
         baseline: the run that the others are compared with.
-        tags: of each run.
-        comparisons: all of them.
-        moved: the questions that moved most, for each run.
-        texts: of these questions, if there are any.
+        tags: tag of each run.
+        comparisons: all comparisons.
+        deltas: the questions with the largest differences, for each run.
+        texts: texts of these questions, if there are pools.
     """
     import json
 
@@ -158,23 +153,23 @@ def as_json(
             "measures": {one.measure: one.paired.baseline for one in comparisons},
         },
         "comparisons": [_comparison_json(one, tags, facts["confidence"]) for one in comparisons],
-        "moved": [
+        "deltas": [
             {
                 "run": one.system,
                 "measure": one.measure,
                 "better": one.better,
                 "worse": one.worse,
-                "gained": [_move_json(move, texts) for move in one.gained],
-                "lost": [_move_json(move, texts) for move in one.lost],
+                "gained": [_delta_json(delta, texts) for delta in one.gained],
+                "lost": [_delta_json(delta, texts) for delta in one.lost],
             }
-            for one in moved
+            for one in deltas
         ],
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def _comparison_json(one: Comparison, tags: dict[str, str], confidence: float) -> dict[str, Any]:
-    """One comparison; what is not finite, as the effect of a constant difference, is null."""
+    """One comparison; values that are not finite, such as the effect of a constant difference, are null."""
     paired = one.paired
     return {
         "run": one.system,
@@ -194,16 +189,16 @@ def _comparison_json(one: Comparison, tags: dict[str, str], confidence: float) -
             "p": paired.t_test.p,
             "holm": one.t_holm,
         },
-        "significant": _significant(one, confidence),
+        "significant": one.significant(confidence),
     }
 
 
-def _move_json(move: Move, texts: Texts | None) -> dict[str, Any]:
-    names = ("right", "first_before", "first_after")
-    answers = {name: getattr(move, name) for name in names}
+def _delta_json(delta: QuestionDelta, texts: FoundTexts | None) -> dict[str, Any]:
+    names = ("relevant", "first_before", "first_after")
+    answers = {name: getattr(delta, name) for name in names}
     known = texts.answers if texts else {}
     return {
-        **move._asdict(),
-        "question": texts.questions.get(move.question_id) if texts else None,
-        **{f"{name}_text": known.get((move.question_id, answer)) for name, answer in answers.items()},
+        **delta._asdict(),
+        "question": texts.questions.get(delta.question_id) if texts else None,
+        **{f"{name}_text": known.get((delta.question_id, answer)) for name, answer in answers.items()},
     }

@@ -1,4 +1,4 @@
-"""``aptool eval``: trec_eval's measures of one run or several."""
+"""``aptool eval``: trec_eval's measures of one or more runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.runs import Confidence, qrels_beside, qrels_option, report_gaps, split_measures
+from aptool.cli.runs import (
+    Confidence,
+    measures_option,
+    qrels_beside,
+    qrels_option,
+    report_gaps,
+    split_measures,
+)
 from aptool.cli.tables import print_table
 from aptool.errors import UsageError
 
@@ -18,43 +25,36 @@ if TYPE_CHECKING:
 
     Intervals = dict[str, dict[str, Interval]]
 
-# With more measures than this, each gets a row and the runs get the columns; intervals are wide.
-_COLUMNS_AT_MOST = 8
-_INTERVALS_AT_MOST = 4
+# More measures than this are shown as rows, with the runs as columns; intervals are wide.
+_MOST_COLUMNS = 8
+_MOST_INTERVAL_COLUMNS = 4
 _PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
 
 
 @click.command("eval")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @qrels_option
-@click.option(
-    "--measures",
-    metavar="NAMES",
-    default="map,recip_rank,P_1",
-    show_default=True,
-    help="Measures of trec_eval: map, recip_rank, P_1, ndcg_cut_10, recall_100, success_5, bpref, set_F, "
-    "num_rel, or several at once: official, set, all_trec.",
-)
+@measures_option
 @click.option(
     "--intervals",
     is_flag=True,
-    help="Add to each mean its bootstrap confidence interval (BCa, 10,000 resamples).",
+    help="Add a bootstrap confidence interval to each mean (BCa, 10,000 resamples).",
 )
 @click.option(
     "--confidence",
     type=Confidence(),
-    help="The intervals' confidence; gives intervals.  [default: 0.95]",
+    help="Confidence of the intervals, below 1; implies --intervals.  [default: 0.95]",
 )
 @click.option(
     "--per-question",
     metavar="FILE",
-    help="Write the measures of every question to a .parquet, .csv or .jsonl file.",
+    help="Write the measures of each question to a .parquet, .csv or .jsonl file.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
 def evaluate(
     runs: tuple[str, ...],
     qrels: str | None,
-    measures: str,
+    measures: str | None,
     intervals: bool,
     confidence: float | None,
     per_question: str | None,
@@ -62,13 +62,15 @@ def evaluate(
 ) -> None:
     """Evaluate runs as trec_eval does.
 
-    A question of the qrels that a run lacks counts 0 (trec_eval -c), a question of the run that the qrels
-    lack is left out, and a candidate without a judgement counts as not relevant; all three are counted on
-    stderr. num_* measures are sums over the questions, gm_* geometric means, all others means.
+    A question of the qrels that is missing from a run counts 0 (trec_eval -c), a question of the run that is
+    not in the qrels is left out, and a candidate without a judgement counts as not relevant; the number of
+    each is printed on stderr. num_* measures are sums over the questions, gm_* geometric means, all others
+    means.
     """
     from aptool.evaluation.compare import mean_intervals
     from aptool.evaluation.measures import evaluate as measure
     from aptool.evaluation.measures import measure_names
+    from aptool.evaluation.significance import CONFIDENCE
     from aptool.formats.trec import read_qrels, read_run
 
     names = measure_names(split_measures(measures))
@@ -84,7 +86,7 @@ def evaluate(
     for run, evaluation in evaluations.items():
         report_gaps(run, evaluation)
     if intervals and confidence is None:
-        confidence = 0.95
+        confidence = CONFIDENCE
     ranges: Intervals = {}
     if confidence is not None:
         ranges = {
@@ -104,7 +106,7 @@ def _check_per_question(path: str) -> None:
 
     if Path(path).suffix not in _PER_QUESTION_SUFFIXES:
         wanted = ", ".join(_PER_QUESTION_SUFFIXES)
-        raise UsageError(f"--per-question {path}: expected a name that ends in one of {wanted}")
+        raise UsageError(f"--per-question {path}: expected a name ending in one of {wanted}")
     check_writable(path)
 
 
@@ -159,12 +161,12 @@ def _as_json(
 
 
 def _rows(names: tuple[str, ...], evaluations: dict[str, Evaluation], ranges: Intervals) -> list[list[str]]:
-    """The table's cells, headings first."""
+    """The cells of the table, headings first."""
     rows = [["run", "questions", *names]]
     for run, evaluation in evaluations.items():
         values = [_shown(name, evaluation.means[name], ranges.get(run, {}).get(name)) for name in names]
         rows.append([run, str(evaluation.per_question.height), *values])
-    if len(names) > (_INTERVALS_AT_MOST if ranges else _COLUMNS_AT_MOST):
+    if len(names) > (_MOST_INTERVAL_COLUMNS if ranges else _MOST_COLUMNS):
         rows = [list(column) for column in zip(*rows, strict=True)]
         rows[0][0] = "measure"
     return rows

@@ -1,4 +1,4 @@
-"""``aptool plot``: pictures of runs and of training, each with its data beside it."""
+"""``aptool plot``: charts of runs and of training, each with its data as CSV."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from aptool.cli.runs import pools_beside, qrels_beside, short_names
+from aptool.cli.runs import pools_beside, pools_option, qrels_beside, qrels_option, short_names
 from aptool.errors import AptoolError, UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _Runs(NamedTuple):
-    """Runs and their judgements; runs go by the names that they have in a picture."""
+    """Runs and their qrels; runs by their names in a chart."""
 
     path: str  # of the qrels
     qrels: pl.DataFrame
@@ -28,56 +28,52 @@ _output = click.option(
     "--output",
     metavar="FILE",
     required=True,
-    help="A .png or .svg file, or a name without ending for both; a .csv with the data comes beside it.",
+    help="A .png or .svg file, or a name without suffix for both; the data are written beside it as .csv.",
 )
-_qrels = click.option("--qrels", metavar="QRELS", help="The judgements.  [default: DEV.qrels beside DEV.run]")
 
 
 @click.group("plot")
 def plot() -> None:
-    """Draw runs or the training of models as PNG or SVG, with the data beside it as CSV."""
+    """Draw charts of runs or of training as PNG or SVG, with their data as CSV."""
 
 
 @plot.command("lengths")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
-@_qrels
-@click.option(
-    "--pools",
-    metavar="POOLS",
-    multiple=True,
-    help="Where the answers are: files, folders, globs, URLs.  [default: DEV.pools.parquet beside DEV.qrels]",
-)
+@qrels_option
+@pools_option
 @_output
 def lengths(runs: tuple[str, ...], qrels: str | None, pools: tuple[str, ...], output: str) -> None:
-    """Accuracy over the questions with a right answer of at most so many words (figures 3 and 4)."""
+    """Draw accuracy by the maximum length of the relevant answer (figures 3 and 4 of the paper)."""
     from aptool.formats.collection import answers_beside
     from aptool.formats.pools import read_answers
     from aptool.formats.storage import expand
-    from aptool.reporting.curves import accuracy_by_length, gold_lengths
-    from aptool.reporting.plots import plot_accuracy_by_length, plot_files
+    from aptool.reporting.curves import accuracy_by_length, relevant_lengths
+    from aptool.reporting.figures import plot_files
+    from aptool.reporting.plots import plot_accuracy_by_length
 
     plot_files(output)
     read = _read(runs, qrels)
     beside = None if pools else pools_beside(read.path)
     if not pools and beside is None:
-        raise UsageError(f"no pools given and none beside {read.path}: pass --pools POOLS")
+        raise UsageError(f"no pools beside {read.path}; pass --pools POOLS")
     files = expand(pools or (str(beside),), ".pools.parquet")
     shared = answers_beside(files[0])
     answers = read_answers(shared) if shared is not None else None
-    tokens = gold_lengths(files, read.qrels, answers)
+    tokens = relevant_lengths(files, read.qrels, answers)
     if tokens.is_empty():
-        raise AptoolError(f"{', '.join(files)}: no right answer of {read.path}, expected at least one")
+        raise AptoolError(f"{', '.join(files)}: no relevant answer of {read.path}; expected at least one")
     _save(plot_accuracy_by_length, accuracy_by_length(read.accuracy, tokens), output)
 
 
 @plot.command("scores")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
-@_qrels
+@qrels_option
 @_output
 def scores(runs: tuple[str, ...], qrels: str | None, output: str) -> None:
-    """Distributions of the scores of right answers and of other candidates."""
+    """Draw the distributions of the scores of relevant answers and of other candidates."""
     from aptool.reporting.curves import score_distribution
-    from aptool.reporting.plots import plot_files, plot_scores
+    from aptool.reporting.figures import plot_files
+    from aptool.reporting.plots import plot_scores
 
     plot_files(output)
     read = _read(runs, qrels)
@@ -86,12 +82,13 @@ def scores(runs: tuple[str, ...], qrels: str | None, output: str) -> None:
 
 @plot.command("training")
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True)
-@click.option("--measure", metavar="NAME", help="A measure on dev.  [default: the first that was kept]")
+@click.option("--measure", metavar="NAME", help="Measure on dev.  [default: the first one in the history]")
 @_output
 def training(models: tuple[str, ...], measure: str | None, output: str) -> None:
-    """Loss and a measure on dev by epoch."""
+    """Draw the loss and a measure on dev by epoch."""
     from aptool.reporting.curves import read_history, training_curves
-    from aptool.reporting.plots import plot_files, plot_training
+    from aptool.reporting.figures import plot_files
+    from aptool.reporting.plots import plot_training
 
     plot_files(output)
     models = tuple(dict.fromkeys(model.rstrip("/") for model in models))
@@ -102,7 +99,7 @@ def training(models: tuple[str, ...], measure: str | None, output: str) -> None:
     kept = [column.removeprefix("dev_") for column in curves.columns if column.startswith("dev_")]
     if measure is not None and measure not in kept:
         raise UsageError(
-            f"--measure {measure}: expected one of {', '.join(kept) or 'those on dev: none was kept'}"
+            f"--measure {measure}: expected one of {', '.join(kept) or 'the measures on dev; there are none'}"
         )
     column = None if measure is None else f"dev_{measure}"
     _save(lambda data: plot_training(data, measure=column), curves, output)
@@ -124,7 +121,7 @@ def _read(runs: tuple[str, ...], qrels: str | None) -> _Runs:
 
 
 def _save(draw: Callable[[pl.DataFrame], Any], data: pl.DataFrame, output: str) -> None:
-    from aptool.reporting.plots import save_plot
+    from aptool.reporting.figures import save_plot
 
     for file in save_plot(draw(data), data, output):
         click.echo(file)

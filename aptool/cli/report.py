@@ -1,9 +1,10 @@
-"""``aptool report``: everything that a folder of runs shows, in one HTML file."""
+"""``aptool report``: the results of a folder of runs in one HTML file."""
 
 from pathlib import Path
 
 import click
 
+from aptool.cli.parameters import device_option
 from aptool.errors import UsageError
 
 NAME = "report.html"
@@ -12,17 +13,19 @@ NAME = "report.html"
 @click.command("report")
 @click.argument("runs", metavar="RUNS", type=click.Path(path_type=Path))
 @click.option(
-    "--output", metavar="FILE", type=click.Path(path_type=Path), help=f"The page.  [default: RUNS/{NAME}]"
+    "--output", metavar="FILE", type=click.Path(path_type=Path), help=f"HTML file.  [default: RUNS/{NAME}]"
 )
 @click.option(
     "--collection",
     "collections",
     metavar="[NAME=]FOLDER",
     multiple=True,
-    help="Where a collection of the runs is, if not where RUNS says.",
+    help="Folder of a collection, if it is not the one recorded in RUNS.",
 )
 @click.option(
-    "--baseline", metavar="SYSTEM", help="What the others are tested against.  [default: bm25, or the first]"
+    "--baseline",
+    metavar="SYSTEM",
+    help="System that the others are tested against.  [default: bm25, or the first]",
 )
 @click.option(
     "--questions",
@@ -30,7 +33,7 @@ NAME = "report.html"
     type=click.IntRange(min=1),
     default=2500,
     show_default=True,
-    help="Questions of each collection that can be browsed.",
+    help="Number of questions of each collection to include in the browser.",
 )
 @click.option(
     "--depth",
@@ -38,8 +41,9 @@ NAME = "report.html"
     type=click.IntRange(min=1),
     default=10,
     show_default=True,
-    help="Answers kept from the top of each ranking; right ones are kept wherever they stand.",
+    help="Number of answers from the top of each ranking to include; relevant answers are always included.",
 )
+@device_option
 def report(
     runs: Path,
     output: Path | None,
@@ -47,17 +51,20 @@ def report(
     baseline: str | None,
     questions: int,
     depth: int,
+    device: str,
 ) -> None:
-    """Write a report of RUNS, the folder that `aptool matrix` wrote.
+    """Write a report on RUNS, the folder that `aptool matrix` wrote.
 
-    The page holds the table of figures with intervals and tests, the paper's figures beside ours where it
-    has any, charts, and every question with its ranked answers and heat maps. It is one file that loads
-    nothing.
+    The page contains the table of results with confidence intervals and significance tests, a comparison with
+    the paper's figures, charts, and the ranked answers and heat maps of every question. It is self-contained.
     """
     page = output if output is not None else runs / NAME
     given = _places(collections)
     command = _command(runs, page, collections, baseline, questions, depth)
-    click.echo(write(runs, page, given, baseline, questions=questions, depth=depth, command=command))
+    line = write(
+        runs, page, given, baseline, questions=questions, depth=depth, device=device, command=command
+    )
+    click.echo(line)
 
 
 def write(
@@ -68,28 +75,35 @@ def write(
     *,
     questions: int = 2500,
     depth: int = 10,
+    device: str = "auto",
     command: str | None = None,
 ) -> str:
-    """Writes the report of a folder of runs and returns the line that says so.
+    """Writes the report of a folder of runs and returns a line with its path and size.
 
     Args:
-        folder: what `aptool matrix` wrote.
+        folder: the folder that `aptool matrix` wrote.
         page: the HTML file.
-        collections: where they are, by the names that the runs have for them.
+        collections: folders by the names of the collections in the runs.
         baseline: the system that the others are tested against.
-        questions: of each collection, at most.
-        depth: answers kept from the top of each ranking.
-        command: how this was asked for, to be said in the report.
+        questions: maximum number of questions per collection.
+        depth: number of answers from the top of each ranking.
+        device: device that computes the heat maps.
+        command: the command line, to be shown in the report.
 
     Raises:
-        AptoolError: something that a report needs is not installed.
+        AptoolError: jinja2 or matplotlib is not installed.
         InputError: a file cannot be read or written.
     """
     from aptool.formats.atomic import check_apart, check_writable
+    from aptool.models.device import pick_device
     from aptool.reporting.html import environment
+    from aptool.reporting.plots import check_installed
     from aptool.reporting.runs import find_collections, read_runs
 
-    environment()  # says what is not installed before anything takes time
+    # Missing packages and devices are reported before anything takes time.
+    environment()
+    check_installed()
+    picked = pick_device(device)
     check_writable(page)
     check_apart(page, (path for path in folder.rglob("*") if path.suffix != ".html"))
     runs = read_runs(folder)
@@ -98,12 +112,12 @@ def write(
     from aptool.reporting.report import Limits, write_report
 
     limits = Limits(questions=questions, depth=depth)
-    write_report(page, runs, found, baseline=baseline, limits=limits, command=command)
+    write_report(page, runs, found, baseline=baseline, limits=limits, command=command, device=picked)
     return f"{page}: {page.stat().st_size / 1e6:.1f} MB"
 
 
 def _places(collections: tuple[str, ...]) -> dict[str, Path]:
-    """Folders by name; "" for one that is given without a name."""
+    """Folders by name; "" for a folder given without a name."""
     places: dict[str, Path] = {}
     for given in collections:
         name, named, path = given.partition("=")
@@ -111,7 +125,7 @@ def _places(collections: tuple[str, ...]) -> dict[str, Path]:
             name, path = "", given
         if name in places:
             what = f"collection {name!r}" if name else "a collection without a name"
-            raise UsageError(f"--collection {given}: expected {what} once")
+            raise UsageError(f"--collection {given}: {what} given more than once")
         places[name] = Path(path)
     return places
 

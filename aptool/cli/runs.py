@@ -1,4 +1,4 @@
-"""Runs, the qrels beside them and the measures asked for, as several commands take them."""
+"""Options of commands that read runs: qrels, pools, measures and the confidence of intervals."""
 
 from __future__ import annotations
 
@@ -19,17 +19,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NAMED_AT_MOST = 5
-# Qrels that list right answers alone leave more unjudged than this, and then examples say nothing.
-_EXAMPLES_SAY_NOTHING = 1000
-
-qrels_option = click.option(
-    "--qrels", metavar="QRELS", help="The judgements.  [default: DEV.qrels beside DEV.run]"
-)
+_MOST_EXAMPLES = 5
+# Qrels that list only relevant answers leave more candidates unjudged than this; examples are of no use then.
+_MOST_UNJUDGED = 1000
 
 
 class Confidence(click.FloatRange):
-    """The confidence of an interval, up to what 10,000 resamples can tell."""
+    """The confidence of an interval, at most `significance.HIGHEST_CONFIDENCE`."""
 
     name = "confidence"
 
@@ -37,23 +33,51 @@ class Confidence(click.FloatRange):
         super().__init__(0, 0.999, min_open=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """A number in the range, which NaN would slip through."""
+        """A number in the range; NaN is refused."""
         number: float = super().convert(value, param, ctx)
         if math.isnan(number):
             self.fail(f"{value!r} is not a number.", param, ctx)
         return number
 
 
-def split_measures(measures: str) -> list[str]:
-    """The names in a list; a comma before a further cut-off, as in ``P.1,5``, separates no names."""
+qrels_option = click.option(
+    "--qrels", metavar="QRELS", help="Qrels file.  [default: DEV.qrels beside DEV.run]"
+)
+pools_option = click.option(
+    "--pools",
+    metavar="POOLS",
+    multiple=True,
+    help="Pools with the texts: files, folders, globs, URLs.  [default: DEV.pools.parquet beside DEV.qrels]",
+)
+# Defaults of the next two are in `evaluation`, which is too slow to import for --help.
+measures_option = click.option(
+    "--measures",
+    metavar="NAMES",
+    help="trec_eval measures: map, recip_rank, P_1, ndcg_cut_10, recall_100, success_5, bpref, set_F, "
+    "num_rel, or a set of measures: official, set, all_trec.  [default: map,recip_rank,P_1]",
+)
+confidence_option = click.option(
+    "--confidence", type=Confidence(), help="Confidence of the intervals, below 1.  [default: 0.95]"
+)
+
+
+def split_measures(measures: str | None) -> list[str]:
+    """The names in a comma-separated list; the comma of cut-offs, as in ``P.1,5``, separates none.
+
+    None stands for the default measures.
+    """
+    if measures is None:
+        from aptool.evaluation.measures import DEFAULT_MEASURES
+
+        return list(DEFAULT_MEASURES)
     return [name for name in re.split(r",(?!\d+(?:\.\d+)?(?:,|$))|\s+", measures.strip()) if name]
 
 
 def qrels_beside(runs: Sequence[str]) -> str:
-    """The qrels that stand beside the runs; says which they are.
+    """The qrels file in the runs' folder; logs its path.
 
     Raises:
-        UsageError: a run has none beside it, or two runs have different ones.
+        UsageError: there is none beside a run, or two runs have different ones.
     """
     found: dict[str, str] = {}
     for run in runs:
@@ -61,21 +85,23 @@ def qrels_beside(runs: Sequence[str]) -> str:
         existing = [path for path in candidates if path.is_file()]
         if not existing:
             tried = " or ".join(path.name for path in candidates[::2])
-            raise UsageError(f"{run}: no qrels given and no {tried} beside it: pass --qrels FILE")
+            raise UsageError(f"{run}: no {tried} beside it; pass --qrels FILE")
         found[run] = str(existing[0])
     qrels = set(found.values())
     if len(qrels) > 1:
-        raise UsageError(f"the runs have several qrels beside them, {', '.join(sorted(qrels))}: pass --qrels")
+        raise UsageError(
+            f"the runs have different qrels beside them, {', '.join(sorted(qrels))}; pass --qrels FILE"
+        )
     logger.info(f"--qrels not given: {found[runs[0]]}")
     return found[runs[0]]
 
 
 def report_gaps(run: str, evaluation: Evaluation) -> None:
-    """Says how many questions and candidates the run and the qrels do not have in common, and names some."""
+    """Logs how many questions and candidates are not in both the run and the qrels, with examples."""
     missing, extra = evaluation.missing, evaluation.extra
     unjudged = evaluation.unjudged.height
-    examples = evaluation.unjudged.head(_NAMED_AT_MOST if unjudged <= _EXAMPLES_SAY_NOTHING else 0)
-    pairs = [" ".join(pair) for pair in examples.iter_rows()]
+    sample = evaluation.unjudged.head(_MOST_EXAMPLES if unjudged <= _MOST_UNJUDGED else 0)
+    pairs = [" ".join(pair) for pair in sample.iter_rows()]
     of_all = f" of {evaluation.per_question.height}"
     gaps = (
         ("questions missing from the run, counted as 0", len(missing), of_all, missing),
@@ -84,20 +110,22 @@ def report_gaps(run: str, evaluation: Evaluation) -> None:
     )
     for what, count, among, names in gaps:
         if count:
-            logger.info(f"{run}: {what}: {count}{among}" + (f" ({some(names, count)})" if names else ""))
+            logger.info(
+                f"{run}: {what}: {count}{among}" + (f" ({examples_of(names, count)})" if names else "")
+            )
 
 
-def some(names: Sequence[str], total: int | None = None) -> str:
-    """The first few names, and a sign if there are more."""
+def examples_of(names: Sequence[str], total: int | None = None) -> str:
+    """The first few names, and an ellipsis if there are more."""
     total = len(names) if total is None else total
-    return ", ".join(names[:_NAMED_AT_MOST]) + (", …" if total > _NAMED_AT_MOST else "")
+    return ", ".join(names[:_MOST_EXAMPLES]) + (", …" if total > _MOST_EXAMPLES else "")
 
 
 def short_names(runs: Sequence[str]) -> dict[str, str]:
-    """The runs by the words that tell their paths apart: ``qa-cnn`` for ``runs/qa-cnn/test.run``.
+    """Short names of runs, the part in which their paths differ: ``qa-cnn`` for ``runs/qa-cnn/test.run``.
 
     Args:
-        runs: different paths; one alone goes by its last part.
+        runs: distinct paths; a single one is named by its last component.
     """
     if len(runs) == 1:
         return {runs[0]: Path(runs[0]).name}
@@ -111,7 +139,7 @@ def short_names(runs: Sequence[str]) -> dict[str, str]:
 
 
 def pools_beside(qrels: str) -> str | None:
-    """The pools of the collection that the qrels stand in, if they are there; says which they are."""
+    """The pools file beside the qrels, if there is one; logs its path."""
     path = Path(qrels.removesuffix(".gz").removesuffix(".qrels") + ".pools.parquet")
     if not path.is_file():
         return None

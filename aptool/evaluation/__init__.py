@@ -1,1 +1,1 @@
-"""What a run is worth: trec_eval's measures, and runs fused into one."""
+"""Evaluation of runs: trec_eval's measures, significance tests, and fusion of runs."""

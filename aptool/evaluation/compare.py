@@ -1,4 +1,4 @@
-"""Systems side by side: intervals of their means, and each against a baseline, question by question."""
+"""Comparison of systems: confidence intervals of their means, and each system against a baseline."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,15 +15,16 @@ from aptool.evaluation.significance import (
     bootstrap_interval,
     compare_paired,
     holm,
+    is_significant,
 )
 from aptool.formats.trec import rank_candidates
 
-# Of the columns of a per-question frame, those that are no measures.
+# The columns of a per-question frame that are not measures.
 _NOT_MEASURES = ("question_id", "candidates")
 
 
 class Comparison(NamedTuple):
-    """A system against the baseline by one measure, with p-values corrected for all comparisons made."""
+    """A system against the baseline by one measure, with p-values corrected for all comparisons."""
 
     system: str
     measure: str
@@ -33,77 +34,81 @@ class Comparison(NamedTuple):
 
     @property
     def p(self) -> float:
-        """Of the paired permutation test, two-sided, not corrected."""
+        """Two-sided p-value of the paired permutation test, not corrected."""
         return self.paired.permutation.p
 
     @property
     def difference(self) -> float:
-        """The mean of the system less that of the baseline."""
+        """The system's mean minus the baseline's."""
         return self.paired.difference
 
     @property
     def interval(self) -> Interval:
-        """The bootstrap interval of the difference."""
+        """Bootstrap interval of the mean difference."""
         return self.paired.interval
 
     @property
     def effect(self) -> float:
-        """Cohen's d of the differences."""
+        """Cohen's d of the differences, for paired samples."""
         return self.paired.effect
 
+    def significant(self, confidence: float = CONFIDENCE) -> bool:
+        """Whether the systems differ significantly by the corrected permutation test."""
+        return is_significant(self.permutation_holm, confidence)
 
-class Move(NamedTuple):
-    """A question that one system answers better than the other.
+
+class QuestionDelta(NamedTuple):
+    """A question for which two systems' measures differ.
 
     Attributes:
         question_id: the question.
-        before: the baseline's measure of it.
-        after: the system's.
-        right: the right answer that the better of the two ranks highest; None if it ranks none.
-        right_before: the baseline's rank of that answer, from 1; None if it does not rank it.
-        right_after: the system's.
-        first_before: the answer that the baseline ranks first; None if it lacks the question.
-        first_after: the system's.
+        before: the baseline's measure.
+        after: the system's measure.
+        relevant: the relevant answer ranked highest by the better system; None if it ranks none.
+        rank_before: the baseline's rank of that answer, from 1; None if it does not rank it.
+        rank_after: the system's rank of it.
+        first_before: the answer that the baseline ranks first; None if its run lacks the question.
+        first_after: the answer that the system ranks first.
     """
 
     question_id: str
     before: float
     after: float
-    right: str | None
-    right_before: int | None
-    right_after: int | None
+    relevant: str | None
+    rank_before: int | None
+    rank_after: int | None
     first_before: str | None
     first_after: str | None
 
     @property
     def change(self) -> float:
-        """The system's measure less the baseline's."""
+        """The system's measure minus the baseline's."""
         return self.after - self.before
 
 
 class Deltas(NamedTuple):
-    """The questions that moved most between the baseline and a system."""
+    """The questions with the largest differences between the baseline and a system."""
 
     system: str
     measure: str
-    better: int  # how many of all questions
+    better: int  # number of all questions with a higher measure
     worse: int
-    gained: list[Move]
-    lost: list[Move]
+    gained: list[QuestionDelta]
+    lost: list[QuestionDelta]
 
 
 def mean_intervals(
     per_question: pl.DataFrame, *, confidence: float = CONFIDENCE, seed: int = 0
 ) -> dict[str, Interval]:
-    """Bootstrap intervals of what `metrics.averages` says of each measure.
+    """Bootstrap intervals of the figures of `measures.averages`.
 
-    For a sum (``num_*``) it is the interval of the mean, times the number of questions; for a geometric mean
-    (``gm_*``) that of the mean logarithm, exponentiated. BCa intervals follow such changes of scale exactly.
+    For a sum (``num_*``) it is the interval of the mean times the number of questions; for a geometric mean
+    (``gm_*``) that of the mean logarithm, exponentiated. BCa intervals are invariant to such transformations.
 
     Args:
-        per_question: question_id and one column a measure, as `metrics.Evaluation` has them; not empty.
-        confidence: the wanted coverage.
-        seed: of the resampling, which is the same for all measures.
+        per_question: question_id and one column per measure, as in `measures.Evaluation`; not empty.
+        confidence: coverage of the intervals.
+        seed: seed of the resampling, which is the same for all measures.
     """
     intervals = {}
     for name in _measures_of(per_question):
@@ -121,14 +126,19 @@ def mean_intervals(
 
 
 def check_comparable(measures: Iterable[str]) -> None:
-    """Refuses measures that are no means over questions, whose differences the tests say nothing of.
+    """Refuses measures that are not means over questions, to which the paired tests do not apply.
 
     Raises:
-        UsageError: names them.
+        UsageError: lists them.
     """
-    others = [name for name in measures if name.startswith(("num_", "gm_"))]
+    others = [name for name in measures if not is_mean(name)]
     if others:
-        raise UsageError(f"not means over questions, so nothing to test: {', '.join(others)}")
+        raise UsageError(f"not means over questions, so they cannot be tested: {', '.join(others)}")
+
+
+def is_mean(measure: str) -> bool:
+    """Whether a measure is averaged over questions; ``num_*`` are sums and ``gm_*`` geometric means."""
+    return not measure.startswith(("num_", "gm_"))
 
 
 def compare(
@@ -142,21 +152,21 @@ def compare(
 ) -> list[Comparison]:
     """Compares every system with the baseline by every measure.
 
-    Holm's correction is over all of these comparisons, for each of the two tests by itself.
+    Holm's correction is over all of these comparisons, separately for each of the two tests.
 
     Args:
-        baseline: question_id and one column a measure, as `metrics.Evaluation.per_question`.
-        systems: the same of each system, over the same questions in any order.
+        baseline: question_id and one column per measure, as `measures.Evaluation.per_question`.
+        systems: the same for each system, over the same questions in any order.
         measures: means over questions; see `check_comparable`.
-        confidence: of the intervals of the differences.
+        confidence: coverage of the intervals of the differences.
         permutations: see `significance.permutation_test`.
-        seed: of all that is drawn.
+        seed: seed of the bootstrap and of the permutations.
 
     Returns:
-        One comparison a measure and system, measure by measure.
+        One comparison per measure and system, ordered by measure.
 
     Raises:
-        UsageError: a measure is no mean.
+        UsageError: a measure is not a mean over questions.
         ValueError: the questions differ.
     """
     check_comparable(measures)
@@ -184,25 +194,25 @@ def compare(
     ]
 
 
-def moves(baseline: pl.DataFrame, system: pl.DataFrame, measure: str) -> pl.DataFrame:
-    """The questions on which two systems differ, those that moved most first, equal moves by id.
+def question_deltas(baseline: pl.DataFrame, system: pl.DataFrame, measure: str) -> pl.DataFrame:
+    """The questions on which two systems differ, largest differences first, equal differences by id.
 
     Args:
-        baseline: question_id and one column a measure.
+        baseline: question_id and one column per measure.
         system: the same, over the same questions.
-        measure: which of the columns.
+        measure: the measure to compare.
 
     Returns:
-        question_id (str), before (f64), after (f64), change (f64: after less before, never 0).
+        question_id (str), before (f64), after (f64), change (f64: after minus before, never 0).
     """
     both = _paired_frame(baseline, system, [measure])
     after = pl.col(measure + "_after")
-    moved = both.select("question_id", before=measure, after=after, change=after - pl.col(measure))
-    moved = moved.filter(pl.col("change").abs() > 1e-12)
-    return moved.sort(-pl.col("change").abs().round(12), "question_id")
+    deltas = both.select("question_id", before=measure, after=after, change=after - pl.col(measure))
+    deltas = deltas.filter(pl.col("change").abs() > 1e-12)
+    return deltas.sort(-pl.col("change").abs().round(12), "question_id")
 
 
-def moved_most(
+def largest_deltas(
     name: str,
     measure: str,
     top: int,
@@ -213,45 +223,45 @@ def moved_most(
     """The questions that gained and lost most.
 
     Args:
-        name: of the system.
-        measure: the measure that they moved in.
-        top: how many at most that gained, and as many that lost.
-        tables: question_id and one column a measure, of the baseline and of the system.
-        runs: question_id, answer_id, score, likewise.
+        name: name of the system.
+        measure: the measure to compare.
+        top: the highest number of questions that gained, and of questions that lost.
+        tables: question_id and one column per measure, of the baseline and of the system.
+        runs: question_id, answer_id, score, of the baseline and of the system.
         qrels: question_id, answer_id, relevance.
     """
-    moved = moves(*tables, measure)
-    better, worse = moved.filter(pl.col("change") > 0), moved.filter(pl.col("change") < 0)
-    gained, lost = (explain_moves(part.head(top), qrels, *runs) for part in (better, worse))
+    deltas = question_deltas(*tables, measure)
+    better, worse = deltas.filter(pl.col("change") > 0), deltas.filter(pl.col("change") < 0)
+    gained, lost = (describe_deltas(part.head(top), qrels, *runs) for part in (better, worse))
     return Deltas(name, measure, better.height, worse.height, gained, lost)
 
 
-def explain_moves(
-    moved: pl.DataFrame, qrels: pl.DataFrame, baseline_run: pl.DataFrame, system_run: pl.DataFrame
-) -> list[Move]:
-    """What happened to the right answer of each question that moved.
+def describe_deltas(
+    deltas: pl.DataFrame, qrels: pl.DataFrame, baseline_run: pl.DataFrame, system_run: pl.DataFrame
+) -> list[QuestionDelta]:
+    """Adds to each difference the ranks of a relevant answer and the answers ranked first.
 
     Args:
-        moved: rows of `moves`.
+        deltas: rows of `question_deltas`.
         qrels: question_id, answer_id, relevance.
         baseline_run: question_id, answer_id, score.
         system_run: question_id, answer_id, score.
     """
-    wanted = moved.select("question_id")
+    wanted = deltas.select("question_id")
     before, after = (
         rank_candidates(run.join(wanted, on="question_id", how="semi")) for run in (baseline_run, system_run)
     )
-    right = qrels.filter(pl.col("relevance") > 0).join(wanted, on="question_id", how="semi")
+    relevant = qrels.filter(pl.col("relevance") > 0).join(wanted, on="question_id", how="semi")
     keys = ["question_id", "answer_id"]
     ranks = (
-        right.select(keys)
+        relevant.select(keys)
         .join(before.select(*keys, before="rank"), on=keys, how="left")
         .join(after.select(*keys, after="rank"), on=keys, how="left")
         .partition_by("question_id", as_dict=True)
     )
     firsts = [dict(run.filter(pl.col("rank") == 1).select(keys).iter_rows()) for run in (before, after)]
     return [
-        Move(
+        QuestionDelta(
             question,
             old,
             new,
@@ -259,12 +269,12 @@ def explain_moves(
             firsts[0].get(question),
             firsts[1].get(question),
         )
-        for question, old, new, change in moved.iter_rows()
+        for question, old, new, change in deltas.iter_rows()
     ]
 
 
 def _best(ranks: pl.DataFrame | None, better: str) -> tuple[str | None, int | None, int | None]:
-    """The right answer with the best rank in column ``better``, and its rank before and after."""
+    """The relevant answer with the best rank in column ``better``, and its ranks before and after."""
     ranked = pl.DataFrame() if ranks is None else ranks.filter(pl.col(better).is_not_null())
     if ranked.is_empty():
         return None, None, None
@@ -282,5 +292,5 @@ def _paired_frame(baseline: pl.DataFrame, system: pl.DataFrame, measures: Sequen
     before, after = baseline.select(columns), system.select(columns)
     both = before.join(after, on="question_id", how="inner", suffix="_after", maintain_order="left")
     if not both.height == before.height == after.height:
-        raise ValueError(f"{before.height} and {after.height} questions, {both.height} of them the same")
+        raise ValueError(f"{before.height} and {after.height} questions, {both.height} of them in both")
     return both

@@ -1,12 +1,12 @@
-"""trec_eval's measures of a run, by way of pytrec_eval.
+"""trec_eval's measures of a run, computed by pytrec_eval.
 
-The numbers are those of ``trec_eval -c`` (version 10): averages are over all questions of the qrels, a
-question the run lacks counts 0, and a question of the run that is not in the qrels is left out.
+The figures are those of ``trec_eval -c`` (version 10): means are over all questions of the qrels, a question
+missing from the run counts 0, and a question of the run that is not in the qrels is left out.
 
-Two things differ between trec_eval 10 and the older one that pytrec_eval carries, and are made up for
-here. The older one compares scores as float32, so that scores 1e-8 apart tie; it is given the rank of
-every score among its question's scores instead, equal for equal scores, which float32 holds exactly. And
-it knows nothing of ``-c``, and is never handed an empty ranking, of which it makes NaN.
+pytrec_eval contains an older trec_eval, and two differences are corrected here. The older version compares
+scores as float32, so that scores 1e-8 apart tie; it is given the dense rank of every score within its
+question instead, which float32 represents exactly. It also has no ``-c`` and returns NaN for an empty
+ranking, so it is never given one.
 """
 
 import difflib
@@ -23,7 +23,6 @@ import pytrec_eval
 from aptool.errors import InputError, UsageError
 
 DEFAULT_MEASURES = ("map", "recip_rank", "P_1")
-# What headings call them.
 _TITLES = {"map": "MAP", "recip_rank": "MRR", "P_1": "P@1"}
 
 # Measures with a cut-off rank, and measures with a recall level or a multiple of R, two decimals at most.
@@ -33,8 +32,8 @@ _NOT_NUMBERS = frozenset({"relstring", "runid"})
 _PARAMETERS = re.compile(r"([A-Za-z_]+)[._](\d+(?:\.\d+)?(?:,\d+(?:\.\d+)?)*)", re.ASCII)
 _RANK = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 _LEVEL = re.compile(r"\d{1,3}(\.\d{1,2})?", re.ASCII)
-# What other tools call these measures.
-_KNOWN_AS = {
+# The names of these measures in other tools.
+_ALIASES = {
     "acc": "P",
     "accuracy": "P",
     "ap": "map",
@@ -50,11 +49,11 @@ _KNOWN_AS = {
     "reciprocal_rank": "recip_rank",
     "rr": "recip_rank",
 }
-# trec_eval's floor under the factors of a geometric mean (MIN_GEO_MEAN in its trec_eval.h).
+# trec_eval's lower bound of the factors of a geometric mean (MIN_GEO_MEAN in its trec_eval.h).
 _GEOMETRIC_FLOOR = 1e-5
 # trec_eval reserves memory in proportion to the highest relevance.
 _HIGHEST_RELEVANCE = 1_000_000
-# An id that no file can hold.
+# Not a legal id, so no candidate of a run has it.
 _NO_CANDIDATE = " "
 
 
@@ -63,14 +62,14 @@ class Evaluation:
     """The measures of one run.
 
     Attributes:
-        per_question: question_id (str), candidates (i64: how many the run ranks, 0 where it lacks the
-            question) and one f64 column a measure; one row a question of the qrels, by id as bytes.
-        means: each measure over all questions of the qrels, as trec_eval's ``all`` lines have it: the
-            arithmetic mean, but the sum of ``num_*`` and the geometric mean of ``gm_*``.
-        missing: ids of the questions that the run lacks; each counts 0.
-        extra: ids of the questions of the run that the qrels lack; left out.
+        per_question: question_id (str), candidates (i64: how many the run ranks, 0 if the question is
+            missing) and one f64 column per measure; one row per question of the qrels, sorted by id as bytes.
+        means: each measure over all questions of the qrels, as in trec_eval's ``all`` lines: the arithmetic
+            mean, but the sum of ``num_*`` and the geometric mean of ``gm_*``.
+        missing: ids of the questions missing from the run; each counts 0.
+        extra: ids of the questions of the run that are not in the qrels; left out.
         unjudged: question_id, answer_id of the candidates of judged questions that have no judgement, or a
-            negative one, by both ids; they count as not relevant.
+            negative one, sorted by both ids; they count as not relevant.
     """
 
     per_question: pl.DataFrame
@@ -91,15 +90,16 @@ def evaluate(
     """Evaluates a run.
 
     Args:
-        qrels: question_id (str), answer_id (str), relevance (integer); relevant from 1 on, unjudged below 0.
+        qrels: question_id (str), answer_id (str), relevance (integer): relevant if at least 1, unjudged if
+            negative.
         run: question_id (str), answer_id (str), score (float or integer), each candidate once.
-        measures: names as `measure_names` takes them.
-        run_name: what an error calls the run, such as its path.
-        qrels_name: what an error calls the qrels.
+        measures: names accepted by `measure_names`.
+        run_name: name of the run in errors, such as its path.
+        qrels_name: name of the qrels in errors.
 
     Raises:
-        UsageError: a measure is not one.
-        InputError: the run and the qrels share no question, or a relevance is beyond reason.
+        UsageError: an unknown measure.
+        InputError: the run and the qrels have no question in common, or a relevance is too high.
         ValueError: a frame repeats a candidate or has a score that is not finite.
         TypeError: relevance is not a column of integers.
     """
@@ -114,7 +114,7 @@ def evaluate(
     unjudged = _unjudged(judgements, rankings, common)
     measured = _measured(judgements, rankings, common, names)
     rows = [
-        (question, len(rankings.get(question, ())), *(measured.get(question) or _of_nothing(judged, names)))
+        (question, len(rankings.get(question, ())), *(measured.get(question) or _unranked(judged, names)))
         for question, judged in judgements.items()
     ]
     types = {"question_id": pl.String, "candidates": pl.Int64} | dict.fromkeys(names, pl.Float64)
@@ -129,14 +129,14 @@ def evaluate(
 
 
 def averages(per_question: pl.DataFrame) -> dict[str, float]:
-    """What trec_eval's ``all`` line says of each measure over the questions of ``per_question``.
+    """Each measure over the questions of ``per_question``, as in trec_eval's ``all`` lines.
 
     Args:
-        per_question: question_id and one column a measure; not empty.
+        per_question: question_id and one column per measure; not empty.
 
     Returns:
         The sum of ``num_*``, the geometric mean of ``gm_*``, the arithmetic mean of all others. Sums are
-        rounded once (`math.fsum`), so they depend on no order of questions.
+        rounded once (`math.fsum`), so they do not depend on the order of the questions.
     """
     result = {}
     for column in per_question.drop("question_id"):
@@ -150,19 +150,19 @@ def averages(per_question: pl.DataFrame) -> dict[str, float]:
 
 
 def measure_title(measure: str) -> str:
-    """What headings call a measure: ``MAP`` for ``map``; its own name if it has no other."""
+    """The name of a measure in headings: ``MAP`` for ``map``; a name without a title stays as it is."""
     return _TITLES.get(measure, measure)
 
 
 def measure_names(measures: Iterable[str]) -> tuple[str, ...]:
-    """The names under which trec_eval prints the measures asked for, each once, in the order asked for.
+    """The names that trec_eval prints for the given measures, each once, in the given order.
 
-    A name is one of trec_eval's (``map``, ``recip_rank``), with its cut-offs as trec_eval takes them
-    (``P.1``, ``P.1,5``) or prints them (``P_1``), without them for trec_eval's usual ones (``P``), or one of
-    its names for several (``official``, ``set``, ``all_trec``).
+    A name is one of trec_eval's (``map``, ``recip_rank``), with cut-offs as trec_eval reads them (``P.1``,
+    ``P.1,5``) or prints them (``P_1``), without cut-offs for its defaults (``P``), or one of its names for a
+    set of measures (``official``, ``set``, ``all_trec``).
 
     Raises:
-        UsageError: names all that are not measures, and what may have been meant.
+        UsageError: unknown measures; the message lists all of them, each with the nearest known name.
     """
     names: dict[str, None] = {}
     bad: list[str] = []
@@ -172,15 +172,15 @@ def measure_names(measures: Iterable[str]) -> tuple[str, ...]:
         if not printed:
             bad.append(repr(measure) + _suggestion(measure))
     if bad:
-        raise UsageError(f"not measures of trec_eval: {', '.join(bad)}")
+        raise UsageError(f"unknown measures: {', '.join(bad)}")
     if not names:
-        raise UsageError(f"no measure is named; the usual ones are {','.join(DEFAULT_MEASURES)}")
+        raise UsageError(f"no measure given; the default is {','.join(DEFAULT_MEASURES)}")
     return tuple(names)
 
 
 @cache
 def _printed(measure: str) -> tuple[str, ...]:
-    """The names that ``measure`` stands for; none if it is not a measure."""
+    """The names that trec_eval prints for ``measure``; none if it is unknown."""
     parts = _PARAMETERS.fullmatch(measure)
     if parts is not None:
         family, parameters = parts[1], parts[2].split(",")
@@ -193,15 +193,15 @@ def _printed(measure: str) -> tuple[str, ...]:
     wanted = set(several) & pytrec_eval.supported_measures - _NOT_NUMBERS
     if not wanted:
         return ()
-    # The usual cut-offs of a measure are in trec_eval; one candidate makes it tell them.
+    # The default cut-offs are in trec_eval, which returns them for a single candidate.
     evaluator = pytrec_eval.RelevanceEvaluator({"question": {"answer": 1}}, wanted)
     return tuple(evaluator.evaluate({"question": {"answer": 1.0}})["question"])
 
 
 def _suggestion(measure: str) -> str:
-    """`` (did you mean ...?)`` or nothing."""
+    """`` (did you mean ...?)`` or an empty string."""
     word, number = re.fullmatch(r"(.*?)[@._]?(\d*)", measure.strip().lower(), re.DOTALL).groups()  # type: ignore[union-attr]
-    meant = _KNOWN_AS.get(word)
+    meant = _ALIASES.get(word)
     if word in ("map", "ndcg") and not number:
         meant = word
     elif meant in _AT_RANK:
@@ -217,10 +217,10 @@ def _suggestion(measure: str) -> str:
 
 
 def _judgements(qrels: pl.DataFrame, qrels_name: str) -> dict[str, dict[str, int]]:
-    """The qrels as question id -> answer id -> relevance, questions by id as bytes, what is negative as -1.
+    """The qrels as question id -> answer id -> relevance, sorted by question id as bytes, negatives as -1.
 
-    All negative judgements mean the same, but trec_eval takes the highest of a question for a length, and
-    one below -1 would end the process.
+    All negative judgements mean the same, but trec_eval sizes an array by the highest judgement of a
+    question, and a value below -1 crashes the process.
     """
     if not qrels.schema["relevance"].is_integer():
         raise TypeError(f"relevance is {qrels.schema['relevance']}, not an integer")
@@ -237,7 +237,7 @@ def _judgements(qrels: pl.DataFrame, qrels_name: str) -> dict[str, dict[str, int
 
 
 def _rankings(run: pl.DataFrame) -> dict[str, dict[str, float]]:
-    """The run as question id -> answer id -> rank of its score from the lowest, questions by id as bytes."""
+    """The run as question id -> answer id -> dense rank of its score, lowest first, sorted by question id."""
     score = pl.col("score").cast(pl.Float64)
     if not run.select(score.is_finite().all()).item():
         raise ValueError("a score is not a finite number")
@@ -246,7 +246,7 @@ def _rankings(run: pl.DataFrame) -> dict[str, dict[str, float]]:
 
 
 def _nested(frame: pl.DataFrame) -> dict[str, dict[str, Any]]:
-    """Question id -> answer id -> value. Python loops over questions; over lines only polars and C do."""
+    """Question id -> answer id -> value. The Python loop is over questions, not over candidates."""
     ordered = frame.sort("question_id")
     answers, values = ordered["answer_id"].to_list(), ordered["value"].to_list()
     nested: dict[str, dict[str, Any]] = {}
@@ -265,7 +265,7 @@ def _unjudged(
     rankings: Mapping[str, Mapping[str, float]],
     common: list[str],
 ) -> pl.DataFrame:
-    """question_id, answer_id of the ranked candidates without a judgement from 0 on, by both ids."""
+    """question_id, answer_id of the ranked candidates without a judgement of 0 or more, sorted."""
     questions: list[str] = []
     answers: list[str] = []
     for question in common:
@@ -285,23 +285,23 @@ def _measured(
     common: list[str],
     names: tuple[str, ...],
 ) -> dict[str, list[float]]:
-    """Question id -> its measures, for the questions that both have."""
+    """Question id -> its measures, for the questions in both the run and the qrels."""
     judged = {question: judgements[question] for question in common}
     for question, values in judged.items():
-        # Of a question without a judgement from 0 on, trec_eval reads what it counted for the one before.
+        # For a question without a judgement of at least 0, trec_eval reads the counts of the previous one.
         if max(values.values()) < 0:
             judged[question] = {**values, _NO_CANDIDATE: 0}
     evaluator = pytrec_eval.RelevanceEvaluator(judged, set(names))
     results = evaluator.evaluate({question: rankings[question] for question in common})
-    # pytrec_eval leaves the last step of a geometric mean to its caller: the values are logarithms.
+    # For a geometric mean pytrec_eval returns logarithms.
     return {
         question: [math.exp(values[name]) if name.startswith("gm_") else values[name] for name in names]
         for question, values in results.items()
     }
 
 
-def _of_nothing(judged: Mapping[str, int], names: tuple[str, ...]) -> list[float]:
-    """The measures of a question of which nothing is ranked."""
+def _unranked(judged: Mapping[str, int], names: tuple[str, ...]) -> list[float]:
+    """The measures of a question that is missing from the run."""
     relevant = float(sum(value > 0 for value in judged.values()))
     known = {"num_q": 1.0, "num_rel": relevant, "gm_map": _GEOMETRIC_FLOOR, "gm_bpref": _GEOMETRIC_FLOOR}
     return [known.get(name, 0.0) for name in names]

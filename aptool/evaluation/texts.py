@@ -1,4 +1,4 @@
-"""The texts of a few questions and candidates, looked up in pools files."""
+"""Lookup of the texts of questions and candidates in pools files."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -6,27 +6,32 @@ from typing import NamedTuple
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from aptool.formats.pools import Answers, list_units, read_pools
+from aptool.errors import InputError
+from aptool.formats.collection import Collection
+from aptool.formats.pools import Answers, list_units, read_answers, read_pools
 
 
-class Texts(NamedTuple):
-    """Texts that were found."""
+class FoundTexts(NamedTuple):
+    """Texts of questions and candidates."""
 
-    questions: dict[str, str]
+    questions: dict[str, str]  # by question id
     answers: dict[tuple[str, str], str]  # by question id and answer id
 
 
-def find_texts(pools: Iterable[str | Path], pairs: pl.DataFrame, answers: Answers | None = None) -> Texts:
-    """Looks texts up, one row group in memory at a time.
+def find_texts(
+    pools: Iterable[str | Path], pairs: pl.DataFrame, answers: Answers | None = None
+) -> FoundTexts:
+    """Looks up the texts of several pairs, one row group in memory at a time.
 
     Args:
         pools: pools files.
-        pairs: question_id (str), answer_id (str), each pair once. A text that no file holds is left out.
+        pairs: question_id (str), answer_id (str), each pair once. Pairs that are in no file are left out.
         answers: shared answers of the pools.
 
     Raises:
-        InputError: a file is not one of pools.
+        InputError: a file is not a pools file.
     """
     questions: dict[str, str] = {}
     found: dict[tuple[str, str], str] = {}
@@ -49,4 +54,33 @@ def find_texts(pools: Iterable[str | Path], pairs: pl.DataFrame, answers: Answer
         found.update(
             ((question, answer), read.answers[text].as_py()) for question, answer, text in here.iter_rows()
         )
-    return Texts(questions, found)
+    return FoundTexts(questions, found)
+
+
+def find_pair(collection: Collection, split: str, question_id: str, answer_id: str) -> tuple[str, str]:
+    """The texts of a question and of one of its candidates.
+
+    An answer outside the question's pool is found too if the collection's pools share their answers.
+
+    Raises:
+        InputError: the collection has no such split, question or answer.
+    """
+    path = collection.pools(split)
+    answers = read_answers(collection.answers) if collection.answers else None
+    for unit in list_units([path]):
+        pools = read_pools(unit, answers)
+        row = pc.index(pools.question_ids, question_id).as_py()
+        if row < 0:
+            continue
+        begin, end = int(pools.offsets[row]), int(pools.offsets[row + 1])
+        question = pools.questions[row].as_py()
+        index = pc.index(pools.answer_ids.slice(begin, end - begin), answer_id).as_py()
+        if index >= 0:
+            return question, pools.answers[int(pools.pair_answer[begin + index])].as_py()
+        index = pc.index(answers.answer_ids, answer_id).as_py() if answers is not None else -1
+        if answers is not None and index >= 0:
+            return question, answers.texts[index].as_py()
+        examples = ", ".join(pools.answer_ids.slice(begin, min(3, end - begin)).to_pylist())
+        expected = f"a candidate of its pool, such as {examples}"
+        raise InputError(path, place=f"question {question_id!r}", value=answer_id, expected=expected)
+    raise InputError(path, column="question_id", value=question_id, expected=f"a question of split {split!r}")

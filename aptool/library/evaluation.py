@@ -11,7 +11,7 @@ from aptool.errors import AptoolError, InputError
 from aptool.evaluation import compare as comparing
 from aptool.evaluation import measures as measuring
 from aptool.evaluation.compare import Comparison, check_comparable
-from aptool.evaluation.fusion import USUAL_K, reciprocal_rank_fusion
+from aptool.evaluation.fusion import DEFAULT_K, reciprocal_rank_fusion
 from aptool.evaluation.measures import Evaluation
 from aptool.evaluation.names import trec_eval_names
 from aptool.evaluation.significance import CONFIDENCE, HIGHEST_CONFIDENCE, PERMUTATIONS
@@ -125,7 +125,7 @@ def compare(
     return found if several or not isinstance(measures, str) else found[0]
 
 
-def fuse(runs: Iterable[AnyRun], *, k: float = USUAL_K, tag: str = "fused") -> Run:
+def fuse(runs: Iterable[AnyRun], *, k: float = DEFAULT_K, tag: str = "fused") -> Run:
     """Fuses runs by reciprocal rank: a candidate's score is the sum of 1 / (k + rank) over the runs.
 
     A candidate that a run lacks gets nothing from it.

@@ -19,7 +19,7 @@ from aptool.library.run import Run
 from aptool.library.systems import run_of
 from aptool.models.device import pick_device
 from aptool.models.model import WEIGHTS, load_model, model_fingerprint
-from aptool.reporting.heatmap import HeatMap, heat_maps
+from aptool.reporting.heatmap import Explanation, heat_maps
 from aptool.scoring.precision import pick_precision
 from aptool.scoring.systems import ModelSystem
 from aptool.scoring.tokenized import TokenizedPools
@@ -142,7 +142,7 @@ class Model:
         run = run_of(pools, self.system)
         return run if tag is None else Run.from_scores(run.frame, check_text("tag", tag))
 
-    def explain(self, question: str, answer: str, *, alignment: bool = False) -> HeatMap:
+    def explain(self, question: str, answer: str, *, alignment: bool = False) -> Explanation:
         """Shows how much each word of a pair counts.
 
         Attentive pooling gives its attention weights (σ of the paper's equations 15 and 16), max pooling the

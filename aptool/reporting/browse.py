@@ -1,7 +1,7 @@
-"""The questions of a split with what each system ranked for them, as the report's browser reads it.
+"""Data of the report's browser: the questions of a split with each system's ranking.
 
-Every text is kept once. Of each system's ranking the first answers are kept and every answer that is right,
-wherever it stands; heat maps for the answer ranked first and for the best-ranked right one.
+Every text is stored once. Each ranking contains its first answers and all relevant answers; there are heat
+maps of the answer ranked first and of the relevant answer ranked highest.
 """
 
 import logging
@@ -10,19 +10,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
+import torch
 
 from aptool.formats.collection import Collection
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import rank_candidates, read_qrels, read_run
 from aptool.models.model import load_model
-from aptool.reporting.heatmap import gives_weights, heat_maps, window_of
+from aptool.reporting.heatmap import TextWeights, gives_weights, heat_maps, window_of
 from aptool.reporting.packing import packed_spans, packed_weights
 
 logger = logging.getLogger(__name__)
 
 
 class BrowserSystem(NamedTuple):
-    """A system as it appears in the browser: one run of it."""
+    """A system in the browser: one of its runs."""
 
     name: str
     seed: int
@@ -30,14 +31,14 @@ class BrowserSystem(NamedTuple):
     model: Path | None
 
 
-class Browsable(NamedTuple):
-    """What the browser shows.
+class BrowserData(NamedTuple):
+    """The data of the browser.
 
     Attributes:
-        listing: ids and texts of the questions, and where each system has the first right answer.
-        questions: one record a question: its answers, rankings and heat maps.
-        texts: answers, each a text, or a text with the places of its words.
-        left_out: questions beyond the limit.
+        listing: ids and texts of the questions, and each system's rank of the first relevant answer.
+        questions: one record per question: its answers, rankings and heat maps.
+        texts: texts of answers, each a string, or a string with the spans of its words.
+        left_out: number of questions beyond the limit.
     """
 
     listing: dict[str, Any]
@@ -46,16 +47,16 @@ class Browsable(NamedTuple):
     left_out: int
 
 
-# Answer ids, scores and ranks of a question, in the order of the ranks.
+# Answer ids, scores and ranks of a question, in rank order.
 _Row = tuple[list[str], list[float], list[int]]
 
 
 class _Question(NamedTuple):
-    """A question while its record is being made."""
+    """A question while its record is built."""
 
     question_id: str
     text: str
-    texts: dict[str, str]  # of the answers that are shown
+    texts: dict[str, str]  # of the answers shown, by answer id
     record: dict[str, Any]
 
 
@@ -66,22 +67,24 @@ def browse(
     *,
     depth: int,
     limit: int,
-) -> Browsable:
-    """Collects what the browser shows.
+    device: torch.device | str = "cpu",
+) -> BrowserData:
+    """Collects the data of the browser.
 
     Args:
-        collection: with the texts and the judgements.
-        split: that was scored.
-        systems: their runs; one with a model folder gets heat maps.
-        depth: answers kept from the top of each ranking.
-        limit: questions shown, from the first on.
+        collection: the collection, with texts and qrels.
+        split: the split that was scored.
+        systems: runs of the systems; those with a model folder get heat maps.
+        depth: number of answers from the top of each ranking.
+        limit: number of questions, from the first on.
+        device: device that computes the heat maps.
 
     Raises:
         InputError: a file cannot be read.
     """
-    right = read_qrels(collection.qrels(split)).filter(pl.col("relevance") > 0)
-    rankings = [_Ranking(system, right, depth) for system in systems]
-    right_ids = dict(right.group_by("question_id").agg("answer_id").iter_rows())
+    judged = read_qrels(collection.qrels(split)).filter(pl.col("relevance") > 0)
+    rankings = [_Ranking(system, judged, depth) for system in systems]
+    relevant_ids = dict(judged.group_by("question_id").agg("answer_id").iter_rows())
     texts: dict[str, int] = {}
     questions: list[_Question] = []
     pool_sizes: list[int] = []
@@ -92,26 +95,28 @@ def browse(
             continue
         kept: list[_Row] = [ranking.kept.get(question_id, ([], [], [])) for ranking in rankings]
         wanted = list(dict.fromkeys(answer for answers, _, _ in kept for answer in answers if answer in pool))
-        place = {answer: number for number, answer in enumerate(wanted)}
-        gold = right_ids.get(question_id, [])
+        index = {answer: number for number, answer in enumerate(wanted)}
+        relevant = relevant_ids.get(question_id, [])
         record = {
-            "a": [[answer, texts.setdefault(pool[answer], len(texts))] for answer in wanted],
-            "g": [place[answer] for answer in gold if answer in place],
-            "x": sorted(answer for answer in gold if answer not in pool),
-            "r": [
+            "answers": [[answer, texts.setdefault(pool[answer], len(texts))] for answer in wanted],
+            "relevant": [index[answer] for answer in relevant if answer in index],
+            "missing": sorted(answer for answer in relevant if answer not in pool),
+            "rankings": [
                 [
-                    [place[a], float(f"{score:.6g}"), rank]
-                    for a, score, rank in zip(*row, strict=True)
-                    if a in place
+                    [index[answer], float(f"{score:.6g}"), rank]
+                    for answer, score, rank in zip(*row, strict=True)
+                    if answer in index
                 ]
                 for row in kept
             ],
-            "h": {},
+            "heat_maps": {},
         }
         questions.append(_Question(question_id, question, {a: pool[a] for a in wanted}, record))
         pool_sizes.append(len(pool))
     stored: list[Any] = list(texts)
-    described = [_describe(system, number, questions, texts, stored) for number, system in enumerate(systems)]
+    described = [
+        _describe(system, number, questions, texts, stored, device) for number, system in enumerate(systems)
+    ]
     listing = {
         "systems": described,
         "depth": depth,
@@ -120,23 +125,23 @@ def browse(
         "pool": pool_sizes,
         "first": [[ranking.first.get(one.question_id, 0) for one in questions] for ranking in rankings],
     }
-    return Browsable(listing, [question.record for question in questions], stored, total - len(questions))
+    return BrowserData(listing, [question.record for question in questions], stored, total - len(questions))
 
 
 class _Ranking:
-    """What is shown of one run."""
+    """The part of a run that is shown."""
 
-    def __init__(self, system: BrowserSystem, right: pl.DataFrame, depth: int) -> None:
-        judged = right.select("question_id", "answer_id", right=pl.lit(True))
+    def __init__(self, system: BrowserSystem, judged: pl.DataFrame, depth: int) -> None:
+        relevant = judged.select("question_id", "answer_id", relevant=pl.lit(True))
         ranked = rank_candidates(read_run(system.run).frame)
-        ranked = ranked.join(judged, on=["question_id", "answer_id"], how="left", maintain_order="left")
-        is_right = pl.col("right").is_not_null()
-        kept = ranked.filter((pl.col("rank") <= depth) | is_right)
+        ranked = ranked.join(relevant, on=["question_id", "answer_id"], how="left", maintain_order="left")
+        is_relevant = pl.col("relevant").is_not_null()
+        kept = ranked.filter((pl.col("rank") <= depth) | is_relevant)
         grouped = kept.group_by("question_id", maintain_order=True).agg("answer_id", "score", "rank")
         self.kept: dict[str, _Row] = {row[0]: row[1:] for row in grouped.iter_rows()}
-        # question id -> rank of the first right answer
+        # question id -> rank of the first relevant answer
         self.first = dict(
-            ranked.filter(is_right).group_by("question_id").agg(pl.col("rank").min()).iter_rows()
+            ranked.filter(is_relevant).group_by("question_id").agg(pl.col("rank").min()).iter_rows()
         )
 
 
@@ -159,36 +164,39 @@ def _describe(
     questions: list[_Question],
     texts: dict[str, int],
     stored: list[Any],
+    device: torch.device | str,
 ) -> dict[str, Any]:
-    """The listing's entry of a system; adds its heat maps to the questions' records."""
+    """The system's entry in the listing; adds its heat maps to the records of the questions."""
     described: dict[str, Any] = {"name": system.name, "seed": system.seed}
     if system.model is None:
         return described
-    model = load_model(system.model)
+    model = load_model(system.model, device)
     if not gives_weights(model.ranker.pooling):
         return described
     logger.info(f"heat maps of {system.name}")
-    wanted = [(question, answer) for question in questions for answer in _looked_at(question, number)]
-    pairs = [(question.text, question.texts[question.record["a"][answer][0]]) for question, answer in wanted]
-    for (question, answer), found in zip(wanted, heat_maps(model, pairs), strict=True):
-        question.record.setdefault("s", packed_spans(found.question))
-        row = texts[found.answer.text]
+    wanted = [(question, answer) for question in questions for answer in _explained(question, number)]
+    pairs = [
+        (question.text, question.texts[question.record["answers"][answer][0]]) for question, answer in wanted
+    ]
+    for (question, answer), explanation in zip(wanted, heat_maps(model, pairs), strict=True):
+        question.record.setdefault("spans", packed_spans(explanation.question))
+        row = texts[explanation.answer.text]
         if isinstance(stored[row], str):
-            stored[row] = [stored[row], packed_spans(found.answer)]
-        maps = question.record["h"].setdefault(str(number), [])
-        maps.append([answer, *(_packed(side) for side in (found.question, found.answer))])
-        described["kind"] = found.kind
+            stored[row] = [stored[row], packed_spans(explanation.answer)]
+        maps = question.record["heat_maps"].setdefault(str(number), [])
+        maps.append([answer, _packed(explanation.question), _packed(explanation.answer)])
+        described["kind"] = explanation.kind
     described["window"] = list(window_of(model.ranker.encoder))
     return described
 
 
-def _looked_at(question: _Question, system: int) -> list[int]:
-    """The answer ranked first and the best-ranked right one: often the same."""
-    ranking, gold = question.record["r"][system], set(question.record["g"])
+def _explained(question: _Question, system: int) -> list[int]:
+    """The answers with a heat map: the first one and the highest-ranked relevant one, often the same."""
+    ranking, relevant = question.record["rankings"][system], set(question.record["relevant"])
     first = [answer for answer, _, _ in ranking[:1]]
-    best = [answer for answer, _, _ in ranking if answer in gold][:1]
+    best = [answer for answer, _, _ in ranking if answer in relevant][:1]
     return list(dict.fromkeys(first + best))
 
 
-def _packed(side: Any) -> list[Any]:
-    return [packed_weights(side.weights), sorted(side.unknown)]
+def _packed(text: TextWeights) -> list[Any]:
+    return [packed_weights(text.weights), sorted(text.unknown)]

@@ -1,188 +1,185 @@
-"""Charts as SVG that stands in a page: its colours are the page's, by day and by night.
+"""The charts of the report: accuracy by answer length, training curves, distributions of scores."""
 
-A chart is drawn for 560 units of width, in which the page's letters have their own size.
-"""
+from typing import Any
 
-import math
-from collections.abc import Sequence
-from typing import NamedTuple
-
+import polars as pl
 from markupsafe import Markup
 
-WIDTH, HEIGHT = 560, 300
-# Colours that the page defines; more lines than that repeat them, dashed.
-COLOURS = 8
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 12, 44
-_SMALL_WIDTH, _SMALL_HEIGHT, _SMALL_BOTTOM = 250, 110, 22
+from aptool.evaluation.measures import measure_title
+from aptool.formats.pools import read_answers
+from aptool.formats.trec import read_qrels, read_run
+from aptool.reporting.curves import (
+    accuracy_by_length,
+    read_history,
+    relevant_lengths,
+    score_distribution,
+    training_curves,
+    was_trained,
+)
+from aptool.reporting.figures import Series, inline_svg
+from aptool.reporting.plots import LEAST_QUESTIONS, Theme, histogram_chart, line_chart, line_style
+from aptool.reporting.results import ACCURACY, CollectionResults
+
+# In small collections, accuracies over fewer than this share of the questions are not drawn.
+_LEAST_SHARE = 0.05
+_BINS = 30
+# In inches of 72 points, which become CSS pixels.
+_SIZE, _SMALL_SIZE = (560 / 72, 300 / 72), (250 / 72, 110 / 72)
+# The colours of the page's light theme, each replaced by the page's variable.
+_VARIABLES = {
+    "#635c55": "--soft",
+    "#e6e1db": "--rule",
+    "#b5390a": "--s0",
+    "#2563a8": "--s1",
+    "#3c7a4b": "--s2",
+    "#7553a3": "--s3",
+    "#97700a": "--s4",
+    "#21807f": "--s5",
+    "#a83a66": "--s6",
+    "#7a726a": "--s7",
+}
+_COLOURS = {variable: colour for colour, variable in _VARIABLES.items()}
+PAGE_THEME = Theme(
+    text=_COLOURS["--soft"],
+    grid=_COLOURS["--rule"],
+    relevant=_COLOURS["--s0"],
+    other=_COLOURS["--s7"],
+    colours=[_COLOURS[f"--s{number}"] for number in range(8)],
+    dashes=("-", (0, (5, 4))),
+    markers=("o",),
+    font_size=12.5,
+    line_width=2,
+)
 
 
-class Line(NamedTuple):
-    """A named line: points (x, y) by growing x, each with what is said of it when it is pointed at."""
-
-    name: str
-    slot: int  # decides its colour
-    points: Sequence[tuple[float, float]]
-    titles: Sequence[str]
-
-
-def line_chart(
-    lines: Sequence[Line],
-    *,
-    label: str,
-    x_label: str,
-    whole_x: bool = False,
-) -> Markup:
-    """Lines over a grid.
+def line_charts(results: CollectionResults, prefix: str) -> list[dict[str, Any]]:
+    """The template values of each line chart.
 
     Args:
-        lines: at least one, with at least one point each.
-        label: what the chart is, for those who do not see it.
-        x_label: below the axis.
-        whole_x: ticks of x are whole numbers.
+        results: the systems on a collection.
+        prefix: of the ids in the page.
     """
-    xs = [x for line in lines for x, _ in line.points]
-    ys = [y for line in lines for _, y in line.points]
-    x_ticks, y_ticks = ticks(min(xs), max(xs), 7, whole=whole_x), ticks(min(ys), max(ys), 5)
-    x_low, x_high = min(xs), max(max(xs), min(xs) + 1e-9)
-    y_low, y_high = y_ticks[0], y_ticks[-1]
-    digits = max(0, -math.floor(math.log10(y_ticks[1] - y_ticks[0]) + 1e-9))
+    note = "Over the questions whose relevant answer has at most this many words."
+    x_label = "maximum words"
+    wanted = [(_by_length(results), "P@1 by length of the relevant answer", note, x_label)]
+    histories = _histories(results)
+    if histories is not None:
+        columns = [f"dev_{results.measures[0]}", *(name for name in histories.columns if name[:4] == "dev_")]
+        dev = next((name for name in columns if name in histories.columns), None)
+        if dev is not None:
+            heading = f"{measure_title(dev.removeprefix('dev_'))} on dev by epoch"
+            wanted.append((_by_epoch(histories, dev), heading, "Mean over seeds.", "epoch"))
+        note = "Mean over pairs and seeds. Different losses are not comparable."
+        wanted.append((_by_epoch(histories, "loss"), "Training loss by epoch", note, "epoch"))
+    drawn = [chart for chart in wanted if chart[0]["x"].n_unique() > 1]  # a single point is no line
+    return [_chart(results, f"{prefix}-chart{number}-", *chart) for number, chart in enumerate(drawn)]
 
-    def across(x: float) -> float:
-        return _LEFT + (x - x_low) / (x_high - x_low) * (WIDTH - _LEFT - _RIGHT)
 
-    def down(y: float) -> float:
-        return HEIGHT - _BOTTOM - (y - y_low) / (y_high - y_low) * (HEIGHT - _BOTTOM - _TOP)
-
-    parts = [_open("chart", WIDTH, HEIGHT, label)]
-    for y in y_ticks:
-        parts.append(_tag("line", "grid", x1=_LEFT, x2=WIDTH - _RIGHT, y1=down(y), y2=down(y)))
-        parts.append(_text(f"{y:.{digits}f}", _LEFT - 8, down(y) + 4, "end"))
-    for x in x_ticks:
-        if x_low <= x <= x_high:
-            parts.append(_text(f"{x:g}", across(x), HEIGHT - _BOTTOM + 18, "middle"))
-    parts.append(_text(x_label, WIDTH - _RIGHT, HEIGHT - 4, "end", "name"))
-    for line in lines:
-        path = " ".join(f"{across(x):.1f},{down(y):.1f}" for x, y in line.points)
-        dots = [
-            Markup('<circle cx="{}" cy="{}" r="2.5"><title>{}</title></circle>').format(
-                f"{across(x):.1f}", f"{down(y):.1f}", title
-            )
-            for (x, y), title in zip(line.points, line.titles, strict=True)
-        ]
-        parts.append(
-            Markup('<g class="{}" data-series="{}"><polyline points="{}"/>{}</g>').format(
-                series(line.slot), line.name, path, Markup("").join(dots)
-            )
+def histograms(results: CollectionResults, prefix: str) -> list[tuple[str, Markup]]:
+    """(system, SVG element) with the score distribution of the first seed of each system."""
+    qrels = read_qrels(results.collection.qrels(results.split))
+    runs = {system.name: read_run(system.entries[0].run).frame for system in results.systems}
+    shares = score_distribution(runs, qrels, bins=_BINS)
+    charts = []
+    for number, ((name,), frame) in enumerate(shares.partition_by("system", as_dict=True).items()):
+        element = inline_svg(
+            histogram_chart(frame, theme=PAGE_THEME, size=_SMALL_SIZE),
+            f"{prefix}-scores{number}-",
+            classes="chart small",
+            label=f"Scores of {name}: relevant answers and other candidates",
+            variables=_VARIABLES,
         )
-    return Markup("\n").join([*parts, Markup("</svg>")])
+        charts.append((str(name), Markup(element)))
+    return charts
 
 
-def histogram(
-    edges: Sequence[float], positive: Sequence[float], negative: Sequence[float], label: str
-) -> Markup:
-    """Two distributions over one axis, the shares of each in its bins.
+def _slots(results: CollectionResults) -> dict[str, int]:
+    """Number of each system's line style: trained systems first, by their main measure."""
+    main = results.measures[0]
+    by_rank = sorted(results.systems, key=lambda system: (not system.configs, -system.means[main]))
+    return {system.name: slot for slot, system in enumerate(by_rank)}
 
-    Args:
-        edges: (bins + 1,) growing.
-        positive: (bins,) shares that sum to one.
-        negative: (bins,) the same.
-        label: what the chart is, for those who do not see it.
-    """
-    top = max(*positive, *negative) or 1.0
-    low, high = edges[0], edges[-1]
 
-    def across(x: float) -> float:
-        return 2 + (x - low) / ((high - low) or 1.0) * (_SMALL_WIDTH - 4)
+def _classes(slot: int) -> str:
+    """CSS classes of a line and of its key."""
+    colours = len(PAGE_THEME.colours)
+    return f"series s{slot % colours}" + (" dashed" if slot // colours % 2 else "")
 
-    def outline(shares: Sequence[float]) -> str:
-        base = _SMALL_HEIGHT - _SMALL_BOTTOM
-        steps = [f"{across(edges[0]):.1f},{base}"]
-        for left, right, share in zip(edges, edges[1:], shares, strict=False):
-            y = base - share / top * (base - 6)
-            steps += [f"{across(left):.1f},{y:.1f}", f"{across(right):.1f},{y:.1f}"]
-        return " ".join([*steps, f"{across(edges[-1]):.1f},{base}"])
 
-    base = _SMALL_HEIGHT - _SMALL_BOTTOM
+def _by_length(results: CollectionResults) -> pl.DataFrame:
+    """system, x, y, questions."""
+    collection, split = results.collection, results.split
+    answers = read_answers(collection.answers) if collection.answers else None
+    lengths = relevant_lengths([collection.pools(split)], read_qrels(collection.qrels(split)), answers)
+    accuracy = {system.name: system.per_question for system in results.systems}
+    points = accuracy_by_length(accuracy, lengths, measure=ACCURACY)
+    enough = min(LEAST_QUESTIONS, _LEAST_SHARE * lengths.height)
+    return points.filter(pl.col("questions") >= enough).rename({"length": "x", "accuracy": "y"})
+
+
+def _histories(results: CollectionResults) -> pl.DataFrame | None:
     parts = [
-        _open("chart small", _SMALL_WIDTH, _SMALL_HEIGHT, label),
-        _tag("polygon", "negative", points=outline(negative)),
-        _tag("polygon", "positive", points=outline(positive)),
-        _tag("line", "axis", x1=2, x2=_SMALL_WIDTH - 2, y1=base, y2=base),
-        _text(_plain(low, high - low), 2, _SMALL_HEIGHT - 6, "start"),
-        _text(_plain(high, high - low), _SMALL_WIDTH - 2, _SMALL_HEIGHT - 6, "end"),
+        training_curves({system.name: read_history(entry.model)})
+        for system in results.systems
+        for entry in system.entries
+        if entry.model is not None and was_trained(entry.model)
     ]
-    return Markup("\n").join([*parts, Markup("</svg>")])
+    return pl.concat(parts, how="diagonal_relaxed") if parts else None
 
 
-def interval_mark(
-    interval: tuple[float, float], value: float, scale: tuple[float, float], reference: float
-) -> Markup:
-    """A dot between the ends of its interval, or an arrow to where it would be.
+def _by_epoch(histories: pl.DataFrame, column: str) -> pl.DataFrame:
+    """system, x, y."""
+    means = histories.group_by("system", "epoch").agg(pl.col(column).mean().alias("y"))
+    return means.drop_nulls("y").rename({"epoch": "x"}).sort("x")
 
-    Args:
-        interval: its ends.
-        value: the dot.
-        scale: what the left and the right edge stand for, the same for all rows of a table.
-        reference: where a thin line stands, such as the baseline's value.
-    """
-    low, high = scale
-    begin, end, dot, line = (
-        4 + (min(max(x, low), high) - low) / ((high - low) or 1.0) * 132
-        for x in (*interval, value, reference)
-    )
-    parts = [
-        Markup('<svg class="interval" viewBox="0 0 140 20" width="140" height="20" aria-hidden="true">'),
-        _tag("line", "reference", x1=line, x2=line, y1=0, y2=20),
+
+def _chart(
+    results: CollectionResults, prefix: str, points: pl.DataFrame, heading: str, note: str, x_label: str
+) -> dict[str, Any]:
+    """A chart, its key and its data table, from system, x, y and perhaps questions."""
+    slots, drawn = _slots(results), set(points["system"])
+    names = [system.name for system in results.systems if system.name in drawn]
+    styles = {name: line_style(PAGE_THEME, slots[name]) for name in names}
+    series = [
+        Series(
+            name,
+            _classes(slots[name]),
+            [_tooltip(row, x_label) for row in points.filter(system=name).iter_rows(named=True)],
+        )
+        for name in names
     ]
-    if low <= value <= high:
-        parts.append(_tag("line", "range", x1=begin, x2=end, y1=10, y2=10))
-        parts.append(_tag("circle", "value", cx=dot, cy=10, r=3.5))
-    else:
-        arrow = "1,10 8,6 8,14" if value < low else "139,10 132,6 132,14"
-        parts.append(_tag("polygon", "beyond", points=arrow))
-    return Markup("").join([*parts, Markup("</svg>")])
-
-
-def series(slot: int) -> str:
-    """The class of a line and of its key."""
-    return f"series s{slot % COLOURS}" + (" dashed" if slot >= COLOURS else "")
-
-
-def ticks(low: float, high: float, about: int, *, whole: bool = False) -> list[float]:
-    """Round numbers from ``low`` or below to ``high`` or above, about so many: 1, 2 or 5 times 10^n apart."""
-    if high - low < 1e-9:
-        low, high = (low, low + 1) if whole else (low - 0.05, high + 0.05)
-    rough = (high - low) / about
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
-    step = max(1.0, round(step)) if whole else step
-    first = math.floor(low / step + 1e-9)
-    last = math.ceil(high / step - 1e-9)
-    return [number * step for number in range(first, last + 1)]
-
-
-def _plain(value: float, span: float) -> str:
-    """A number with the digits that tell apart parts of a span."""
-    digits = max(0, 2 - math.floor(math.log10(span))) if span else 2
-    return f"{value:.{digits}f}".replace("-", "\u2212")
-
-
-def _open(kind: str, width: int, height: int, label: str) -> Markup:
-    return Markup('<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
-        kind, width, height, label
+    svg = inline_svg(
+        line_chart(points, "x", "y", styles, theme=PAGE_THEME, size=_SIZE, x_label=x_label),
+        prefix,
+        classes="chart",
+        label=heading,
+        variables=_VARIABLES,
+        series=series,
     )
-
-
-def _tag(name: str, kind: str, **attributes: float | str) -> Markup:
-    shown = {
-        key: value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")
-        for key, value in attributes.items()
+    # At first only the trained systems and the baseline are shown; others, such as fusions, would hide them.
+    trained = {system.name for system in results.systems if system.configs}
+    shown = trained | {results.baseline} if trained else set(names)
+    wide = points.pivot("system", index="x", values="y", aggregate_function="first").sort("x")
+    with_counts = "questions" in points.columns
+    counts = dict(points.select("x", "questions").iter_rows()) if with_counts else {}
+    table = [
+        [f"{row['x']:,}", *([f"{counts[row['x']]:,}"] if counts else []), *(_cell(row[n]) for n in names)]
+        for row in wide.iter_rows(named=True)
+    ]
+    return {
+        "title": heading,
+        "note": note,
+        "svg": Markup(svg),
+        "key": [{"name": n, "kind": _classes(slots[n]), "on": n in shown} for n in names],
+        "heads": [x_label, *(["questions"] if with_counts else []), *names],
+        "table": table,
     }
-    pairs = Markup("").join(Markup(' {}="{}"').format(key, value) for key, value in shown.items())
-    return Markup('<{} class="{}"{}/>').format(name, kind, pairs)
 
 
-def _text(text: str, x: float, y: float, anchor: str, kind: str = "tick") -> Markup:
-    return Markup('<text class="{}" x="{}" y="{}" text-anchor="{}">{}</text>').format(
-        kind, f"{x:.1f}", f"{y:.1f}", anchor, text
-    )
+def _tooltip(row: dict[str, Any], x_label: str) -> str:
+    questions = f", {row['questions']:,} questions" if "questions" in row else ""
+    return f"{row['system']}, {x_label} {row['x']:,}: {row['y']:.4f}{questions}"
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"

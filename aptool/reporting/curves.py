@@ -1,4 +1,4 @@
-"""The data behind the plots: accuracy by answer length, training curves, distributions of scores."""
+"""Tables for the charts: accuracy by answer length, training curves, distributions of scores."""
 
 import json
 import math
@@ -15,15 +15,15 @@ from aptool.formats.pools import Answers, list_units, read_pools
 from aptool.text.tokenizer import WordTokenizer
 
 HISTORY = Path("training") / "history.jsonl"
-# Lengths between two points of a curve are round numbers, of which the range holds at most so many.
+# Points of a curve are at multiples of a round number; their highest number.
 _MOST_POINTS = 40
 _ROUND_STEPS = (1, 2, 5)
 
 
-def gold_lengths(
+def relevant_lengths(
     pools: Iterable[str | Path], qrels: pl.DataFrame, answers: Answers | None = None
 ) -> pl.DataFrame:
-    """How long the right answer of each question is: the shortest one, where there are several.
+    """The length of the relevant answer of each question, or of the shortest if there are several.
 
     Args:
         pools: pools files.
@@ -31,13 +31,13 @@ def gold_lengths(
         answers: shared answers of the pools.
 
     Returns:
-        question_id (str), tokens (i64: words and punctuation, as the tokenizer splits them), one row a
-        question with a right answer in its pool, in the order of the files.
+        question_id (str), tokens (i64: words and punctuation marks of the tokenizer), one row per question
+        with a relevant answer in its pool, in the order of the files.
 
     Raises:
-        InputError: a file is not one of pools.
+        InputError: a file is not a pools file.
     """
-    right = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
+    judged = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
     tokenizer = WordTokenizer.from_words([])
     parts = []
     for unit in list_units(pools):
@@ -49,10 +49,10 @@ def gold_lengths(
                 "text": read.pair_answer,
             }
         )
-        gold = candidates.join(right, on=["question_id", "answer_id"], how="semi", maintain_order="left")
-        texts = read.answers.take(pa.array(gold["text"].to_numpy())).to_pylist()
+        relevant = candidates.join(judged, on=["question_id", "answer_id"], how="semi", maintain_order="left")
+        texts = read.answers.take(pa.array(relevant["text"].to_numpy())).to_pylist()
         tokens = pl.Series("tokens", [len(tokenizer.split(text)) for text in texts], dtype=pl.Int64)
-        parts.append(gold.select("question_id", tokens))
+        parts.append(relevant.select("question_id", tokens))
     empty = pl.DataFrame(schema={"question_id": pl.String, "tokens": pl.Int64})
     return pl.concat([empty, *parts]).group_by("question_id", maintain_order=True).agg(pl.col("tokens").min())
 
@@ -64,17 +64,17 @@ def accuracy_by_length(
     measure: str = "P_1",
     thresholds: Sequence[int] | None = None,
 ) -> pl.DataFrame:
-    """Accuracy over the questions whose right answer is at most so long (figures 3 and 4 of the paper).
+    """Accuracy over the questions whose relevant answer has at most a length (figures 3 and 4 of the paper).
 
     Args:
-        accuracy: for each system question_id and ``measure``, as `metrics.Evaluation.per_question` has them.
-        lengths: question_id, tokens, as `gold_lengths` gives them; other questions are left out.
+        accuracy: for each system question_id and ``measure``, as in `measures.Evaluation.per_question`.
+        lengths: question_id, tokens, from `relevant_lengths`; other questions are left out.
         measure: the column that is averaged.
-        thresholds: the lengths; by default round numbers, up to nearly the longest answer, and its length.
+        thresholds: maximum lengths; by default those of `length_thresholds`.
 
     Returns:
-        system (str), length (i64), questions (i64: how many are that short), accuracy (f64). Lengths that no
-        right answer is as short as are left out.
+        system (str), length (i64: the maximum length), questions (i64: number of questions), accuracy (f64).
+        Lengths without a question are left out.
     """
     if thresholds is None:
         thresholds = length_thresholds(lengths["tokens"].to_numpy()) if len(lengths) else []
@@ -101,7 +101,7 @@ def accuracy_by_length(
 
 
 def length_thresholds(tokens: np.ndarray) -> list[int]:
-    """Multiples of a round number up to where at most one answer in a hundred is longer, and the longest.
+    """Multiples of a round number up to the 99th percentile of the lengths, and the longest length.
 
     Args:
         tokens: (n,) lengths, n at least 1.
@@ -115,23 +115,23 @@ def length_thresholds(tokens: np.ndarray) -> list[int]:
 
 
 def was_trained(model: str | Path) -> bool:
-    """Whether a model has seen an epoch; one that is used as it came has a history without a line."""
+    """Whether a model was trained for at least one epoch; otherwise its history is empty."""
     path = Path(model) / HISTORY
     return not path.is_file() or path.stat().st_size > 0
 
 
 def read_history(model: str | Path) -> pl.DataFrame:
-    """What each epoch of a model's training reported.
+    """The training history of a model.
 
     Args:
-        model: the model's folder.
+        model: the model folder.
 
     Returns:
-        One row an epoch: epoch, loss (mean hinge loss), active (share of pairs with a loss), learning_rate,
-        ``dev_NAME`` for each measure on the dev split, and ``seconds_NAME``, as far as they were kept.
+        One row per epoch: epoch, loss (mean loss), active (share of pairs with a loss), learning_rate,
+        ``dev_NAME`` for each measure on the dev split, and ``seconds_NAME``, as far as recorded.
 
     Raises:
-        InputError: the folder has no history, or it is not one.
+        InputError: the folder has no history, or it is malformed.
     """
     path = Path(model) / HISTORY
     if not path.is_file():
@@ -147,12 +147,12 @@ def read_history(model: str | Path) -> pl.DataFrame:
             raise InputError(path, place=f"line {number}", value=line, expected=expected)
         rows.append(_flat(entry))
     if not rows:
-        raise InputError(path, problem="no line", expected="one for each epoch")
+        raise InputError(path, problem="no line", expected="one line per epoch")
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def training_curves(histories: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Histories of several systems, as `read_history` gives them, below each other, and whose they are."""
+    """The histories of several systems (see `read_history`) in one table, with a column ``system``."""
     return pl.concat(
         [frame.select(pl.lit(system).alias("system"), pl.all()) for system, frame in histories.items()],
         how="diagonal_relaxed",
@@ -162,38 +162,38 @@ def training_curves(histories: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 def score_distribution(
     runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame, *, bins: int | None = None
 ) -> pl.DataFrame:
-    """How the scores of right and of other candidates are distributed.
+    """Distributions of the scores of relevant answers and of other candidates.
 
     Args:
         runs: for each system question_id, answer_id, score; questions that are not in the qrels are left out.
-        qrels: question_id, answer_id, relevance; a candidate without judgement is not right.
-        bins: into how many parts of equal width the range of each system's scores is cut; by default the
-            square root of the number of right candidates, but from 10 to 40.
+        qrels: question_id, answer_id, relevance; a candidate without judgement is not relevant.
+        bins: number of bins of equal width over each system's scores; by default the square root of the
+            number of relevant candidates, clipped to 10 to 40.
 
     Returns:
-        system (str), low, high (f64: a part of the range), positives, negatives (f64: the share of the
-        right, and of the other, candidates whose score is in it; of no candidate, 0). Each sums to 1.
+        system (str), low, high (f64: bounds of a bin), relevant, others (f64: the share of the relevant, and
+        of the other, candidates in the bin; 0 if there are none). Each sums to 1 over a system's bins.
     """
-    right = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
+    judged = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
     parts = []
     for system, run in runs.items():
-        judged = run.join(qrels, on="question_id", how="semi")
+        candidates = run.join(qrels, on="question_id", how="semi")
         keys = ["question_id", "answer_id"]
-        positives = judged.join(right, on=keys, how="semi")["score"].to_numpy()
-        negatives = judged.join(right, on=keys, how="anti")["score"].to_numpy()
-        parts_wanted = bins or min(max(math.isqrt(len(positives)), 10), 40)
-        edges = np.histogram_bin_edges(np.concatenate([positives, negatives]), parts_wanted)
+        relevant = candidates.join(judged, on=keys, how="semi")["score"].to_numpy()
+        others = candidates.join(judged, on=keys, how="anti")["score"].to_numpy()
+        count = bins or min(max(math.isqrt(len(relevant)), 10), 40)
+        edges = np.histogram_bin_edges(np.concatenate([relevant, others]), count)
         shares = {
             name: np.histogram(scores, edges)[0] / max(1, len(scores))
-            for name, scores in (("positives", positives), ("negatives", negatives))
+            for name, scores in (("relevant", relevant), ("others", others))
         }
         bounds = {"low": edges[:-1], "high": edges[1:]}
-        parts.append(pl.DataFrame({"system": [system] * parts_wanted, **bounds, **shares}))
+        parts.append(pl.DataFrame({"system": [system] * count, **bounds, **shares}))
     return pl.concat(parts)
 
 
 def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An epoch's entry without its nesting."""
+    """An epoch's entry as a flat row."""
     row: dict[str, Any] = {}
     for key, value in entry.items():
         if key == "dev" and isinstance(value, dict):

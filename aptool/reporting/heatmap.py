@@ -1,11 +1,13 @@
-"""Where a ranker looked: a weight for every word of a question and of its answer (the paper's figures 5, 6).
+"""Heat maps: a weight for every word of a question and of its answer (the paper's figures 5 and 6).
 
-Attentive pooling weighs each state by σ, and these are its weights. Max pooling weighs nothing, but every
-feature is won by one state: a state's weight is the share of the features that it wins. Either way the
-weights of a text sum to one. A state stands for the word it is centred at, and has seen a window around it.
+With attentive pooling the weights are the attention weights σ of the states. Max pooling has no weights, but
+the maximum of each feature is attained by one state: the weight of a state is the share of the features whose
+maximum it is. Either way the weights of a text sum to one. A state belongs to the word at the centre of its
+receptive field.
 
-Where tokens are pieces of words, a word has the weights of its pieces together. The marks that a pretrained
-network puts around a text are no words: what they weigh is told apart, and the words share the rest.
+If tokens are subword tokens, the weight of a word is the sum over its tokens. Special tokens of a pretrained
+network belong to no word: their total weight is given separately, and the weights of the words are
+renormalized.
 """
 
 from collections.abc import Sequence
@@ -25,33 +27,32 @@ from aptool.models.pooling import MaxPooling, Pooling
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
 
-ATTENTION, MAXIMA = "attention", "maxima"
+ATTENTION, MAX_POOLING = "attention", "max_pooling"
 
-# Pairs that go through a model together.
-_PAIRS_AT_ONCE = 32
-# Weights that differ by less than this share of an even weight are not worth a strong colour.
+_BATCH_PAIRS = 32
+# Weights that differ by less than this share of a uniform weight are not drawn in a strong colour.
 _LEAST_CONTRAST = 0.25
 
 
 class Window(NamedTuple):
-    """How many words to the left and to the right of its own a state has seen; None: the whole text."""
+    """The receptive field of a state, in words left and right of its own; None: the whole text."""
 
     left: int | None
     right: int | None
 
 
 @dataclass(frozen=True)
-class Side:
+class TextWeights:
     """A text and the weights of its words.
 
     Attributes:
-        text: as given.
-        spans: where each word begins and ends in it. A text without a word counts as one unknown word.
-        weights: (L,) float64, of the first L words; they sum to one. Words behind them were cut.
-        unknown: which of those L words the model has no vector for, or drops as it reads.
-        window: what each state has seen.
-        marks: the share of the text's weight on tokens that belong to no word; ``weights`` are shares of
-            what is left, and alike where that is nothing.
+        text: the text as given.
+        spans: begin and end of each word in the text. A text without a word counts as one unknown word.
+        weights: (L,) float64, of the first L words; they sum to one. The other words were truncated.
+        unknown: indices of the words (of the first L) without a vector or token of their own.
+        window: receptive field of each state.
+        special_tokens: the share of the text's weight on special tokens; ``weights`` are shares of the rest,
+            and uniform if there is no rest.
     """
 
     text: str
@@ -59,118 +60,127 @@ class Side:
     weights: np.ndarray
     unknown: frozenset[int]
     window: Window
-    marks: float = 0.0
+    special_tokens: float = 0.0
 
     @property
     def words(self) -> list[str]:
-        """The words, as they stand in the text."""
+        """The words as written in the text."""
         return [self.text[begin:end] for begin, end in self.spans]
 
     @property
-    def cut(self) -> int:
-        """How many words stand behind the model's limit and were not read."""
+    def truncated(self) -> int:
+        """Number of words beyond the model's maximum length."""
         return len(self.spans) - len(self.weights)
 
     @property
     def intensities(self) -> np.ndarray:
-        """(L,) from 0, the least weight of the text, to 1, the greatest; less where they hardly differ."""
+        """(L,) from 0 for the least weight to 1 for the greatest; lower if the weights hardly differ."""
         least, greatest = self.weights.min(), self.weights.max()
         contrast: float = max(greatest - least, _LEAST_CONTRAST / len(self.weights))
         return (self.weights - least) / contrast
 
-    def normalize_states(self, word: int) -> range:
-        """The words in the window of a word's state."""
+    def receptive_field(self, word: int) -> range:
+        """The words in the receptive field of a word's state."""
         left, right = self.window
         first = 0 if left is None else max(0, word - left)
         last = len(self.weights) - 1 if right is None else min(len(self.weights) - 1, word + right)
         return range(first, last + 1)
 
     def window_text(self, word: int) -> str:
-        """What of the text stands in the window of a word's state."""
-        words = self.normalize_states(word)
+        """The part of the text in the receptive field of a word's state."""
+        words = self.receptive_field(word)
         return self.text[self.spans[words[0]][0] : self.spans[words[-1]][1]]
 
     def strongest(self, count: int) -> list[int]:
-        """The words with the greatest weights, greatest first, of equals the earlier first."""
+        """The words with the greatest weights, in descending order; equal weights in text order."""
         order = np.argsort(-self.weights, kind="stable")
         return [int(word) for word in order[:count]]
 
 
 @dataclass(frozen=True)
-class HeatMap:
-    """A pair of texts, what the model gave it, and where it looked.
+class Explanation:
+    """The weights of the words of a question and an answer, and the score of the pair.
 
     Attributes:
-        question: M words.
-        answer: L words.
-        score: of the pair.
-        kind: ``attention`` (σ) or ``maxima`` (shares of features won).
-        alignment: (M, L) G = tanh(Qᵀ U A), 0 where nothing was read of a word; None where it was not asked
-            for or the model has none.
+        question: weights of M words.
+        answer: weights of L words.
+        score: score of the pair.
+        kind: ``attention`` (attention weights σ) or ``max_pooling`` (shares of the features).
+        alignment: (M, L) G = tanh(Qᵀ U A), equation 13 of the paper, 0 for words without a token; None unless
+            requested, or if the model has none.
     """
 
-    question: Side
-    answer: Side
+    question: TextWeights
+    answer: TextWeights
     score: float
     kind: str
     alignment: np.ndarray | None = None
 
 
 @torch.inference_mode()
-def heat_maps(model: Model, pairs: Sequence[tuple[str, str]], *, alignment: bool = False) -> list[HeatMap]:
-    """Heat maps of (question, answer) pairs, in their order.
+def heat_maps(
+    model: Model, pairs: Sequence[tuple[str, str]], *, alignment: bool = False
+) -> list[Explanation]:
+    """Explains the scores of (question, answer) pairs.
+
+    Runs on the device of the model.
 
     Args:
-        model: any trained system.
-        pairs: texts.
-        alignment: keep G as well.
+        model: a trained model with attentive or max pooling.
+        pairs: (question, answer) texts.
+        alignment: include the alignment matrix G.
+
+    Returns:
+        One explanation per pair, in their order.
 
     Raises:
-        AptoolError: the system's pooling gives no weights.
+        AptoolError: the model's pooling has no weights.
     """
     questions = _Texts(model.tokenizer, [q for q, _ in pairs], model.recipe.text.max_question_tokens)
     answers = _Texts(model.tokenizer, [a for _, a in pairs], model.recipe.text.max_answer_tokens)
     pooling, window = model.ranker.pooling, window_of(model.ranker.encoder)
     if not gives_weights(pooling):
         name = model.recipe.pooling["type"]
-        raise AptoolError(f"pooling {name!r} weighs no words: expected attentive or max pooling")
-    kind = ATTENTION if isinstance(pooling, AttentivePooling) else MAXIMA
-    found: dict[int, HeatMap] = {}
-    # Pairs of like length together, so that little is padded.
+        raise AptoolError(f"pooling {name!r} has no weights of words; expected attentive or max pooling")
+    kind = ATTENTION if isinstance(pooling, AttentivePooling) else MAX_POOLING
+    found: dict[int, Explanation] = {}
+    device = next(model.ranker.parameters()).device
+    # Pairs of similar length are batched, to avoid padding.
     order = np.argsort(answers.tokens.lengths, kind="stable")
-    for start in range(0, len(order), _PAIRS_AT_ONCE):
-        rows = order[start : start + _PAIRS_AT_ONCE]
-        Q = model.ranker.encode(Ragged.of(questions.tokens.take(rows)))  # values (N, c)
-        A = model.ranker.encode(Ragged.of(answers.tokens.take(rows)))
+    for start in range(0, len(order), _BATCH_PAIRS):
+        rows = order[start : start + _BATCH_PAIRS]
+        Q = model.ranker.encode(Ragged.of(questions.tokens.take(rows), device))  # values (N, c)
+        A = model.ranker.encode(Ragged.of(answers.tokens.take(rows), device))
         scores = model.ranker.score_pairs(Q, A)
         weights_q, weights_a = weigh(pooling, Q, A)
-        for place, row in enumerate(rows.tolist()):
+        scores, weights_q, weights_a = (tensor.double().cpu() for tensor in (scores, weights_q, weights_a))
+        for pair, row in enumerate(rows.tolist()):
             question, answer = questions.read(row), answers.read(row)
-            found[row] = HeatMap(
-                questions.side(row, question, weights_q[place], window),
-                answers.side(row, answer, weights_a[place], window),
-                float(scores[place]),
+            found[row] = Explanation(
+                questions.weigh(row, question, weights_q[pair], window),
+                answers.weigh(row, answer, weights_a[pair], window),
+                float(scores[pair]),
                 kind,
-                _aligned(pooling, Q, A, place, question, answer) if alignment else None,
+                _alignment(pooling, Q, A, pair, question, answer) if alignment else None,
             )
     return [found[row] for row in range(len(pairs))]
 
 
 def window_of(encoder: Encoder) -> Window:
-    """What the states of an encoder have seen."""
+    """The receptive field of an encoder's states."""
     if isinstance(encoder, CnnEncoder):
         return Window((encoder.window - 1) // 2, encoder.window // 2)
     return Window(None, None)
 
 
 def gives_weights(pooling: Pooling) -> bool:
-    """Whether there is anything to show of a pooling."""
+    """Whether a pooling has weights of words."""
     return weigh.dispatch(type(pooling)) is not weigh.dispatch(object)
 
 
 @singledispatch
 def weigh(pooling: Pooling, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-    """How much each state counted.
+    """The weight of each state.
 
     Args:
         pooling: the pooling.
@@ -178,97 +188,99 @@ def weigh(pooling: Pooling, questions: Ragged, answers: Ragged) -> tuple[Tensor,
         answers: states, values (N', c), of n answers; pair i is question i with answer i.
 
     Returns:
-        (n, M) and (n, L): each row sums to one over its text and is zero behind it.
+        (n, M) and (n, L): each row sums to one over its text; padding is 0.
     """
     raise NotImplementedError(type(pooling).__name__)
 
 
 @weigh.register
 def _(pooling: AttentivePooling, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-    """σ_q and σ_a."""
+    """The attention weights σ_q and σ_a (equations 16 and 17)."""
     return pooling.attention(questions, answers)
 
 
 @weigh.register
 def _(pooling: MaxPooling, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-    """Shares of features won; states that tie for one share it."""
-    return _shares_won(questions), _shares_won(answers)
+    """The share of the features whose maximum each state is; ties are shared equally."""
+    return _shares_of_maxima(questions), _shares_of_maxima(answers)
 
 
-def _shares_won(states: Ragged) -> Tensor:
+def _shares_of_maxima(states: Ragged) -> Tensor:
     dense, mask = states.padded()  # (n, T, c), (n, T)
     dense = dense.masked_fill(~mask[..., None], -torch.inf)
-    won = (dense == dense.amax(1, keepdim=True)).float()  # (n, T, c)
-    return (won / won.sum(1, keepdim=True)).mean(2)  # (n, T)
+    is_maximum = (dense == dense.amax(1, keepdim=True)).float()  # (n, T, c)
+    return (is_maximum / is_maximum.sum(1, keepdim=True)).mean(2)  # (n, T)
 
 
-class _Read(NamedTuple):
-    """What was read of a text.
+class _Words(NamedTuple):
+    """The words of a text and their tokens.
 
     Attributes:
-        places: (L,) int64, the word of each token, -1 for none.
-        spans: where each word of the whole text begins and ends.
-        words: how many of them were read.
+        of_token: (L,) int64, the word of each token, -1 for special tokens.
+        spans: begin and end of each word of the whole text.
+        read: how many of the words were not truncated.
     """
 
-    places: np.ndarray
+    of_token: np.ndarray
     spans: tuple[tuple[int, int], ...]
-    words: int
+    read: int
 
 
-def _aligned(
-    pooling: Pooling, questions: Ragged, answers: Ragged, pair: int, question: _Read, answer: _Read
+def _alignment(
+    pooling: Pooling, questions: Ragged, answers: Ragged, pair: int, question: _Words, answer: _Words
 ) -> np.ndarray | None:
-    """G of the words of a pair: of two words, the greatest of their pieces, as the maxima that G is for."""
+    """G between the words of a pair: the maximum over their tokens, as the pooling takes maxima of G."""
     if not isinstance(pooling, AttentivePooling):
         return None
-    only = torch.tensor([pair])
-    G = pooling.alignment(questions.select(only).values, answers.select(only).values).double().numpy()
-    words = np.full((question.words, answer.words), -np.inf)
-    own_rows, own_columns = (np.flatnonzero(side.places >= 0) for side in (question, answer))
-    place = np.ix_(question.places[own_rows], answer.places[own_columns])
-    np.maximum.at(words, place, G[np.ix_(own_rows, own_columns)])
-    return np.where(np.isinf(words), 0.0, words)
+    only = torch.tensor([pair], device=questions.values.device)
+    G = pooling.alignment(questions.select(only).values, answers.select(only).values)
+    of_tokens = G.double().cpu().numpy()  # (M, L) of tokens
+    of_words = np.full((question.read, answer.read), -np.inf)
+    rows, columns = (np.flatnonzero(words.of_token >= 0) for words in (question, answer))
+    cells = np.ix_(question.of_token[rows], answer.of_token[columns])
+    np.maximum.at(of_words, cells, of_tokens[np.ix_(rows, columns)])
+    return np.where(np.isinf(of_words), 0.0, of_words)
 
 
 class _Texts:
-    """The texts of one side of the pairs, in ids and in words."""
+    """The questions or the answers of the pairs, as tokens and as words."""
 
     def __init__(self, tokenizer: TextTokenizer, texts: list[str], limit: int) -> None:
         self._tokenizer = tokenizer
         self._texts = texts
         self.tokens = tokenizer.encode(texts, limit)
 
-    def read(self, row: int) -> _Read:
+    def read(self, row: int) -> _Words:
         text, length = self._texts[row], int(self.tokens.lengths[row])
         whole = self._tokenizer.places(text)
-        places = truncate(Tokens(whole, np.array([0, len(whole)])), length, self._tokenizer.tail).ids
+        of_token = truncate(Tokens(whole, np.array([0, len(whole)])), length, self._tokenizer.tail).ids
         spans = word_spans(self._tokenizer, text)
-        return _Read(places, spans, max(1, int(places.max()) + 1) if len(whole) > length else len(spans))
+        read = max(1, int(of_token.max()) + 1) if len(whole) > length else len(spans)
+        return _Words(of_token, spans, read)
 
-    def side(self, row: int, read: _Read, weights: Tensor, window: Window) -> Side:
-        places, spans, words = read
+    def weigh(self, row: int, words: _Words, weights: Tensor, window: Window) -> TextWeights:
+        of_token, spans, read = words
         begin, end = self.tokens.offsets[row], self.tokens.offsets[row + 1]
-        of_tokens = weights[: end - begin].double().numpy()
-        inside = places >= 0
-        shares = np.bincount(places[inside], weights=of_tokens[inside], minlength=words)
-        marks = float(of_tokens[~inside].sum())
+        of_tokens = weights[: end - begin].numpy()
+        inside = of_token >= 0
+        shares = np.bincount(of_token[inside], weights=of_tokens[inside], minlength=read)
+        special_tokens = float(of_tokens[~inside].sum())
         if not inside.all():
-            shares = shares / shares.sum() if inside.any() else np.full(words, 1 / words)
-        unknown = places[inside & (self.tokens.ids[begin:end] == self._tokenizer.unknown)]
-        dropped = set(range(words)) - set(places.tolist())
-        return Side(
+            shares = shares / shares.sum() if inside.any() else np.full(read, 1 / read)
+        unknown = of_token[inside & (self.tokens.ids[begin:end] == self._tokenizer.unknown)]
+        without_token = set(range(read)) - set(of_token.tolist())
+        return TextWeights(
             self._texts[row],
             spans,
             shares,
-            frozenset(dropped.union(unknown.tolist())),
+            frozenset(without_token.union(unknown.tolist())),
             window,
-            marks,
+            special_tokens,
         )
 
 
 def word_spans(tokenizer: TextTokenizer, text: str) -> tuple[tuple[int, int], ...]:
-    """Where each word begins and ends in a text; a text without a word is one."""
+    """Begin and end of each word in a text; a text without a word counts as one word."""
     spans, end = [], 0
     for word in tokenizer.split(text):
         begin = text.index(word, end)

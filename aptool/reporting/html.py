@@ -1,6 +1,6 @@
-"""Pages: one self-contained file each, which loads nothing and says nothing to anyone.
+"""HTML pages: self-contained files that load nothing.
 
-Every text is escaped by the templates; styles and scripts stand in the page.
+The templates escape every text; styles and scripts are inline.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aptool.errors import AptoolError
 from aptool.formats.atomic import atomic_file
-from aptool.reporting.heatmap import HeatMap, Side
+from aptool.reporting.heatmap import Explanation, TextWeights
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 class Piece(NamedTuple):
     """A word of a text on a page."""
 
-    before: str  # what stands between it and the word before
+    before: str  # the text between it and the previous word
     word: str
-    weight: float | None  # None where the word was cut
-    strength: float  # of its ground, from 0 to 1
+    weight: float | None  # None if the word was truncated
+    strength: float  # of its background colour, from 0 to 1
     unknown: bool
 
 
-def write_explanation(path: str | Path, found: HeatMap, name: str, model: str) -> None:
-    """Writes the page of one heat map.
+def write_explanation(path: str | Path, explanation: Explanation, name: str, model: str) -> None:
+    """Writes the page of an explanation.
 
     Args:
         path: the HTML file.
-        found: what to show.
-        name: of the system.
-        model: where it is.
+        explanation: the explanation.
+        name: name of the system.
+        model: path of the model folder.
 
     Raises:
         AptoolError: jinja2 is not installed.
         InputError: the file cannot be written.
     """
-    write_page(path, "explain.html", {"found": found, "name": name, "model": model})
+    write_page(path, "explain.html", {"explanation": explanation, "name": name, "model": model})
 
 
 def write_page(path: str | Path, template: str, values: dict[str, Any]) -> None:
@@ -54,7 +54,7 @@ def write_page(path: str | Path, template: str, values: dict[str, Any]) -> None:
 
 
 def environment() -> "Environment":
-    """The templates of this package, escaping everything that is put into them.
+    """The templates of this package, which escape all values.
 
     Raises:
         AptoolError: jinja2 is not installed.
@@ -65,28 +65,28 @@ def environment() -> "Environment":
     except ImportError as error:
         raise AptoolError("pages need jinja2: pip install 'aptool[report]'") from error
     loader = PackageLoader("aptool.reporting")
-    found = Environment(
+    templates = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
 
     def source(name: str) -> Markup:
-        """A style sheet or a script of this package, as it is."""
-        return Markup(loader.get_source(found, name)[0].rstrip())
+        """The source of a style sheet or script of this package."""
+        return Markup(loader.get_source(templates, name)[0].rstrip())
 
-    found.globals.update(source=source, pieces=pieces)
-    return found
+    templates.globals.update(source=source, pieces=pieces)
+    return templates
 
 
-def pieces(side: Side) -> Iterator[Piece]:
-    """The words of a text in their order, with what stands between them."""
-    strengths, end = side.intensities, 0
-    for place, (begin, stop) in enumerate(side.spans):
-        read = place < len(side.weights)
+def pieces(text: TextWeights) -> Iterator[Piece]:
+    """The words of a text in order, with the text between them."""
+    strengths, end = text.intensities, 0
+    for place, (begin, stop) in enumerate(text.spans):
+        read = place < len(text.weights)
         yield Piece(
-            side.text[end:begin],
-            side.text[begin:stop],
-            float(side.weights[place]) if read else None,
+            text.text[end:begin],
+            text.text[begin:stop],
+            float(text.weights[place]) if read else None,
             float(strengths[place]) if read else 0.0,
-            place in side.unknown,
+            place in text.unknown,
         )
         end = stop

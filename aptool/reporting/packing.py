@@ -1,27 +1,27 @@
-"""Data as a page carries it: JSON, gzipped, in base64, a block at a time.
+"""Packed data of a page: blocks of JSON, gzipped, in base64.
 
-The page unpacks a block when it is first looked at. Nothing in base64 can end a script element or be read as
-markup, whatever the texts hold.
+The page unpacks a block when it is first needed. Base64 cannot end a script element or be read as markup,
+whatever the texts contain.
 """
 
 import base64
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from aptool.reporting.heatmap import Side
+from aptool.reporting.heatmap import TextWeights
 
-# Weights are kept as multiples of this: exact to 6e-8, four characters each.
+# Weights are fixed-point numbers in this unit: exact to 6e-8, four characters each.
 WEIGHT_UNIT = (1 << 24) - 1
 
 
 class Block(NamedTuple):
     """One packed piece of a page's data."""
 
-    id: str  # of its element
+    id: str  # id of its element
     data: str  # base64
 
 
@@ -42,11 +42,11 @@ def packed_weights(weights: np.ndarray) -> str:
     """Weights as 24-bit fixed-point numbers in base64, four characters each.
 
     Args:
-        weights: (L,) from 0 to 1 with sum 1; each comes out within 6e-8 of itself, and their sum exactly 1.
+        weights: (L,) from 0 to 1 with sum 1; each is decoded to within 6e-8, and their sum to exactly 1.
     """
     exact = weights / weights.sum() * WEIGHT_UNIT
     units = np.floor(exact).astype(np.int64)
-    # What rounding down has lost goes to those who lost most.
+    # Largest remainder: the units lost by rounding down go to the weights that lost most.
     short = WEIGHT_UNIT - int(units.sum())
     units[np.argsort(units - exact, kind="stable")[:short]] += 1
     return base64.b64encode(units.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 1:].tobytes()).decode(
@@ -54,19 +54,14 @@ def packed_weights(weights: np.ndarray) -> str:
     )
 
 
-def packed_spans(side: Side) -> list[int]:
-    """Where the words of a text are, in UTF-16 units as JavaScript counts: gap, length, gap, length, ..."""
+def packed_spans(text: TextWeights) -> list[int]:
+    """The spans of the words in UTF-16 units, as in JavaScript: gap, length, gap, length, ..."""
     numbers, end = [], 0
-    for begin, stop in side.spans:
-        numbers += [_units(side.text[end:begin]), _units(side.text[begin:stop])]
+    for begin, stop in text.spans:
+        numbers += [_units(text.text[end:begin]), _units(text.text[begin:stop])]
         end = stop
     return numbers
 
 
 def _units(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
-
-
-def total(packed: Iterable[Block]) -> int:
-    """Characters in blocks."""
-    return sum(len(block.data) for block in packed)

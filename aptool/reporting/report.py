@@ -1,4 +1,4 @@
-"""The report: everything that a folder of runs shows, in one file."""
+"""The report on a folder of runs: results, charts and rankings in one HTML file."""
 
 import json
 import logging
@@ -7,32 +7,42 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from aptool import __version__
 from aptool.errors import UsageError
 from aptool.evaluation.measures import measure_title
 from aptool.evaluation.paper import paper_figures
-from aptool.evaluation.significance import PERMUTATIONS
+from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
 from aptool.formats.collection import Collection
 from aptool.reporting.browse import BrowserSystem, browse
-from aptool.reporting.charts import interval_mark
-from aptool.reporting.comparison import SideBySide, System, side_by_side
+from aptool.reporting.charts import histograms, line_charts
 from aptool.reporting.html import write_page
 from aptool.reporting.packing import Block, blocks, pack
-from aptool.reporting.pictures import charts, distributions
+from aptool.reporting.results import CollectionResults, SystemResults, evaluate_systems
 from aptool.reporting.runs import Runs
 
 logger = logging.getLogger(__name__)
 
-# Questions, and texts, that are unpacked together.
+# Number of questions, and of texts, that are unpacked together.
 QUESTIONS_PER_BLOCK, TEXTS_PER_BLOCK = 64, 256
-SIGNIFICANT = 0.05
 MINUS = "\u2212"
 
 
-class Limits(NamedTuple):
-    """How much of the questions a report carries."""
+class IntervalBar(NamedTuple):
+    """A confidence interval drawn on a scale, as percentages of its width."""
 
-    questions: int = 2500  # of each collection
+    begin: float
+    end: float
+    value: float
+    reference: float  # the baseline's value
+    beyond: str  # ``left`` or ``right`` if the value is outside the scale, else empty
+
+
+class Limits(NamedTuple):
+    """How many questions and answers a report contains."""
+
+    questions: int = 2500  # per collection
     depth: int = 10  # answers from the top of each ranking
 
 
@@ -44,20 +54,23 @@ def write_report(
     baseline: str | None = None,
     limits: Limits | None = None,
     command: str | None = None,
+    device: torch.device | str = "cpu",
 ) -> None:
     """Writes the report of a folder of runs.
 
     Args:
         output: the HTML file.
-        runs: see ``runs.read_runs``.
-        collections: see ``runs.find_collections``.
-        baseline: the system that the others are tested against; None for BM25, or else for the first.
-        limits: how much of the questions it carries; None for the usual amount.
-        command: how the report was asked for, to be said in it.
+        runs: the folder of runs, see `runs.read_runs`.
+        collections: the collections, see `runs.find_collections`.
+        baseline: the system that the others are tested against; None for BM25 if it was run, otherwise the
+            first system.
+        limits: how many questions and answers the report contains; None for the defaults.
+        command: the command line, to be shown in the report.
+        device: device that computes the heat maps.
 
     Raises:
-        AptoolError: jinja2 is not installed.
-        UsageError: there is no such baseline.
+        AptoolError: jinja2 or matplotlib is not installed.
+        UsageError: the baseline is not among the systems.
         InputError: a file cannot be read or written.
     """
     names = {entry.system for entry in runs.entries}
@@ -67,8 +80,8 @@ def write_report(
     for number, (name, collection) in enumerate(collections.items()):
         systems = runs.on(name)
         chosen = baseline if baseline in systems else None
-        found = side_by_side(name, collection, systems, runs.measures, chosen)
-        sections.append(_section(f"c{number}", found, runs, limits or Limits()))
+        results = evaluate_systems(name, collection, systems, runs.measures, chosen)
+        sections.append(_section(f"c{number}", results, runs, limits or Limits(), device))
     values = {
         "collections": sections,
         "systems": len(names),
@@ -78,115 +91,146 @@ def write_report(
     write_page(output, "report.html", values)
 
 
-def _section(prefix: str, found: SideBySide, runs: Runs, limits: Limits) -> dict[str, Any]:
-    """What the templates show of one collection."""
-    shown = [
+def _section(
+    prefix: str, results: CollectionResults, runs: Runs, limits: Limits, device: torch.device | str
+) -> dict[str, Any]:
+    """The template values of one collection."""
+    browsed = [
         BrowserSystem(system.name, system.entries[0].seed, system.entries[0].run, system.entries[0].model)
-        for system in found.systems
+        for system in results.systems
     ]
-    browsable = browse(found.collection, found.split, shown, depth=limits.depth, limit=limits.questions)
-    listing = {**browsable.listing, "per_block": QUESTIONS_PER_BLOCK, "per_text_block": TEXTS_PER_BLOCK}
+    browser = browse(
+        results.collection,
+        results.split,
+        browsed,
+        depth=limits.depth,
+        limit=limits.questions,
+        device=device,
+    )
+    listing = {**browser.listing, "per_block": QUESTIONS_PER_BLOCK, "per_text_block": TEXTS_PER_BLOCK}
     packed = [
         Block(f"{prefix}-listing", pack(listing)),
-        *blocks(f"{prefix}-questions", browsable.questions, QUESTIONS_PER_BLOCK),
-        *blocks(f"{prefix}-texts", browsable.texts, TEXTS_PER_BLOCK),
+        *blocks(f"{prefix}-questions", browser.questions, QUESTIONS_PER_BLOCK),
+        *blocks(f"{prefix}-texts", browser.texts, TEXTS_PER_BLOCK),
     ]
-    others = [system for system in found.systems if system.name != found.baseline]
-    best = max(others or found.systems, key=lambda system: system.means[found.measures[0]])
-    paper = _beside_the_paper(found)
-    split = found.collection.manifest["splits"][found.split]
-    seeds = sorted({system.entries[0].seed for system in found.systems if len(system.entries) > 1})
-    logger.info(f"{found.name}: charts")
+    others = [system for system in results.systems if system.name != results.baseline]
+    best = max(others or results.systems, key=lambda system: system.means[results.measures[0]])
+    paper = _paper(results)
+    split = results.collection.manifest["splits"][results.split]
+    seeds = sorted({system.entries[0].seed for system in results.systems if len(system.entries) > 1})
+    logger.info(f"{results.name}: charts")
     return {
         "prefix": prefix,
-        "name": found.name,
+        "name": results.name,
         "facts": [
-            f"split {found.split}",
+            f"split {results.split}",
             f"{split['questions']:,} questions",
             f"{split['candidates']:,} candidates",
-            f"{split['positives']:,} right",
+            f"{split['positives']:,} relevant",
         ],
         "parts": [
             ("results", "Results"),
-            *([("paper", "PaperRow the paper")] if paper else []),
+            *([("paper", "Comparison with the paper")] if paper else []),
             ("charts", "Charts"),
             ("scores", "Scores"),
             ("questions", "Questions"),
-            ("made", "What was run"),
+            ("provenance", "Provenance"),
         ],
-        "questions": found.questions,
-        "measures": [measure_title(measure) for measure in found.measures],
-        "baseline": found.baseline,
-        "rows": [_row(system, found) for system in found.systems],
+        "questions": results.questions,
+        "measures": [measure_title(measure) for measure in results.measures],
+        "baseline": results.baseline,
+        "rows": [_row(system, results) for system in results.systems],
         "tests": [test for system in others for test in _tests(system)],
         "permutations": PERMUTATIONS,
+        "alpha": f"{1 - CONFIDENCE:.2g}",
         "published": paper,
-        "charts": charts(found),
-        "distributions": distributions(found),
+        "charts": line_charts(results, prefix),
+        "distributions": histograms(results, prefix),
         "depth": limits.depth,
-        "shown": len(browsable.questions),
-        "left_out": browsable.left_out,
+        "shown": len(browser.questions),
+        "left_out": browser.left_out,
         "seeded": ", ".join(map(str, seeds)),
-        "shown_systems": [system.name for system in found.systems],
+        "shown_systems": [system.name for system in results.systems],
         "first_system": best.name,
         "blocks": packed,
-        "made": _made(found, runs),
-        "runs": [row for system in found.systems for row in _runs(system)],
-        "commands": [line for system in found.systems for line in _commands(system, found)],
+        "provenance": _provenance(results, runs),
+        "runs": [row for system in results.systems for row in _runs(system)],
+        "commands": [line for system in results.systems for line in _commands(system, results)],
         "recipes": [
             (system.name, json.dumps(system.configs[0]["recipe"], indent=2))
-            for system in found.systems
+            for system in results.systems
             if system.configs
         ],
     }
 
 
-def _row(system: System, found: SideBySide) -> dict[str, Any]:
-    """A line of the table of results."""
-    main = found.measures[0]
-    reference = next(other for other in found.systems if other.name == found.baseline)
-    # What is clearly worse than the baseline, such as random order, would leave the others no room.
-    near = [other.intervals[main] for other in found.systems if _mark(other, main) != "▼"]
+def _row(system: SystemResults, results: CollectionResults) -> dict[str, Any]:
+    """A row of the table of results."""
+    main = results.measures[0]
+    reference = next(other for other in results.systems if other.name == results.baseline)
+    # Systems that are significantly worse, such as a random order, would compress the scale of the others.
+    near = [other.intervals[main] for other in results.systems if _mark(other, main) != "▼"]
     scale = (min(low for low, _ in near), max(high for _, high in near))
-    picture = interval_mark(system.intervals[main], system.means[main], scale, reference.means[main])
-    against = system.against.get(main)
+    bar = interval_bar(system.intervals[main], system.means[main], scale, reference.means[main])
+    comparison = system.comparisons.get(main)
     seeds = len(system.entries)
     preset = f"{system.preset}, " if system.preset not in (None, system.name) else ""
-    role = "baseline" if system.name == found.baseline else f"{preset}{seeds} seed{'s' if seeds > 1 else ''}"
+    role = (
+        "baseline" if system.name == results.baseline else f"{preset}{seeds} seed{'s' if seeds > 1 else ''}"
+    )
     return {
         "name": system.name,
         "note": role,
-        "cells": [_cell(system, measure, found) for measure in found.measures],
-        "picture": picture,
+        "cells": [_cell(system, measure, results) for measure in results.measures],
+        "bar": bar,
         "better": _mark(system, main) == "▲",
-        "difference": _signed(against.paired.difference) if against else "",
-        "p": probability(against.permutation_holm) if against else "",
+        "difference": _signed(comparison.difference) if comparison else "",
+        "p": probability(comparison.permutation_holm) if comparison else "",
     }
 
 
-def _cell(system: System, measure: str, found: SideBySide) -> dict[str, Any]:
+def interval_bar(
+    interval: tuple[float, float], value: float, scale: tuple[float, float], reference: float
+) -> IntervalBar:
+    """Places an interval on a scale.
+
+    Args:
+        interval: the bounds of the interval.
+        value: the mean.
+        scale: the values at the left and the right end, the same for all rows of a table.
+        reference: the baseline's mean.
+    """
+    low, high = scale
+    begin, end, dot, line = (
+        100 * (min(max(x, low), high) - low) / ((high - low) or 1.0) for x in (*interval, value, reference)
+    )
+    beyond = "left" if value < low else "right" if value > high else ""
+    return IntervalBar(begin, end, dot, line, beyond)
+
+
+def _cell(system: SystemResults, measure: str, results: CollectionResults) -> dict[str, Any]:
     low, high = system.intervals[measure]
     return {
         "value": f"{system.means[measure]:.4f}",
         "deviation": f"{system.deviations[measure]:.4f}" if system.deviations[measure] else "",
         "interval": f"{low:.3f} – {high:.3f}",
         "mark": _mark(system, measure),
-        "best": system.means[measure] == max(other.means[measure] for other in found.systems),
+        "best": system.means[measure] == max(other.means[measure] for other in results.systems),
     }
 
 
-def _mark(system: System, measure: str) -> str:
-    against = system.against.get(measure)
-    if against is None or against.permutation_holm >= SIGNIFICANT:
+def _mark(system: SystemResults, measure: str) -> str:
+    comparison = system.comparisons.get(measure)
+    if comparison is None or not comparison.significant():
         return ""
-    return "▲" if against.paired.difference > 0 else "▼"
+    return "▲" if comparison.difference > 0 else "▼"
 
 
-def _tests(system: System) -> list[list[str]]:
-    """Lines of the table of all tests."""
+def _tests(system: SystemResults) -> list[list[str]]:
+    """Rows of the table of all tests."""
     lines = []
-    for measure, against in system.against.items():
-        one = against.paired
+    for measure, comparison in system.comparisons.items():
+        one = comparison.paired
         low, high = one.interval
         lines.append(
             [
@@ -195,8 +239,8 @@ def _tests(system: System) -> list[list[str]]:
                 _signed(one.difference),
                 f"{_signed(low)} to {_signed(high)}",
                 probability(one.permutation.p),
-                probability(against.permutation_holm),
-                probability(against.t_holm),
+                probability(comparison.permutation_holm),
+                probability(comparison.t_holm),
                 _signed(one.effect, 2),
                 *(f"{count:,}" for count in (one.wins, one.ties, one.losses)),
             ]
@@ -204,18 +248,18 @@ def _tests(system: System) -> list[list[str]]:
     return lines
 
 
-def _beside_the_paper(found: SideBySide) -> dict[str, Any] | None:
-    """The paper's figures with ours of the same systems, if the paper has the collection."""
-    figures = paper_figures(found.collection.name, found.split)
-    measures = [measure for measure in figures.measures if measure in found.measures] if figures else []
+def _paper(results: CollectionResults) -> dict[str, Any] | None:
+    """The paper's figures and ours of the same systems, if the paper has results on the collection."""
+    figures = paper_figures(results.collection.name, results.split)
+    measures = [measure for measure in figures.measures if measure in results.measures] if figures else []
     if figures is None or not measures:
         return None
     rows = []
     for name, values in {**figures.others, **figures.systems}.items():
         theirs = dict(zip(figures.measures, values, strict=True))
-        ours: list[System | None] = [
+        ours: list[SystemResults | None] = [
             system
-            for system in found.systems
+            for system in results.systems
             if system.preset is not None and system.preset.removesuffix("-paper") == name
         ]
         for system in ours or [None]:
@@ -229,18 +273,18 @@ def _beside_the_paper(found: SideBySide) -> dict[str, Any] | None:
     return {"title": figures.title, "questions": figures.questions, "measures": titles, "rows": rows}
 
 
-def _made(found: SideBySide, runs: Runs) -> list[tuple[str, str, bool]]:
-    """What the results depend on: (term, text, whether it is code)."""
+def _provenance(results: CollectionResults, runs: Runs) -> list[tuple[str, str, bool]]:
+    """Where the results come from: (term, text, whether it is code)."""
     versions: dict[str, dict[str, None]] = {}
-    for system in found.systems:
+    for system in results.systems:
         for config in system.configs:
             for name, version in config["versions"].items():
                 versions.setdefault(name, {})[version] = None
-    seeds = sorted({entry.seed for system in found.systems for entry in system.entries})
+    seeds = sorted({entry.seed for system in results.systems for entry in system.entries})
     lines = [
-        ("Collection", str(found.collection.path), True),
-        ("Its fingerprint", found.collection.fingerprint, True),
-        ("Its source", str(found.collection.manifest["source"]), False),
+        ("Collection", str(results.collection.path), True),
+        ("Fingerprint", results.collection.fingerprint, True),
+        ("Source", str(results.collection.manifest["source"]), False),
         ("Seeds", ", ".join(map(str, seeds)), False),
     ]
     if versions:
@@ -249,13 +293,15 @@ def _made(found: SideBySide, runs: Runs) -> list[tuple[str, str, bool]]:
     lines.append(("Evaluated with", f"aptool {__version__}", False))
     if runs.command:
         lines.append(("Command", runs.command, True))
-    qrels = found.collection.qrels(found.split).name
-    lines.append((f"SHA-256 of {qrels}", found.collection.manifest["files"].get(qrels, "not recorded"), True))
+    qrels = results.collection.qrels(results.split).name
+    lines.append(
+        (f"SHA-256 of {qrels}", results.collection.manifest["files"].get(qrels, "not recorded"), True)
+    )
     return lines
 
 
-def _runs(system: System) -> list[list[str]]:
-    """A line a seed."""
+def _runs(system: SystemResults) -> list[list[str]]:
+    """One row per seed."""
     lines = []
     for entry in system.entries:
         config = entry.config
@@ -274,19 +320,19 @@ def _runs(system: System) -> list[list[str]]:
     return lines
 
 
-def _commands(system: System, found: SideBySide) -> list[str]:
+def _commands(system: SystemResults, results: CollectionResults) -> list[str]:
     lines = []
     for entry in system.entries:
         run = shlex.quote(str(entry.run))
         if entry.model is not None:
-            pools = shlex.quote(str(found.collection.pools(found.split)))
+            pools = shlex.quote(str(results.collection.pools(results.split)))
             lines.append(f"aptool score {pools} --model {shlex.quote(str(entry.model))} --output {run}")
-        lines.append(f"aptool eval {run} --qrels {shlex.quote(str(found.collection.qrels(found.split)))}")
+        lines.append(f"aptool eval {run} --qrels {shlex.quote(str(results.collection.qrels(results.split)))}")
     return lines
 
 
 def probability(p: float) -> str:
-    """A p value as it is printed."""
+    """A p-value as text."""
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 

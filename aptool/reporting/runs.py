@@ -1,4 +1,4 @@
-"""What `aptool matrix` left in its folder: which system was run on what, and where its files are."""
+"""The folder that `aptool matrix` wrote: its systems, collections and files."""
 
 import json
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from aptool.formats.collection import Collection
 TABLE = "table.json"
 
 
-class Entry(NamedTuple):
+class RunEntry(NamedTuple):
     """One system with one seed on one collection."""
 
-    collection: str  # as the table of experiments calls it
+    collection: str  # name in the table of experiments
     system: str
     seed: int
     run: Path
     seconds: dict[str, float]  # train, score
-    model: Path | None  # its model folder, where it was trained
+    model: Path | None  # its model folder, if it was trained
 
     @property
     def split(self) -> str:
@@ -33,17 +33,17 @@ class Entry(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Everything in a folder of runs."""
+    """The contents of a folder of runs."""
 
     folder: Path
-    entries: list[Entry]
+    entries: list[RunEntry]
     measures: tuple[str, ...]
-    command: str | None  # what made the folder
-    collections: dict[str, Path]  # where each collection is, as far as the folder says
+    command: str | None  # the command that wrote the folder
+    collections: dict[str, Path]  # folders of the collections, as far as recorded
 
-    def on(self, collection: str) -> dict[str, list[Entry]]:
-        """The systems that were run on a collection, each with its seeds, in the order of the table."""
-        systems: dict[str, list[Entry]] = {}
+    def on(self, collection: str) -> dict[str, list[RunEntry]]:
+        """The systems run on a collection, each with its runs by seed, in the order of the table."""
+        systems: dict[str, list[RunEntry]] = {}
         for entry in self.entries:
             if entry.collection == collection:
                 systems.setdefault(entry.system, []).append(entry)
@@ -54,7 +54,7 @@ def read_runs(folder: str | Path) -> Runs:
     """Reads the folder that `aptool matrix` wrote.
 
     Raises:
-        InputError: it is not one, or a run file that it names is not there.
+        InputError: it is not such a folder, or a run file listed in it is missing.
     """
     path = Path(folder) / TABLE
     if not path.is_file():
@@ -71,21 +71,21 @@ def read_runs(folder: str | Path) -> Runs:
         raise InputError(path, value=repr(error), expected="the results of `aptool matrix`") from error
     for entry in entries:
         if not entry.run.is_file():
-            raise InputError(entry.run, problem="file not found", expected=f"a run file, as {path} says")
+            raise InputError(entry.run, problem="file not found", expected=f"a run file listed in {path}")
     return Runs(Path(folder), entries, measures, command, collections)
 
 
 def find_collections(runs: Runs, given: Mapping[str, Path]) -> dict[str, Collection]:
-    """The collections of the runs, opened, by the names that the runs have for them.
+    """Opens the collections of the runs, by their names in the table of experiments.
 
     Args:
-        runs: what was read.
-        given: folders by name, which go before what the runs' folder says. The name "" stands for any
-            collection whose own name is the runs' name for it, or for the only one.
+        runs: the folder of runs.
+        given: folders by name, which take precedence over those recorded in the runs' folder. The name ""
+            stands for the collection whose own name is in the runs, or for the only one.
 
     Raises:
-        UsageError: a collection is given under a name that is not in the runs, or is given nowhere.
-        InputError: one cannot be read.
+        UsageError: a collection is given under a name that is not in the runs, or its folder is unknown.
+        InputError: a collection cannot be read.
     """
     names = list(dict.fromkeys(entry.collection for entry in runs.entries))
     for name in given:
@@ -104,16 +104,16 @@ def find_collections(runs: Runs, given: Mapping[str, Path]) -> dict[str, Collect
         elif name in runs.collections:
             found[name] = Collection(runs.collections[name])
         else:
-            raise UsageError(f"where is collection {name!r}? pass --collection {name}=FOLDER")
+            raise UsageError(f"folder of collection {name!r} unknown; pass --collection {name}=FOLDER")
     return found
 
 
-def _entry(folder: Path, result: dict[str, Any]) -> Entry:
+def _entry(folder: Path, result: dict[str, Any]) -> RunEntry:
     run = folder / result["run"]
     model = run.parent / "model"
     seconds = {key: float(value) for key, value in result["seconds"].items()}
     where = model if (model / "config.json").is_file() else None
-    return Entry(result["collection"], result["system"], int(result["seed"]), run, seconds, where)
+    return RunEntry(result["collection"], result["system"], int(result["seed"]), run, seconds, where)
 
 
 def _json(path: Path) -> Any:

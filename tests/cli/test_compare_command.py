@@ -6,22 +6,22 @@ import sys
 import pytest
 from tiny import row, write_pools
 
-# Four questions, each with a right answer `a` and a wrong one `b`.
+# Four questions, each with a relevant answer `a` and another one `b`.
 QRELS = "".join(f"q{number} 0 a 1\nq{number} 0 b 0\n" for number in range(1, 5))
 
 
-def run_of(*right, questions=4, tag="t"):
-    """A run that ranks the right answer first for some questions, and second for the others."""
+def run_of(*hits, questions=4, tag="t"):
+    """A run that ranks the relevant answer first for some questions, and second for the others."""
     lines = []
     for number in range(1, questions + 1):
-        first, second = ("a", "b") if number in right else ("b", "a")
+        first, second = ("a", "b") if number in hits else ("b", "a")
         lines += [f"q{number} Q0 {first} 1 2 {tag}\n", f"q{number} Q0 {second} 2 1 {tag}\n"]
     return "".join(lines)
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """A folder with judgements, a baseline that has question 4 right, and a system that has 1, 2 and 3."""
+    """A folder with qrels, a baseline that answers question 4, and a system that answers 1, 2 and 3."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dev.qrels").write_text(QRELS)
     (tmp_path / "dev.old.run").write_text(run_of(4, tag="old"))
@@ -113,10 +113,24 @@ def test_json_holds_everything(aptool, folder):
         "significant": False,
     }
     assert (old2["run"], old2["ties"], old2["permutation"]["p"]) == ("dev.old2.run", 4, 1.0)
-    moved, unmoved = found["moved"]
-    assert (moved["run"], moved["better"], moved["worse"]) == ("dev.new.run", 3, 1)
-    assert [one["question_id"] for one in moved["gained"]] == ["q1"]
-    assert (unmoved["gained"], unmoved["lost"]) == ([], [])
+    changed, unchanged = found["deltas"]
+    assert (changed["run"], changed["better"], changed["worse"]) == ("dev.new.run", 3, 1)
+    (gained,) = changed["gained"]
+    assert gained == {
+        "question_id": "q1",
+        "before": 0.0,
+        "after": 1.0,
+        "relevant": "a",
+        "rank_before": 2,
+        "rank_after": 1,
+        "first_before": "b",
+        "first_after": "a",
+        "question": None,
+        "relevant_text": None,
+        "first_before_text": None,
+        "first_after_text": None,
+    }
+    assert (unchanged["gained"], unchanged["lost"]) == ([], [])
 
 
 def test_what_is_not_a_number_is_null_in_json(aptool, folder):
@@ -129,27 +143,27 @@ def test_what_is_not_a_number_is_null_in_json(aptool, folder):
     assert (one["effect"], one["t_test"]["t"], one["t_test"]["p"]) == (None, None, 0.0)
 
 
-def test_questions_that_moved_are_shown_with_their_texts(aptool, folder):
+def test_questions_with_the_largest_differences_are_shown_with_their_texts(aptool, folder):
     texts = {"q1": "why\x1b[31m so\nred?", "q2": "what " * 60, "q3": "which", "q4": "שלום 🙂 <b>"}
-    candidates = (("a", "the right one"), ("b", "a wrong one"))
+    candidates = (("a", "the relevant one"), ("b", "another one"))
     write_pools(folder / "dev.pools.parquet", [row(name, text, candidates) for name, text in texts.items()])
 
     _, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "recip_rank", "--top", 2)
 
     assert err == ["--qrels not given: dev.qrels", "--pools not given: dev.pools.parquet"]
-    shown = out[out.index("recip_rank gained most by new against old: 2 of 3") :]
+    shown = out[out.index("recip_rank: largest gains of new over old: 2 of 3") :]
     assert shown[1:4] == [
         "  q1  0.5000 → 1.0000  why [31m so red?",
-        "      right, rank 2 → 1: a  the right one",
-        "      first in old: b  a wrong one",
+        "      relevant, rank 2 → 1: a  the relevant one",
+        "      first in old: b  another one",
     ]
     assert len(shown[4]) == 110
     assert shown[4].endswith("what what w…")
     assert shown[8:] == [
-        "recip_rank lost most by new against old: 1",
+        "recip_rank: largest losses of new over old: 1",
         "  q4  1.0000 → 0.5000  שלום 🙂 <b>",
-        "      right, rank 1 → 2: a  the right one",
-        "      first in new: b  a wrong one",
+        "      relevant, rank 1 → 2: a  the relevant one",
+        "      first in new: b  another one",
     ]
 
 
@@ -160,22 +174,22 @@ def test_texts_come_from_the_pools_given_and_from_shared_answers(aptool, folder)
     (folder / "c").mkdir()
     pools = [row(f"q{number}", f"question {number}", [("a", None), ("b", None)]) for number in range(1, 5)]
     write_pools(folder / "c" / "test.pools.parquet", pools[:2], pools[2:])
-    shared = pa.table({"answer_id": ["a", "b"], "text": ["shared right", "shared wrong"]})
+    shared = pa.table({"answer_id": ["a", "b"], "text": ["shared relevant", "shared other"]})
     pq.write_table(shared, folder / "c" / "answers.parquet")
 
     _, out, _ = aptool("compare", "dev.old.run", "dev.new.run", "--pools", "c", "--top", 1)
 
     assert "  q1  0.5000 → 1.0000  question 1" in out
-    assert "      right, rank 2 → 1: a  shared right" in out
-    assert "      first in new: b  shared wrong" in out
+    assert "      relevant, rank 2 → 1: a  shared relevant" in out
+    assert "      first in new: b  shared other" in out
 
 
 def test_without_pools_there_are_ids(aptool):
     _, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--top", 1, "--by", "P_1")
 
     assert err == ["--qrels not given: dev.qrels"]
-    assert "P_1 gained most by new against old: 1 of 3" in out
-    assert "      right, rank 2 → 1: a" in out
+    assert "P_1: largest gains of new over old: 1 of 3" in out
+    assert "      relevant, rank 2 → 1: a" in out
 
 
 def test_runs_over_different_questions_are_refused(aptool, folder):
@@ -184,7 +198,7 @@ def test_runs_over_different_questions_are_refused(aptool, folder):
     code, out, err = aptool("compare", "dev.old.run", "dev.new.run")
     assert (code, out) == (1, [])
     assert err[1:] == [
-        "aptool: dev.new.run: lacks 2 questions of dev.old.run (q3, q4): "
+        "aptool: dev.new.run: lacks 2 questions of dev.old.run (q3, q4); "
         "expected the same questions, or --on-common"
     ]
 
@@ -219,7 +233,7 @@ def test_on_common_without_a_common_question(aptool, folder):
     code, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--on-common")
 
     assert (code, out) == (1, [])
-    assert err[1:] == ["aptool: dev.old.run, dev.new.run: no question of the qrels is in all of them"]
+    assert err[1:] == ["aptool: dev.old.run, dev.new.run: no question of the qrels is in all of these runs"]
 
 
 def test_a_question_that_all_runs_lack_counts_0_for_all(aptool, folder):
@@ -235,12 +249,12 @@ def test_a_question_that_all_runs_lack_counts_0_for_all(aptool, folder):
     ]
 
 
-def test_other_candidates_are_told(aptool, folder):
+def test_different_candidates_are_reported(aptool, folder):
     (folder / "dev.new.run").write_text(run_of(1, 2, 3) + "q2 Q0 c 3 0 t\n")
 
     _, _, err = aptool("compare", "dev.old.run", "dev.new.run")
 
-    assert err[-1] == "dev.new.run: ranks other candidates than dev.old.run for 1 questions (q2)"
+    assert err[-1] == "dev.new.run: ranks different candidates than dev.old.run for 1 question (q2)"
 
 
 def test_baseline_is_chosen_by_name(aptool):
@@ -254,10 +268,10 @@ def test_baseline_is_chosen_by_name(aptool):
 
 
 def test_runs_are_named_by_what_tells_them_apart(aptool, folder):
-    for system, right in (("qa-cnn", (4,)), ("ap-cnn", (1, 2))):
+    for system, hits in (("qa-cnn", (4,)), ("ap-cnn", (1, 2))):
         place = folder / "runs" / system / "seed0"
         place.mkdir(parents=True)
-        (place / "test.run").write_text(run_of(*right))
+        (place / "test.run").write_text(run_of(*hits))
 
     _, out, _ = aptool(
         "compare", "runs/qa-cnn/seed0/test.run", "runs/ap-cnn/seed0/test.run", "--qrels", "dev.qrels"
@@ -279,14 +293,14 @@ def test_table_on_a_terminal_of_80_columns_is_whole(aptool, monkeypatch):
 
 
 WRONG = {
-    "one run": (["dev.old.run"], 2, "one run given, expected at least two"),
-    "a run twice": (["dev.old.run", "dev.old.run"], 2, "dev.old.run: given twice"),
+    "one run": (["dev.old.run"], 2, "one run given; expected at least two"),
+    "a run twice": (["dev.old.run", "dev.old.run"], 2, "dev.old.run: given more than once"),
     "its own baseline": (["dev.old.run", "--baseline", "dev.old.run"], 2, "one run given"),
     "a sum": (["dev.old.run", "dev.new.run", "--measures", "map,num_ret"], 2, "not means over questions"),
-    "a geometric mean": (["dev.old.run", "dev.new.run", "--by", "gm_map"], 2, "nothing to test: gm_map"),
+    "a geometric mean": (["dev.old.run", "dev.new.run", "--by", "gm_map"], 2, "cannot be tested: gm_map"),
     "no measure": (["dev.old.run", "dev.new.run", "--by", "mrr"], 2, "did you mean 'recip_rank'?"),
-    "no such run": (["dev.old.run", "none.run"], 1, "none.run: 'no such file'"),
-    "no such pools": (["dev.old.run", "dev.new.run", "--pools", "x.parquet"], 1, "x.parquet: 'no such file'"),
+    "no such run": (["dev.old.run", "none.run"], 1, "none.run: file not found"),
+    "no such pools": (["dev.old.run", "dev.new.run", "--pools", "x.parquet"], 1, "x.parquet: file not found"),
     "confidence": (["dev.old.run", "dev.new.run", "--confidence", "1"], 2, "0<x<=0.999"),
     "run as pools": (["dev.old.run", "dev.new.run", "--pools", "dev.old.run"], 1, "a readable Parquet file"),
 }
@@ -298,3 +312,14 @@ def test_mistakes_end_in_one_line(aptool, arguments, exit_code, expected):
 
     assert (code, out, len(err)) == (exit_code, [], 1)
     assert expected in err[0]
+
+
+def test_defaults_in_help_are_those_of_the_library(aptool):
+    from aptool.evaluation.measures import DEFAULT_MEASURES
+    from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
+
+    for command in ("compare", "eval"):
+        text = " ".join(" ".join(aptool(command, "--help").out).split())
+        assert f"[default: {','.join(DEFAULT_MEASURES)}]" in text
+        assert f"[default: {CONFIDENCE}]" in text
+    assert f"[default: {PERMUTATIONS}]" in " ".join(" ".join(aptool("compare", "--help").out).split())

@@ -10,7 +10,7 @@ import pytest
 QRELS = "q1 0 a 1\nq1 0 b 0\nq2 0 a 0\nq2 0 b 1\n"
 # Reciprocal ranks 1 and 1/2, hence a mean of 3/4; one relevant answer each, so average precision is the same.
 RUN = "q1 Q0 a 1 2 bm25\nq1 Q0 b 2 1 bm25\nq2 Q0 a 1 2.5 bm25\nq2 Q0 b 2 1.5 bm25\n"
-PERFECT = "q1 Q0 a 1 2 gold\nq2 Q0 b 1 1 gold\n"
+PERFECT = "q1 Q0 a 1 2 perfect\nq2 Q0 b 1 1 perfect\n"
 
 
 @pytest.fixture
@@ -52,16 +52,16 @@ def test_table_of_one_run(aptool):
 
 
 def test_runs_stand_side_by_side(aptool, folder):
-    (folder / "gold.run").write_text(PERFECT)
+    (folder / "perfect.run").write_text(PERFECT)
 
     code, out, err = aptool(
-        "eval", "dev.run", "gold.run", "--qrels", "dev.qrels", "--measures", "P_1,num_ret"
+        "eval", "dev.run", "perfect.run", "--qrels", "dev.qrels", "--measures", "P_1,num_ret"
     )
 
     assert (code, err) == (0, [])
     assert [line.split() for line in out[1:]] == [
         ["dev.run", "2", "0.5000", "4"],
-        ["gold.run", "2", "1.0000", "2"],
+        ["perfect.run", "2", "1.0000", "2"],
     ]
     # Aligned: each column ends in one place.
     assert len({len(line) for line in out}) == 1
@@ -122,7 +122,7 @@ def test_no_qrels_anywhere_is_one_line(aptool, folder):
     assert code == 2
     assert out == []
     assert len(err) == 1
-    assert "no test.ap-cnn.qrels or test.qrels beside it: pass --qrels FILE" in err[0]
+    assert "no test.ap-cnn.qrels or test.qrels beside it; pass --qrels FILE" in err[0]
 
 
 def test_runs_with_different_qrels_beside_them_are_not_mixed(aptool, folder):
@@ -136,7 +136,7 @@ def test_runs_with_different_qrels_beside_them_are_not_mixed(aptool, folder):
     assert "dev.qrels, test.qrels" in err[0]
 
 
-def test_gaps_are_told_on_stderr_with_five_names(aptool, folder):
+def test_gaps_are_logged_on_stderr_with_five_examples(aptool, folder):
     (folder / "dev.qrels").write_text(QRELS + "".join(f"q{i} 0 a 1\n" for i in range(3, 10)))
     (folder / "dev.run").write_text(RUN + "z Q0 a 1 1 t\nq1 Q0 new 3 0 t\n")
 
@@ -181,10 +181,10 @@ def test_json_is_in_full_precision(aptool, folder):
     ("name", "read"), [("x.parquet", pl.read_parquet), ("x.csv", pl.read_csv), ("x.jsonl", pl.read_ndjson)]
 )
 def test_measures_of_every_question_are_written(aptool, folder, name, read):
-    (folder / "gold.run").write_text(PERFECT)
+    (folder / "perfect.run").write_text(PERFECT)
 
     code, _, _ = aptool(
-        "eval", "dev.run", "gold.run", "--qrels", "dev.qrels", "--per-question", f"out/{name}"
+        "eval", "dev.run", "perfect.run", "--qrels", "dev.qrels", "--per-question", f"out/{name}"
     )
 
     assert code == 0
@@ -193,8 +193,8 @@ def test_measures_of_every_question_are_written(aptool, folder, name, read):
     assert frame.rows() == [
         ("dev.run", "q1", 2, 1.0, 1.0, 1.0),
         ("dev.run", "q2", 2, 0.5, 0.5, 0.0),
-        ("gold.run", "q1", 1, 1.0, 1.0, 1.0),
-        ("gold.run", "q2", 1, 1.0, 1.0, 1.0),
+        ("perfect.run", "q1", 1, 1.0, 1.0, 1.0),
+        ("perfect.run", "q2", 1, 1.0, 1.0, 1.0),
     ]
     assert [path.name for path in (folder / "out").iterdir()] == [name]
 
@@ -214,7 +214,7 @@ def test_intervals_stand_beside_the_means(aptool):
 def test_intervals_of_a_hundred_questions(aptool, folder):
     lines = "".join(f"q{number} 0 a 1\n" for number in range(100))
     (folder / "dev.qrels").write_text(lines)
-    # 80 of 100 right.
+    # 80 of 100 questions have the relevant answer first.
     run = "".join(f"q{n} Q0 {'a' if n < 80 else 'b'} 1 1 t\n" for n in range(100))
     (folder / "dev.run").write_text(run)
 
@@ -240,7 +240,7 @@ def test_confidence_out_of_range_is_a_usage_error(aptool, confidence):
 def test_unknown_ending_and_bad_measures_are_usage_errors(aptool):
     code, out, err = aptool("eval", "dev.run", "--per-question", "x.txt")
     assert (code, out, len(err)) == (2, [], 1)
-    assert "x.txt: expected a name that ends in one of .parquet, .csv, .jsonl" in err[0]
+    assert "x.txt: expected a name ending in one of .parquet, .csv, .jsonl" in err[0]
 
     code, out, err = aptool("eval", "dev.run", "--measures", "mrr,map,P@1")
     assert (code, out, len(err)) == (2, [], 1)
@@ -268,9 +268,9 @@ MALFORMED = {
         "line 1: column 'relevance': '0.9'",
         "expected a whole number",
     ),
-    "empty run": ("dev.run", b"", "'no line'", "expected lines of"),
-    "empty qrels": ("dev.qrels", b"", "'no line'", "expected lines of"),
-    "binary run": ("dev.run", b"PAR1\n\x15\x00\x15", "line 2: 'a NUL byte'", "not a binary file"),
+    "empty run": ("dev.run", b"", "no line", "expected lines of"),
+    "empty qrels": ("dev.qrels", b"", "no line", "expected lines of"),
+    "binary run": ("dev.run", b"PAR1\n\x15\x00\x15", "line 2: a NUL byte", "not a binary file"),
     "bytes that are not UTF-8": ("dev.qrels", b"q1 0 \xff 1\n", "line 1", "expected text in UTF-8"),
     "no common question": ("dev.run", b"Q1 Q0 a 1 2 t\n", "'Q1'", "one question of dev.qrels, such as 'q1'"),
 }

@@ -118,8 +118,8 @@ def test_unknown_words_and_words_that_were_cut_are_said(aptool, model_folder):
     long = " ".join(["river", "zebra", *["bridge"] * 202])
     done = explained(aptool, model_folder, answer=long)
 
-    assert "not in the model's vocabulary: zebra" in done.out
-    assert "the last 4 words, behind the limit of 200, not read" in done.out
+    assert "not in the vocabulary: zebra" in done.out
+    assert "truncated to 200 tokens: the last 4 words not read" in done.out
 
 
 def test_a_terminal_is_not_told_what_a_text_says_to_it(aptool, model_folder, monkeypatch):
@@ -164,9 +164,16 @@ def test_a_picture_is_one_whatever_the_texts_hold(aptool, model_folder, tmp_path
     assert height > 200
 
 
+def test_a_device_that_is_not_there_is_one_line(aptool, model_folder):
+    done = explained(aptool, model_folder, "--device", "cuda:99")
+
+    assert (done.code, done.out, len(done.err)) == (2, [], 1)
+    assert "cuda:99" in done.err[0]
+
+
 @pytest.fixture
 def shared(tmp_path):
-    """A collection whose pools share their answers; one right answer is in no pool."""
+    """A collection whose pools share their answers; one relevant answer is in no pool."""
     folder = tmp_path / "shared"
     with CollectionWriter(folder, name="shared", source="made for tests") as writer:
         writer.add_answers([("a1", ANSWER), ("a2", "nothing of the kind"), ("a3", "in no pool")])
@@ -195,7 +202,7 @@ def test_an_answer_outside_the_pool_is_found_among_the_shared_ones(aptool, model
 @pytest.mark.parametrize(
     ("given", "code", "said"),
     [
-        ([], 2, "no --question and no --answer given"),
+        ([], 2, "no --question and no --answer given; expected"),
         (["--question", "a"], 2, "no --answer given"),
         (["--question", "caf\udce9", "--answer", "a"], 2, "'caf\\udce9': expected text in UTF-8"),
         (["--collection", "shared", "--question-id", "q1"], 2, "no --answer-id given"),
@@ -241,9 +248,9 @@ def test_a_model_that_pools_by_the_maximum_has_no_matrix(aptool, collection_fold
     refused = explained(aptool, tmp_path / "qa", "--matrix")
 
     assert sum(weights(found["answer"])) == pytest.approx(1, abs=1e-6)
-    assert found["weights"] == "maxima"
+    assert found["weights"] == "max_pooling"
     assert refused.code == 2
-    assert refused.err == [f"aptool: --matrix: {tmp_path / 'qa'} pools by max, which aligns no words"]
+    assert refused.err == [f"aptool: --matrix: {tmp_path / 'qa'} has max pooling; expected attentive pooling"]
 
 
 @pytest.mark.parametrize(("module", "option"), [("jinja2", "--html"), ("matplotlib.figure", "--png")])

@@ -1,4 +1,4 @@
-"""Intervals of all kinds of means, correction over all comparisons, and what moved."""
+"""Intervals of all kinds of means, correction over all comparisons, and differences by question."""
 
 import math
 
@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from aptool.errors import UsageError
-from aptool.evaluation.compare import compare, explain_moves, mean_intervals, moves
+from aptool.evaluation.compare import compare, describe_deltas, mean_intervals, question_deltas
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.significance import bootstrap_interval
 
@@ -22,8 +22,8 @@ def run_of(rankings):
     return pl.DataFrame(rows, schema=["question_id", "answer_id", "score"], orient="row")
 
 
-def qrels_of(right):
-    rows = [(q, a, 1) for q, answers in right.items() for a in answers]
+def qrels_of(relevant):
+    rows = [(q, a, 1) for q, answers in relevant.items() for a in answers]
     return pl.DataFrame(rows, schema=["question_id", "answer_id", "relevance"], orient="row")
 
 
@@ -44,9 +44,9 @@ def test_interval_of_a_geometric_mean_is_that_of_logarithms():
 
 
 def test_intervals_hold_the_averages_of_an_evaluation():
-    right = {f"q{number}": ["a"] for number in range(30)}
+    relevant = {f"q{number}": ["a"] for number in range(30)}
     order = {f"q{number}": ["a", "b", "c"] if number % 3 else ["b", "c", "a"] for number in range(30)}
-    evaluation = evaluate(qrels_of(right), run_of(order), ["map", "gm_map", "num_rel_ret", "P_1"])
+    evaluation = evaluate(qrels_of(relevant), run_of(order), ["map", "gm_map", "num_rel_ret", "P_1"])
 
     intervals = mean_intervals(evaluation.per_question)
 
@@ -83,7 +83,7 @@ def test_questions_are_paired_by_id_and_not_by_place():
 
 
 def test_other_questions_cannot_be_compared():
-    with pytest.raises(ValueError, match="3 and 2 questions, 2 of them the same"):
+    with pytest.raises(ValueError, match="3 and 2 questions, 2 of them in both"):
         compare(table(P_1=[1.0, 0.0, 0.0]), {"b": table(P_1=[1.0, 0.0])}, ["P_1"])
 
 
@@ -92,12 +92,12 @@ def test_sums_and_geometric_means_are_refused_together():
         compare(table(P_1=[1.0]), {}, ["num_ret", "P_1", "gm_map"])
 
 
-def test_moves_are_ordered_by_size_and_then_id():
+def test_deltas_are_ordered_by_size_and_then_id():
     before = table(map=[0.5, 0.2, 1.0, 0.3, 0.1 + 0.2, 0.3, 0.1])
     after = table(map=[1.0, 0.2, 0.5, 0.9, 0.3, 0.6, 0.4])
 
-    # q2 did not move, and q5 by rounding only, by which q7 moved more than q6.
-    assert moves(before, after, "map").select("question_id", "change").rows() == [
+    # q2 did not change, and q5 by rounding only, by which q7 changed more than q6.
+    assert question_deltas(before, after, "map").select("question_id", "change").rows() == [
         ("q4", pytest.approx(0.6)),
         ("q1", 0.5),
         ("q3", -0.5),
@@ -106,26 +106,26 @@ def test_moves_are_ordered_by_size_and_then_id():
     ]
 
 
-def test_what_happened_to_the_right_answers():
-    right = {"gain": ["r1", "r2"], "loss": ["r", "s"], "absent": ["r"], "unranked": ["r"]}
+def test_ranks_of_the_relevant_answers():
+    relevant = {"gain": ["r1", "r2"], "loss": ["r", "s"], "absent": ["r"], "unranked": ["r"]}
     before = run_of(
         {"gain": ["x", "r1", "y", "r2"], "loss": ["r", "x", "s"], "unranked": ["x"], "other": ["z"]}
     )
     after = run_of(
         {"gain": ["r2", "x", "r1", "y"], "loss": ["x", "s", "r"], "absent": ["r"], "unranked": ["x"]}
     )
-    moved = pl.DataFrame(
+    deltas = pl.DataFrame(
         [("gain", 0.5, 0.75), ("loss", 1.0, 0.5), ("absent", 0.0, 1.0), ("unranked", 0.0, 0.1)],
         schema=["question_id", "before", "after"],
         orient="row",
     ).with_columns(change=pl.col("after") - pl.col("before"))
 
-    gain, loss, absent, unranked = explain_moves(moved, qrels_of(right), before, after)
+    gain, loss, absent, unranked = describe_deltas(deltas, qrels_of(relevant), before, after)
 
-    # Of two right answers, the one that the better system put highest.
-    assert (gain.right, gain.right_before, gain.right_after) == ("r2", 4, 1)
+    # Of two relevant answers, the one that the better system ranks highest.
+    assert (gain.relevant, gain.rank_before, gain.rank_after) == ("r2", 4, 1)
     assert (gain.first_before, gain.first_after, gain.change) == ("x", "r2", 0.25)
-    assert (loss.right, loss.right_before, loss.right_after, loss.first_after) == ("r", 1, 3, "x")
-    assert (absent.right, absent.right_before, absent.right_after) == ("r", None, 1)
+    assert (loss.relevant, loss.rank_before, loss.rank_after, loss.first_after) == ("r", 1, 3, "x")
+    assert (absent.relevant, absent.rank_before, absent.rank_after) == ("r", None, 1)
     assert (absent.first_before, absent.first_after) == (None, "r")
-    assert (unranked.right, unranked.right_before, unranked.first_before) == (None, None, "x")
+    assert (unranked.relevant, unranked.rank_before, unranked.first_before) == (None, None, "x")

@@ -41,7 +41,7 @@ def test_ties_in_a_run_go_by_id():
     assert reciprocal_rank_fusion([tied, tied], k=0).rows() == [("q", "b", 2.0), ("q", "a", 1.0)]
 
 
-def test_what_a_run_lacks_gets_nothing_from_it():
+def test_a_run_adds_nothing_to_candidates_it_does_not_rank():
     first = run_of({"q1": {"a": 2, "b": 1}, "q2": {"x": 1}})
     second = run_of({"q1": {"b": 5}, "q3": {"y": 1}})
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aptool.errors import InputError, UsageError
-from aptool.evaluation.measures import averages, evaluate, measure_names
+from aptool.evaluation.measures import averages, evaluate, measure_names, measure_title
 from aptool.formats.trec import read_qrels, read_run
 
 # Ties, a missing and an extra question, a question without positives, negative and graded relevance,
@@ -252,6 +252,15 @@ def test_measures_have_trec_evals_names():
     assert "runid" not in measure_names(["official"])
 
 
+def test_titles_are_those_of_papers():
+    assert [measure_title(name) for name in ("map", "recip_rank", "P_1", "ndcg_cut_10")] == [
+        "MAP",
+        "MRR",
+        "P@1",
+        "ndcg_cut_10",
+    ]
+
+
 def test_all_bad_measures_are_named_together():
     with pytest.raises(UsageError) as error:
         measure_names(
@@ -259,7 +268,7 @@ def test_all_bad_measures_are_named_together():
         )
 
     assert str(error.value) == (
-        "not measures of trec_eval: 'mrr' (did you mean 'recip_rank'?), "
+        "unknown measures: 'mrr' (did you mean 'recip_rank'?), "
         "'ndcg@10' (did you mean 'ndcg_cut_10'?), 'P_0', 'precision@3' (did you mean 'P_3'?), "
         "'recip_rnk' (did you mean 'recip_rank'?), "
         "'map_5' (did you mean 'map_cut_5'?), 'xyzzy', 'P_1abc'"
@@ -283,7 +292,7 @@ def test_all_bad_measures_are_named_together():
     ],
 )
 def test_names_that_pytrec_eval_would_misread_are_refused(name):
-    with pytest.raises(UsageError, match="not measures of trec_eval"):
+    with pytest.raises(UsageError, match="unknown measures"):
         measure_names([name])
 
 

@@ -1,4 +1,4 @@
-"""Heat maps: weights worked out by hand, those of the model itself, and the words that they belong to."""
+"""Heat maps: weights computed by hand, those of the model itself, and the words that they belong to."""
 
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ from tiny import SYSTEMS, recipe
 from aptool.models.model import Model
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import build_ranker
-from aptool.reporting.heatmap import Side, Window, heat_maps, window_of, word_spans
+from aptool.reporting.heatmap import TextWeights, Window, heat_maps, window_of, word_spans
 from aptool.text.tokenizer import WordTokenizer
 
 WORDS = ["one", "two", "red", "green", "blue", ",", "?"]
@@ -63,7 +63,7 @@ def by_hand():
     return make
 
 
-def test_attention_of_a_pair_worked_out_by_hand(by_hand):
+def test_attention_of_a_pair_by_hand(by_hand):
     (found,) = heat_maps(by_hand("ap-cnn"), [("One two", "red green blue")], alignment=True)
 
     assert found.question.weights == pytest.approx(SIGMA_Q, abs=1e-6)
@@ -72,14 +72,14 @@ def test_attention_of_a_pair_worked_out_by_hand(by_hand):
     assert found.score == pytest.approx(SCORE, abs=1e-5)
 
 
-def test_max_pooling_shows_who_wins_how_many_features(by_hand):
+def test_max_pooling_has_shares_of_the_features(by_hand):
     # Question: feature 1 goes to two (1 > 0), feature 2 to one (2 > 1). Answer: feature 1 to green; for
     # feature 2 red and blue tie at 0, half of it each.
     (found,) = heat_maps(by_hand("qa-cnn"), [("one two", "red green blue")])
 
     assert found.question.weights.tolist() == [0.5, 0.5]
     assert found.answer.weights.tolist() == [0.25, 0.5, 0.25]
-    assert (found.kind, found.alignment) == ("maxima", None)
+    assert (found.kind, found.alignment) == ("max_pooling", None)
 
 
 PAIRS = [
@@ -128,13 +128,15 @@ def test_windows_are_mapped_back_to_the_text(window, first, middle, last):
     words = ["one", "two", "red", "green", "blue"]
     spans = tuple((text.index(word), text.index(word) + len(word)) for word in words)
     left, right = window_of(model("ap-cnn", f"encoder.window={window}").ranker.encoder)
-    answer = Side(text, spans, torch.full((5,), 0.2).double().numpy(), frozenset(), Window(left, right))
+    answer = TextWeights(
+        text, spans, torch.full((5,), 0.2).double().numpy(), frozenset(), Window(left, right)
+    )
 
     assert [answer.window_text(place) for place in (0, 2, 4)] == [first, middle, last]
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 4, 5])
-def test_a_window_holds_the_words_that_its_state_depends_on_and_no_other(window):
+def test_a_receptive_field_has_exactly_the_words_that_its_state_depends_on(window):
     made = model("ap-cnn", f"encoder.window={window}")
     (found,) = heat_maps(made, [("one", "one two red green blue")])
     ids = torch.tensor([2, 3, 4, 5, 6])
@@ -144,23 +146,23 @@ def test_a_window_holds_the_words_that_its_state_depends_on_and_no_other(window)
         other[word] = 7
         changed = (made.ranker.encoder(Ragged.join([other])).values != states).any(1)
 
-        assert changed.tolist() == [word in found.answer.seen(place) for place in range(5)]
+        assert changed.tolist() == [word in found.answer.receptive_field(place) for place in range(5)]
 
 
-def test_a_state_of_a_bilstm_has_seen_the_whole_text():
+def test_the_receptive_field_of_a_bilstm_is_the_whole_text():
     (found,) = heat_maps(model("ap-bilstm"), [("one two", "red green blue")])
 
-    assert list(found.answer.seen(1)) == [0, 1, 2]
+    assert list(found.answer.receptive_field(1)) == [0, 1, 2]
 
 
-def test_unknown_words_are_marked_and_words_behind_the_limit_counted():
+def test_unknown_and_truncated_words():
     limited = model("ap-cnn", "text.max_answer_tokens=3")
     (found,) = heat_maps(limited, [("one 😀 two", "Red עברית green blue, blue")])
 
     assert [found.question.words[place] for place in found.question.unknown] == ["😀"]
     assert [found.answer.words[place] for place in found.answer.unknown] == ["עברית"]
     assert found.answer.words == ["Red", "עברית", "green", "blue", ",", "blue"]
-    assert (len(found.answer.weights), found.answer.cut) == (3, 3)
+    assert (len(found.answer.weights), found.answer.truncated) == (3, 3)
     assert found.answer.weights.sum() == pytest.approx(1, abs=1e-6)
 
 
@@ -170,7 +172,7 @@ def test_a_text_without_a_word_is_one_unknown_word(text):
 
     assert found.answer.weights.tolist() == [1.0]
     assert found.answer.unknown == {0}
-    assert found.answer.cut == 0
+    assert found.answer.truncated == 0
 
 
 @given(st.text())
@@ -184,10 +186,10 @@ def test_spans_are_where_the_words_stand(text):
     assert len(words) in (len(tokenizer.encode([text]).ids), 0)
 
 
-def side(*weights: float) -> Side:
+def side(*weights: float) -> TextWeights:
     text = "a " * len(weights)
     spans = tuple((2 * i, 2 * i + 1) for i in range(len(weights)))
-    return Side(text, spans, torch.tensor(weights).double().numpy(), frozenset(), Window(0, 0))
+    return TextWeights(text, spans, torch.tensor(weights).double().numpy(), frozenset(), Window(0, 0))
 
 
 def test_colour_runs_from_the_least_weight_to_the_greatest():

@@ -1,4 +1,4 @@
-"""Plots and the data behind them, by hand; pictures that read on any page; one line for every mistake."""
+"""Charts and their data by hand, their legibility on any background, and the mistakes of the command."""
 
 import json
 import re
@@ -14,9 +14,9 @@ from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.pools import read_answers, write_answers
 from aptool.reporting.curves import (
     accuracy_by_length,
-    gold_lengths,
     length_thresholds,
     read_history,
+    relevant_lengths,
     score_distribution,
     training_curves,
 )
@@ -38,6 +38,13 @@ def plots():
     return plots
 
 
+@pytest.fixture
+def figures(plots):
+    from aptool.reporting import figures
+
+    return figures
+
+
 # Data
 
 
@@ -51,7 +58,7 @@ def test_length_of_the_shortest_right_answer(tmp_path):
     write_answers(tmp_path / "answers.parquet", [("a", "shared by all"), ("z", "not asked for")])
     qrels = frame(("q1", "b", 1), ("q1", "a", 2), ("q1", "c", 0), ("q2", "a", 1), ("q3", "gone", 1))
 
-    found = gold_lengths([pools], qrels, read_answers(tmp_path / "answers.parquet"))
+    found = relevant_lengths([pools], qrels, read_answers(tmp_path / "answers.parquet"))
 
     assert found.rows() == [("q1", 5), ("q2", 3)]
 
@@ -113,7 +120,7 @@ def test_equal_scores_have_a_distribution():
 
     found = score_distribution({"s": run}, frame(("q1", "a", 1)))
 
-    assert (found["positives"].sum(), found["negatives"].sum()) == (1, 1)
+    assert (found["relevant"].sum(), found["others"].sum()) == (1, 1)
     assert found["low"].min() < 3 < found["high"].max()
 
 
@@ -151,11 +158,11 @@ def test_history_of_a_trained_model(model_folder):
 def test_what_is_not_a_history(tmp_path, lines):
     with pytest.raises(InputError, match=r"history\.jsonl: .*expected"):
         read_history(history(tmp_path / "m", *lines))
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="file not found"):
         read_history(tmp_path / "none")
 
 
-# Pictures
+# Charts
 
 
 def test_lines_are_the_data(plots):
@@ -189,7 +196,7 @@ def test_best_epoch_is_circled(plots, tmp_path):
     assert dev.get_ylabel() == "map on dev"
 
 
-def test_every_axis_has_a_label_and_nothing_is_hidden_by_a_name(plots):
+def test_every_axis_has_a_label_and_nothing_is_hidden_by_a_name(plots, figures):
     run = frame(("q1", "a", 1.0), ("q1", "b", 0.0), columns=("question_id", "answer_id", "score"))
     # Names that matplotlib would leave out of a legend, or typeset as a formula.
     names = ["_a", "$x_1$", "<b>&amp;"]
@@ -200,14 +207,14 @@ def test_every_axis_has_a_label_and_nothing_is_hidden_by_a_name(plots):
         for axes in figure.axes:
             assert axes.get_ylabel()
             assert axes.get_xlabel()
-        words = [text.text for text in ElementTree.fromstring(plots.svg(figure)).iter(f"{SVG}text")]
+        words = [text.text for text in ElementTree.fromstring(figures.svg(figure)).iter(f"{SVG}text")]
         assert all(any(name in word for word in words) for name in names)
 
 
-def test_svg_is_the_same_every_time_and_can_share_a_page(plots):
+def test_svg_is_the_same_every_time_and_can_share_a_page(plots, figures):
     data = accuracy_by_length({"s": P_1}, LENGTHS)
 
-    first, second = (plots.svg(plots.plot_accuracy_by_length(data), prefix="one-") for _ in range(2))
+    first, second = (figures.svg(plots.plot_accuracy_by_length(data), prefix="one-") for _ in range(2))
 
     assert first == second
     assert first.startswith("<svg")
@@ -235,16 +242,16 @@ def test_contrast_on_white_and_on_black(plots, page):
         return (high + 0.05) / (low + 0.05)
 
     # What WCAG 2.2 asks of graphics and of text.
-    assert min(map(contrast, plots.COLOURS)) >= 3
-    assert contrast(plots.GREY) >= 4.5
+    assert min(map(contrast, plots.FILE_THEME.colours)) >= 3
+    assert contrast(plots.FILE_THEME.text) >= 4.5
 
 
-def test_background_is_transparent_and_the_data_lies_beside(plots, tmp_path):
+def test_background_is_transparent_and_the_data_lies_beside(plots, figures, tmp_path):
     from PIL import Image
 
     data = accuracy_by_length({"s": P_1}, LENGTHS)
 
-    files = plots.save_plot(plots.plot_accuracy_by_length(data), data, tmp_path / "out" / "lengths")
+    files = figures.save_plot(plots.plot_accuracy_by_length(data), data, tmp_path / "out" / "lengths")
 
     assert [file.name for file in files] == ["lengths.png", "lengths.svg", "lengths.csv"]
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == sorted(file.name for file in files)
@@ -252,10 +259,10 @@ def test_background_is_transparent_and_the_data_lies_beside(plots, tmp_path):
     assert pl.read_csv(files[2]).equals(data)
 
 
-def test_names_of_files(plots, tmp_path):
-    assert plots.plot_files(tmp_path / "a.svg") == ([tmp_path / "a.svg"], tmp_path / "a.csv")
-    with pytest.raises(UsageError, match=r"a\.pdf: expected a name that ends in one of \.png, \.svg"):
-        plots.plot_files(tmp_path / "a.pdf")
+def test_names_of_files(plots, figures, tmp_path):
+    assert figures.plot_files(tmp_path / "a.svg") == ([tmp_path / "a.svg"], tmp_path / "a.csv")
+    with pytest.raises(UsageError, match=r"a\.pdf: expected a name ending in one of \.png, \.svg"):
+        figures.plot_files(tmp_path / "a.pdf")
 
 
 # The command
@@ -269,21 +276,21 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dev.qrels").write_text(QRELS)
     (tmp_path / "dev.bm25.run").write_text(RUN)
-    (tmp_path / "dev.gold.run").write_text("q1 Q0 a 1 2 gold\nq2 Q0 b 1 1 gold\n")
+    (tmp_path / "dev.perfect.run").write_text("q1 Q0 a 1 2 perfect\nq2 Q0 b 1 1 perfect\n")
     candidates = [("a", "one two"), ("b", "one two three four")]
     write_pools(tmp_path / "dev.pools.parquet", [row(name, "?", candidates) for name in ("q1", "q2")])
     return tmp_path
 
 
 def test_lengths_from_the_command_line(plots, aptool, folder):
-    code, out, err = aptool("plot", "lengths", "dev.bm25.run", "dev.gold.run", "--output", "l.svg")
+    code, out, err = aptool("plot", "lengths", "dev.bm25.run", "dev.perfect.run", "--output", "l.svg")
 
     assert (code, out) == (0, ["l.svg", "l.csv"])
     assert err == ["--qrels not given: dev.qrels", "--pools not given: dev.pools.parquet"]
-    # q1 has a right answer of two words and q2 one of four, which bm25 misses.
+    # q1 has a relevant answer of two words and q2 one of four, which bm25 misses.
     assert pl.read_csv("l.csv").rows() == [
         ("bm25", 2, 1, 1.0), ("bm25", 3, 1, 1.0), ("bm25", 4, 2, 0.5),
-        ("gold", 2, 1, 1.0), ("gold", 3, 1, 1.0), ("gold", 4, 2, 1.0),
+        ("perfect", 2, 1, 1.0), ("perfect", 3, 1, 1.0), ("perfect", 4, 2, 1.0),
     ]  # fmt: skip
 
 
@@ -291,7 +298,7 @@ def test_scores_from_the_command_line(plots, aptool, folder):
     code, out, _ = aptool("plot", "scores", "dev.bm25.run", "--output", "s")
 
     assert (code, out) == (0, ["s.png", "s.svg", "s.csv"])
-    assert pl.read_csv("s.csv")["positives"].sum() == pytest.approx(1)
+    assert pl.read_csv("s.csv")["relevant"].sum() == pytest.approx(1)
 
 
 def test_training_from_the_command_line(plots, aptool, folder, model_folder):
@@ -303,13 +310,13 @@ def test_training_from_the_command_line(plots, aptool, folder, model_folder):
 
 
 WRONG = {
-    "ending": (["scores", "dev.bm25.run", "--output", "x.pdf"], 2, "x.pdf: expected a name that ends in"),
+    "ending": (["scores", "dev.bm25.run", "--output", "x.pdf"], 2, "x.pdf: expected a name ending in"),
     "no pools": (
         ["lengths", "other.run", "--qrels", "other.qrels", "--output", "x"],
         2,
-        "none beside other.qrels",
+        "no pools beside other.qrels",
     ),
-    "no right answer in the pools": (
+    "no relevant answer in the pools": (
         [
             "lengths",
             "dev.bm25.run",
@@ -321,9 +328,9 @@ WRONG = {
             "x",
         ],
         1,
-        "no right answer of wrong.qrels",
+        "no relevant answer of wrong.qrels",
     ),
-    "no model": (["training", "none", "--output", "x"], 1, "history.jsonl: 'no such file'"),
+    "no model": (["training", "none", "--output", "x"], 1, "history.jsonl: file not found"),
     "run of other questions": (
         ["scores", "other.run", "--qrels", "dev.qrels", "--output", "x"],
         1,
@@ -359,7 +366,7 @@ def test_without_matplotlib_it_says_what_to_install(aptool, folder, monkeypatch)
 
     code, out, err = aptool("plot", "scores", "dev.bm25.run", "--output", "x.png")
 
-    assert (code, out, err) == (1, [], ["aptool: plots need matplotlib: pip install 'aptool[report]'"])
+    assert (code, out, err) == (1, [], ["aptool: charts need matplotlib: pip install 'aptool[report]'"])
     with pytest.raises(AptoolError, match="pip install"):
         plots.plot_scores(
             score_distribution(

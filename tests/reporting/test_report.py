@@ -1,4 +1,4 @@
-"""``aptool report``: the page's numbers against the run files, its data against the models, its markup."""
+"""``aptool report``: its figures against the run files, its data against the models, its markup."""
 
 import base64
 import gzip
@@ -19,7 +19,7 @@ from report_runs import (
     make_report,
     make_runs,
     rankings,
-    right_answers,
+    relevant_answers,
 )
 
 from aptool.models.model import load_model
@@ -83,14 +83,14 @@ class Page(HTMLParser):
         return [record for number in numbers for record in self.data(f"{name}-{number}")]
 
 
-def test_accuracy_in_the_table_is_the_share_of_right_first_answers(page, made):
-    right = right_answers(made.collection)
+def test_accuracy_in_the_table_is_the_share_of_relevant_first_answers(page, made):
+    relevant = relevant_answers(made.collection)
     table = Page(page).table("System", "P@1", "p")
     column = table[0].index("P@1")
     for row in table[1:]:
         name = row[0].split()[0]
         hits = [
-            ranking[0] in right[question]
+            ranking[0] in relevant[question]
             for seed in (0, 1)
             for question, ranking in rankings(
                 made.runs / "wikiqa" / name / f"seed{seed}" / "test.run"
@@ -124,44 +124,49 @@ def test_the_papers_figures_stand_beside_ours_of_the_same_systems(page):
     assert rows["ap-bilstm"] == ["ap-bilstm", "0.6705", "", "", "0.6842", "", ""]  # not run here
     ours, difference = rows["ap-cnn"][2:4]
     assert float(difference.replace("−", "-")) == pytest.approx(float(ours) - 0.6886, abs=1e-4)
-    assert f"Ours are means over {QUESTIONS} questions: not the same ones" in page
+    assert f"Our means are over {QUESTIONS} questions, not the same ones" in page
 
 
-def test_listing_has_the_rank_of_the_first_right_answer_in_the_run_file(page, made):
+def test_listing_has_the_rank_of_the_first_relevant_answer_in_the_run_file(page, made):
     listing = Page(page).data("c0-listing")
-    right = right_answers(made.collection)
+    relevant = relevant_answers(made.collection)
     assert [system["name"] for system in listing["systems"]] == list(SYSTEMS)
     for name, first in zip(SYSTEMS, listing["first"], strict=True):
         ranked = rankings(made.runs / "wikiqa" / name / "seed0" / "test.run")
         expected = [
-            next(rank for rank, answer in enumerate(ranked[question], 1) if answer in right[question])
+            next(rank for rank, answer in enumerate(ranked[question], 1) if answer in relevant[question])
             for question in listing["ids"]
         ]
         assert first == expected
 
 
-def test_records_have_the_first_answers_in_order_and_every_right_one_with_its_text(made):
+def test_records_have_the_first_answers_in_order_and_every_relevant_one_with_its_text(made):
     page = Page(
         make_report(made, made.runs.parent / "shallow.html", "--depth", "2").read_text(encoding="utf-8")
     )
     listing, texts = page.data("c0-listing"), page.blocks("c0-texts")
-    right = right_answers(made.collection)
+    relevant = relevant_answers(made.collection)
     ranked = {name: rankings(made.runs / "wikiqa" / name / "seed0" / "test.run") for name in SYSTEMS}
     plain = [text if isinstance(text, str) else text[0] for text in texts]
     for question, record in zip(listing["ids"], page.blocks("c0-questions"), strict=True):
-        for name, ranking in zip(SYSTEMS, record["r"], strict=True):
+        for name, ranking in zip(SYSTEMS, record["rankings"], strict=True):
             order = ranked[name][question]
             expected = [
                 [answer, rank]
                 for rank, answer in enumerate(order, 1)
-                if rank <= 2 or answer in right[question]
+                if rank <= 2 or answer in relevant[question]
             ]
-            assert [[record["a"][answer][0], rank] for answer, _, rank in ranking] == expected
-        assert {record["a"][answer][0] for answer in record["g"]} | set(record["x"]) == right[question]
+            assert [[record["answers"][answer][0], rank] for answer, _, rank in ranking] == expected
+        assert {record["answers"][answer][0] for answer in record["relevant"]} | set(
+            record["missing"]
+        ) == relevant[question]
     assert len(plain) == len(set(plain))
     shown = page.blocks("c0-questions")[listing["ids"].index("nasty-script")]
-    assert {plain[text] for _, text in shown["a"]} <= {*NASTY.values(), "the river near the bridge is silver"}
-    assert shown["x"] == ["not-in-the-pool"]
+    assert {plain[text] for _, text in shown["answers"]} <= {
+        *NASTY.values(),
+        "the river near the bridge is silver",
+    }
+    assert shown["missing"] == ["not-in-the-pool"]
 
 
 def test_weights_in_the_page_are_those_of_the_models_and_sum_to_one(page, made):
@@ -172,13 +177,13 @@ def test_weights_in_the_page_are_those_of_the_models_and_sum_to_one(page, made):
     model = load_model(made.runs / "wikiqa" / "ap-cnn" / "seed0" / "model")
     checked = 0
     for text, record in zip(listing["texts"], records, strict=True):
-        for answer, *sides in record["h"][str(number)]:
-            answer_text, spans = texts[record["a"][answer][1]]
+        for answer, *sides in record["heat_maps"][str(number)]:
+            answer_text, spans = texts[record["answers"][answer][1]]
             ids = [Ragged.of(model.tokenizer.encode([one])) for one in (text, answer_text)]
             with torch.no_grad():
                 alone = model.ranker.pooling.attention(*(model.ranker.encoder(one) for one in ids))
             for (packed, unknown), expected, tokens, places in zip(
-                sides, alone, ids, (record["s"], spans), strict=True
+                sides, alone, ids, (record["spans"], spans), strict=True
             ):
                 weights = decoded(packed)
                 assert weights == pytest.approx(expected[0].numpy(), abs=1e-6)
@@ -187,9 +192,11 @@ def test_weights_in_the_page_are_those_of_the_models_and_sum_to_one(page, made):
                 assert len(places) == 2 * len(weights)
             checked += 1
     assert checked >= QUESTIONS
-    assert {map_[0] for map_ in records[0]["h"][str(number)]} >= {records[0]["r"][number][0][0]}
-    assert "h" in records[0]
-    assert set(records[0]["h"]) == {str(SYSTEMS.index(name)) for name in TRAINED}
+    assert {map_[0] for map_ in records[0]["heat_maps"][str(number)]} >= {
+        records[0]["rankings"][number][0][0]
+    }
+    assert "heat_maps" in records[0]
+    assert set(records[0]["heat_maps"]) == {str(SYSTEMS.index(name)) for name in TRAINED}
 
 
 def test_the_page_loads_nothing_and_no_text_becomes_markup(page):
@@ -249,10 +256,10 @@ def test_no_more_questions_than_asked_for_are_carried(made):
         (
             ["--collection", "nowhere"],
             1,
-            "nowhere: 'no collection.json in it': expected the folder of a coll",
+            "nowhere: no collection.json in it; expected the folder of a coll",
         ),
         (["--questions", "0"], 2, "0 is not in the range"),
-        (["--output", "."], 1, "'a folder': expected a file"),
+        (["--output", "."], 1, "a folder; expected a file"),
     ],
 )
 def test_mistakes_are_one_line(aptool, made, monkeypatch, tmp_path, more, code, said):
@@ -311,14 +318,14 @@ def test_each_collection_has_its_own_part(aptool, made, two):
         "bm25",
     ]
     assert [system["name"] for system in page.data("c1-listing")["systems"]] == ["random", "bm25"]
-    assert all(record["h"] == {} for record in page.blocks("c1-questions"))
+    assert all(record["heat_maps"] == {} for record in page.blocks("c1-questions"))
 
 
 def test_a_collection_that_is_nowhere_is_asked_for(aptool, made, two):
     done = aptool("report", two, "--collection", f"wikiqa={made.collection}")
 
     assert done.code == 2
-    assert done.err == ["aptool: where is collection 'other'? pass --collection other=FOLDER"]
+    assert done.err == ["aptool: folder of collection 'other' unknown; pass --collection other=FOLDER"]
 
 
 def test_a_collection_that_belongs_to_no_run_is_not_taken(aptool, two, collection_folder):
@@ -336,7 +343,7 @@ def test_a_run_file_that_is_gone_is_named(aptool, made, two):
     done = aptool("report", two, "--collection", made.collection)
 
     assert done.code == 1
-    assert "bm25/seed1/test.run: 'no such file'" in done.err[0]
+    assert "bm25/seed1/test.run: file not found" in done.err[0]
 
 
 @pytest.mark.parametrize(
@@ -356,7 +363,7 @@ def test_a_folder_without_runs_is_said_to_be_none(aptool, tmp_path):
 
     assert done.code == 1
     assert done.err == [
-        f"aptool: {tmp_path}: 'no table.json in it': expected the folder that `aptool matrix TABLE "
+        f"aptool: {tmp_path}: no table.json in it; expected the folder that `aptool matrix TABLE "
         "--output FOLDER` writes"
     ]
 
@@ -366,3 +373,14 @@ def test_jinja2_that_is_not_installed_is_said_in_one_line(aptool, made, tmp_path
     done = aptool("report", made.runs, "--collection", made.collection, "--output", tmp_path / "page.html")
 
     assert (done.code, done.err) == (1, ["aptool: pages need jinja2: pip install 'aptool[report]'"])
+
+
+def test_a_device_that_is_not_there_is_one_line(aptool, made, tmp_path):
+    done = aptool(
+        *("report", made.runs, "--collection", made.collection),
+        *("--output", tmp_path / "page.html", "--device", "cuda:99"),
+    )
+
+    assert (done.code, len(done.err)) == (2, 1)
+    assert "cuda:99" in done.err[0]
+    assert not (tmp_path / "page.html").exists()

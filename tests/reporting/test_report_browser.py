@@ -16,7 +16,7 @@ from report_runs import (
     make_report,
     make_runs,
     rankings,
-    right_answers,
+    relevant_answers,
 )
 
 CHROMIUM = os.environ.get("APTOOL_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
@@ -102,15 +102,15 @@ def count(page: Page, name: str) -> int:
     return int(page.locator(f".filters input[value={name}] ~ .count").inner_text())
 
 
-def firsts_right(made: Made, system: str) -> dict[str, bool]:
-    """For each question whether the first answer of seed 0 is right, from the run file."""
-    right = right_answers(made.collection)
+def first_is_relevant(made: Made, system: str) -> dict[str, bool]:
+    """For each question whether the first answer of seed 0 is relevant, from the run file."""
+    relevant = relevant_answers(made.collection)
     ranked = rankings(made.runs / "wikiqa" / system / "seed0" / "test.run")
-    return {question: answers[0] in right[question] for question, answers in ranked.items()}
+    return {question: answers[0] in relevant[question] for question, answers in ranked.items()}
 
 
 def test_filters_let_through_the_questions_that_the_run_files_say(page, made):
-    mine, other = firsts_right(made, "ap-cnn"), firsts_right(made, "bm25")
+    mine, other = first_is_relevant(made, "ap-cnn"), first_is_relevant(made, "bm25")
     page.get_by_label("System").select_option("ap-cnn")
     page.get_by_label("Against").select_option("bm25")
     expected = {
@@ -196,7 +196,7 @@ def test_a_heat_map_is_opened_and_read_with_the_keyboard(page):
     assert "on" in word.get_attribute("class").split()
     assert said.startswith(f"“{word.inner_text()}”")
     assert f"{float(word.get_attribute('data-weight')):.4f}" in said
-    assert page.locator(".heat").first.locator(".seen").count() == 3  # a window of three words
+    assert page.locator(".heat").first.locator(".field").count() == 3  # a window of three words
 
 
 def test_weights_on_the_page_sum_to_one_and_colour_follows_them(page):
@@ -246,7 +246,7 @@ def test_ids_are_text_as_well(page):
     assert page.locator(".answers .mono").first.inner_text().startswith("<b>")
 
 
-def test_right_answers_are_marked_and_a_missing_one_is_named(page):
+def test_relevant_answers_are_marked_and_a_missing_one_is_named(page):
     open_question(page, EMOJI)
     tagged = page.locator(".answers > li", has=page.locator(".tag"))
 

@@ -1,17 +1,23 @@
-"""What the report is made of: packed weights, places of words, charts, the paper's figures."""
+"""Parts of the report: packed weights, spans of words, charts, the paper's figures."""
 
 import re
+from importlib import resources
+from xml.etree import ElementTree
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import decoded
 
-from aptool.evaluation.paper import paper_figures
-from aptool.reporting.charts import Line, histogram, interval_mark, line_chart, ticks
-from aptool.reporting.heatmap import Side, Window
+from aptool.reporting.charts import _VARIABLES as VARIABLES
+from aptool.reporting.charts import PAGE_THEME
+from aptool.reporting.figures import Series, inline_svg
+from aptool.reporting.heatmap import TextWeights, Window
 from aptool.reporting.packing import packed_spans, packed_weights
+from aptool.reporting.plots import histogram_chart, line_chart, line_style
+from aptool.reporting.report import interval_bar
 
 
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=300))
@@ -24,64 +30,81 @@ def test_packed_weights_are_within_a_hair_and_sum_to_one_exactly(values):
     assert round(decoded(packed).sum() * ((1 << 24) - 1)) == (1 << 24) - 1
 
 
-def test_places_of_words_count_as_javascript_counts():
+def test_spans_are_in_units_of_javascript():
     # "😀" is two UTF-16 units, of which Python makes one character.
     text = "a 😀😀 b"
-    side = Side(text, ((0, 1), (2, 4), (5, 6)), np.full(3, 1 / 3), frozenset(), Window(0, 0))
+    weights = TextWeights(text, ((0, 1), (2, 4), (5, 6)), np.full(3, 1 / 3), frozenset(), Window(0, 0))
 
-    assert packed_spans(side) == [0, 1, 1, 4, 1, 1]
-
-
-def test_ticks_are_round_and_span_the_values():
-    assert ticks(0.107, 0.43, 5) == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
-    assert ticks(14, 78, 7, whole=True) == [10, 20, 30, 40, 50, 60, 70, 80]
-    assert ticks(3, 3, 5, whole=True)[0] == 3
-    assert ticks(0.5, 0.5, 5)[0] < 0.5 < ticks(0.5, 0.5, 5)[-1]
+    assert packed_spans(weights) == [0, 1, 1, 4, 1, 1]
 
 
-def test_lines_go_through_their_points_and_names_are_escaped():
-    # Two ticks a side: x from 1 to 3, y from 0 to 1, so the middle point is half-way across and down.
-    line = Line("<b>", 0, [(1, 0.0), (2, 0.5), (3, 1.0)], ["a & b"] * 3)
-    svg = line_chart([line], label='"chart"', x_label="x", whole_x=True)
-    (begin, middle, end) = (
-        tuple(map(float, point.split(","))) for point in re.search(r'points="([^"]*)"', svg)[1].split()
-    )
+POINTS = pl.DataFrame({"system": ["<b>"] * 3, "x": [1, 2, 3], "y": [0.0, 0.5, 1.0]})
+
+
+def element(figure, **more):
+    svg = inline_svg(figure, "c0-", classes="chart", label='"chart" & <i>', variables=VARIABLES, **more)
+    return svg, ElementTree.fromstring(svg)
+
+
+def chart():
+    styles = {"<b>": line_style(PAGE_THEME, 0)}
+    figure = line_chart(POINTS, "x", "y", styles, theme=PAGE_THEME, size=(7, 4), x_label="</svg><script>")
+    return element(figure, series=[Series("<b>", "series s0", ["a & b", "</title>", "c"])])
+
+
+def test_points_of_a_line_are_where_their_values_are_and_texts_are_escaped():
+    svg, root = chart()
+    group = next(one for one in root.iter("g") if one.get("data-series") == "<b>")
+    places = [(float(one.get("x")), float(one.get("y"))) for one in group.iter("use")]
+    begin, middle, end = places
 
     assert middle == pytest.approx(((begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2), abs=0.1)
     assert begin[0] < end[0]
     assert begin[1] > end[1]  # up the page
-    assert "<b>" not in svg
+    assert [one.text for one in group.iter("title")] == ["a & b", "</title>", "c"]
+    assert root.get("aria-label") == '"chart" & <i>'
+    assert not re.search("<b>|<i>|</title>&|<script|</svg>.", svg)
     assert "a &amp; b" in svg
 
 
-def test_an_interval_beyond_the_scale_is_an_arrow_to_its_side():
-    inside = interval_mark((0.4, 0.6), 0.5, (0.4, 0.8), 0.6)
-    below = interval_mark((0.0, 0.1), 0.05, (0.4, 0.8), 0.6)
+def test_charts_follow_the_page_and_share_it():
+    svg, root = chart()
+    ids = [one.get("id") for one in root.iter() if one.get("id")]
 
-    assert "circle" in inside
-    assert "polygon" not in inside
-    assert "circle" not in below
-    assert 'points="1,10' in below
+    assert chart()[0] == svg
+    assert all(name.startswith("c0-") for name in ids)
+    assert set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg)) <= set(ids)
+    assert "var(--s0)" in svg
+    assert "var(--soft)" in svg
+    # No colour but the page's, no size, no style sheet of its own.
+    assert not re.search("#[0-9a-f]{6}", svg)
+    assert root.get("width") is None
+    assert next(root.iter("style"), None) is None
 
 
 def test_a_histogram_is_as_high_as_its_shares():
-    svg = histogram([0, 1, 2], [0.25, 0.75], [1.0, 0.0], "scores")
-    heights = [
-        [float(point.split(",")[1]) for point in shape.split()]
-        for shape in re.findall(r'points="([^"]*)"', svg)
-    ]
-    base = heights[0][0]
-    negative, positive = ([base - y for y in shape] for shape in heights)
+    shares = pl.DataFrame({"low": [0, 1], "high": [1, 2], "relevant": [0.25, 0.75], "others": [1.0, 0.0]})
+    figure = histogram_chart(shares, theme=PAGE_THEME, size=(3, 2))
+    (axes,) = figure.axes
+    outlines = [patch.get_data() for patch in axes.patches if not patch.get_fill()]
 
-    assert max(positive) == pytest.approx(0.75 * max(negative))
-    assert positive[1] == pytest.approx(max(positive) / 3)
+    assert [outline.values.tolist() for outline in outlines] == [[1.0, 0.0], [0.25, 0.75]]
+    assert [outline.edges.tolist() for outline in outlines] == [[0, 1, 2]] * 2
+    _, root = element(figure)
+    assert [one.text for one in root.iter("text")] == ["0", "2"]
 
 
-def test_figures_of_the_paper_are_given_for_its_collections_and_splits_only():
-    assert paper_figures("insuranceqa-v1", "test2").systems["ap-bilstm"] == (0.664,)
-    assert paper_figures("insuranceqa-v1", "dev").systems["qa-cnn"] == (0.616,)
-    assert paper_figures("trecqa-clean", "test").systems["ap-cnn"] == (0.7530, 0.8511)
-    assert paper_figures("trecqa-clean", "test").questions == 68
-    assert paper_figures("trecqa-raw", "test") is None
-    assert paper_figures("wikiqa", "dev") is None
-    assert paper_figures("functions", "test") is None
+def test_the_colours_of_charts_are_variables_of_the_page():
+    styles = (resources.files("aptool.reporting") / "templates" / "base.css").read_text(encoding="utf-8")
+
+    for colour, variable in VARIABLES.items():
+        assert f"{variable}: {colour};" in styles
+
+
+def test_an_interval_beyond_the_scale_is_an_arrow_to_its_side():
+    inside = interval_bar((0.4, 0.6), 0.5, (0.4, 0.8), 0.6)
+    below = interval_bar((0.0, 0.1), 0.05, (0.4, 0.8), 0.6)
+    above = interval_bar((0.9, 1.0), 0.95, (0.4, 0.8), 0.6)
+
+    assert inside == (0, pytest.approx(50), pytest.approx(25), pytest.approx(50), "")
+    assert (below.beyond, above.beyond) == ("left", "right")

@@ -1,4 +1,4 @@
-// The browser of one collection's questions: filters, the list, and the question that is open.
+// The browser of a collection's questions: filters, the list and the open question.
 class Browser {
   constructor(root, listing) {
     this.root = root;
@@ -12,7 +12,7 @@ class Browser {
     this.list = new LongList(
       root.querySelector(".list"),
       (question, row) => this.drawRow(question, row),
-      (question, pointed) => this.show(question).then(() => pointed && this.bringIntoSight()),
+      (question, pointed) => this.show(question).then(() => pointed && this.scrollIntoView()),
       () => this.pane.focus(),
     );
     controls.addEventListener("input", () => this.update());
@@ -28,7 +28,7 @@ class Browser {
     return [Number(this.system.value), Number(this.baseline.value)];
   }
 
-  // What a filter lets through: by the rank of the first right answer, 0 where there is none.
+  // Whether a filter accepts a question, by the rank of its first relevant answer, 0 if there is none.
   passes(filter, question) {
     const [mine, other] = this.chosen.map((system) => this.listing.first[system][question] === 1);
     if (filter === "missed") return !mine;
@@ -80,12 +80,12 @@ class Browser {
     const { per_block: perBlock, per_text_block: perTextBlock } = this.listing;
     const records = await unpack(`${prefix}-questions-${Math.floor(question / perBlock)}`);
     const record = records[question % perBlock];
-    const needed = [...new Set(record.a.map(([, text]) => Math.floor(text / perTextBlock)))];
+    const needed = [...new Set(record.answers.map(([, text]) => Math.floor(text / perTextBlock)))];
     const blocks = new Map();
     await Promise.all(needed.map(async (block) => blocks.set(block, await unpack(`${prefix}-texts-${block}`))));
-    if (this.open !== question) return; // another has been opened meanwhile
+    if (this.open !== question) return; // another question has been opened meanwhile
     const stored = (text) => blocks.get(Math.floor(text / perTextBlock))[text % perTextBlock];
-    const answers = record.a.map(([id, text]) => {
+    const answers = record.answers.map(([id, text]) => {
       const found = stored(text);
       return Array.isArray(found) ? { id, text: found[0], spans: found[1] } : { id, text: found };
     });
@@ -94,8 +94,8 @@ class Browser {
     this.pane.scrollTop = 0;
   }
 
-  // Where the panes stand one below the other, the question that was tapped is out of sight.
-  bringIntoSight() {
+  // If the panes are stacked, the question that was tapped may be out of view.
+  scrollIntoView() {
     const below = this.pane.getBoundingClientRect().top >= this.list.box.getBoundingClientRect().bottom;
     if (below) this.pane.scrollIntoView({ block: "start" });
   }

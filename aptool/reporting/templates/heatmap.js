@@ -1,7 +1,7 @@
-// A heat map built from packed weights; it looks and behaves as one that `aptool explain` writes.
+// Heat maps from packed weights, equal to those of `aptool explain`.
 const LEAST_CONTRAST = 0.25;
 
-// `packed` is [weights, unknown words], `spans` gap, length, gap, length, ... of the words of `text`.
+// `packed`: [weights, indices of unknown words]; `spans`: gap, length, gap, length, ... of the words of `text`.
 function heatOf(label, system, text, spans, packed) {
   const weights = weightsOf(packed[0]);
   const unknown = new Set(packed[1]);
@@ -10,14 +10,14 @@ function heatOf(label, system, text, spans, packed) {
   const heat = element("p", "heat");
   Object.assign(heat, { dir: "auto", tabIndex: 0 });
   heat.setAttribute("role", "group");
-  heat.setAttribute("aria-label", `${label}, arrow keys tell the weights`);
+  heat.setAttribute("aria-label", `${label}, arrow keys show the weights`);
   const [left, right] = system.window;
   Object.assign(heat.dataset, { kind: system.kind, left: left ?? "", right: right ?? "" });
   let end = 0;
   for (let word = 0; 2 * word < spans.length; word++) {
     const begin = end + spans[2 * word];
     const stop = begin + spans[2 * word + 1];
-    const span = element("span", word < weights.length ? "w" : "cut", text.slice(begin, stop));
+    const span = element("span", word < weights.length ? "w" : "truncated", text.slice(begin, stop));
     if (word < weights.length) {
       span.style.setProperty("--s", ((weights[word] - least) / contrast).toFixed(3));
       span.dataset.weight = weights[word].toFixed(8);
@@ -27,9 +27,9 @@ function heatOf(label, system, text, spans, packed) {
     end = stop;
   }
   heat.append(text.slice(end));
-  const cut = spans.length / 2 - weights.length;
+  const truncated = spans.length / 2 - weights.length;
   const range = element("span", "range");
-  range.append(`${weights.length} words`, cut ? `, ${cut} more behind the model’s limit` : "", "; ");
+  range.append(`${weights.length} words`, truncated ? `, ${truncated} more truncated` : "", "; ");
   range.append(least.toFixed(4), " ", element("span", "scale"), " ", greatest.toFixed(4));
   if (unknown.size) range.append("; dotted: not in the vocabulary");
   const head = element("div", "label", `${label} `);

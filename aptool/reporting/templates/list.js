@@ -1,7 +1,7 @@
-// A list of any length: only the rows in sight are in the page. It is a listbox, worked with the arrow keys.
+// A virtual list: only the visible rows are in the page. It is a listbox, operated with the arrow keys.
 class LongList {
-  // `draw(item, row)` fills a row; `choose(item, pointed)` is told of the item that is selected
-  // and whether by a click, `enter()` of Enter.
+  // `draw(item, row)` fills a row; `choose(item, pointed)` is called with the selected item and whether it
+  // was clicked, `enter()` on Enter.
   constructor(box, draw, choose, enter) {
     Object.assign(this, { box, draw, choose, enter, items: [], selected: -1 });
     this.spread = element("div", "spread");

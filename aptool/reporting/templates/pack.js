@@ -1,4 +1,4 @@
-// The data of the page: base64 of gzip of JSON, in elements of their own, unpacked when first asked for.
+// The data of the page: base64 of gzip of JSON, in script elements, unpacked when first needed.
 const unpacked = new Map();
 
 function unpack(id) {
@@ -18,7 +18,7 @@ function bytesOf(text) {
   return bytes;
 }
 
-// Weights are 24-bit numbers, of which one text's add up to 2^24 - 1.
+// Weights are 24-bit numbers; those of a text add up to 2^24 - 1.
 function weightsOf(text) {
   const bytes = bytesOf(text);
   const weights = [];

@@ -1,25 +1,25 @@
-// An open question: its text, where each system has the first right answer, and one system's ranking.
+// An open question: its text, each system's rank of the first relevant answer, and one system's ranking.
 function openQuestion(listing, question, record, answers, [chosen, baseline]) {
   const system = listing.systems[chosen];
   const about = element("div", "about");
-  const rights = record.g.length + record.x.length;
-  about.append(element("span", "mono", listing.ids[question]), ` · ${listing.pool[question].toLocaleString("en")} candidates, ${rights || "none"} right`);
+  const relevantCount = record.relevant.length + record.missing.length;
+  about.append(element("span", "mono", listing.ids[question]), ` · ${listing.pool[question].toLocaleString("en")} candidates, ${relevantCount || "none"} relevant`);
   const title = element("h4", "question", listing.texts[question]);
   title.dir = "auto";
-  const parts = [about, title, firstRights(listing, question, chosen)];
-  if (record.x.length) parts.push(element("p", "note", `Right, but not among the candidates: ${record.x.join(", ")}.`));
-  const ranking = record.r[chosen];
-  const others = new Map(record.r[baseline].map(([answer, , rank]) => [answer, rank]));
-  const gold = new Set(record.g);
-  const maps = new Map((record.h[chosen] ?? []).map((map) => [map[0], map]));
+  const parts = [about, title, firstRanks(listing, question, chosen)];
+  if (record.missing.length) parts.push(element("p", "note", `Relevant, but not among the candidates: ${record.missing.join(", ")}.`));
+  const ranking = record.rankings[chosen];
+  const others = new Map(record.rankings[baseline].map(([answer, , rank]) => [answer, rank]));
+  const relevant = new Set(record.relevant);
+  const maps = new Map((record.heat_maps[chosen] ?? []).map((map) => [map[0], map]));
   const list = element("ol", "answers");
   let before = 0;
   for (const [answer, score, rank] of ranking) {
-    const item = element("li", gold.has(answer) ? "gold" : "");
+    const item = element("li", relevant.has(answer) ? "relevant" : "");
     item.classList.toggle("after-gap", rank > before + 1);
     before = rank;
     const line = element("div", "line");
-    if (gold.has(answer)) line.append(element("span", "tag", "right"));
+    if (relevant.has(answer)) line.append(element("span", "tag", "relevant"));
     line.append(element("span", "", score.toFixed(4)));
     if (baseline !== chosen) {
       const there = others.get(answer) ?? `below ${listing.depth}`;
@@ -36,9 +36,9 @@ function openQuestion(listing, question, record, answers, [chosen, baseline]) {
   return parts;
 }
 
-function firstRights(listing, question, chosen) {
+function firstRanks(listing, question, chosen) {
   const list = element("ul", "firsts");
-  list.setAttribute("aria-label", "Rank of the first right answer");
+  list.setAttribute("aria-label", "Rank of the first relevant answer");
   listing.systems.forEach((system, i) => {
     const rank = listing.first[i][question];
     const item = element("li", rank === 1 ? "hit" : "", `${system.name} `);
@@ -62,7 +62,7 @@ function answerText(listing, system, question, record, answer, map) {
     let heat = null;
     acts.append(
       toggle("Heat map", (on) => {
-        const ofQuestion = [listing.texts[question], record.s, map[1]];
+        const ofQuestion = [listing.texts[question], record.spans, map[1]];
         if (on && !heat) acts.after((heat = heatMap(system, ofQuestion, [answer.text, answer.spans, map[2]])));
         heat.hidden = !on;
         text.hidden = on;

@@ -1,4 +1,4 @@
-// Puts life into the page: keys of charts, and a browser for each collection.
+// Sets up the keys of the charts and a browser for each collection.
 for (const key of document.querySelectorAll(".key button")) {
   const figure = key.closest("figure");
   const line = () => [...figure.querySelectorAll(".series[data-series]")].filter((one) => one.dataset.series === key.value);
@@ -19,7 +19,7 @@ for (const root of document.querySelectorAll(".browser")) {
   const waiting = root.querySelector(".waiting");
   waiting.textContent = "Unpacking the questions …";
   if (typeof DecompressionStream === "undefined") {
-    waiting.textContent = "This browser is too old to unpack the questions: one from 2023 or later can.";
+    waiting.textContent = "This browser is too old to unpack the questions; a browser of 2023 or later is needed.";
     continue;
   }
   unpack(`${root.dataset.prefix}-listing`).then((listing) => {
