@@ -1,10 +1,11 @@
-# Every target sets up what it needs in .venv; nothing else on the machine is touched.
+# Every target installs what it needs in .venv and changes nothing else on the machine.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+QUIET := --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-cluster cluster-demo lint fix eval reproduce bench clean
+.PHONY: help setup test test-cluster test-lowest test-wheel cluster-demo lint fix eval reproduce bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19
@@ -14,7 +15,8 @@ setup: $(STAMP)  ## install aptool and the tested versions of what it needs into
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "aptool needs Python 3.11 or later: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster,report,test,lint]'
+	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --upgrade pip  # Python 3.11's knows no --group
+	$(BIN)/python -m pip install $(QUIET) -c constraints.txt -e '.[cluster,report]' --group test --group lint
 	@touch $@
 
 eval: $(STAMP)  ## run the experiments of jobs/eval.toml, print their MAP/MRR table, write a report
@@ -31,6 +33,21 @@ test: $(STAMP)  ## run the tests
 test-cluster: $(STAMP)  ## run the tests that start a Ray cluster of several nodes on this machine
 	$(BIN)/python -m pytest -m cluster tests/cluster
 
+test-lowest:  ## run most tests with the lowest versions that pyproject.toml allows, in .venv-lowest
+	$(PYTHON) -m venv --clear .venv-lowest
+	.venv-lowest/bin/python -m pip install $(QUIET) -c constraints.txt --upgrade pip
+	.venv-lowest/bin/python -m pip install $(QUIET) -c constraints-lowest.txt -e '.[report]' --group test
+	.venv-lowest/bin/python -m pytest -n 2 $(LOWEST)
+
+LOWEST := tests/cli tests/datasets tests/evaluation tests/formats tests/models tests/scoring tests/text
+
+test-wheel: $(STAMP)  ## install the wheel alone in .venv-wheel and use it: the README's Python, then the commands
+	rm -rf dist
+	$(BIN)/python -m pip wheel $(QUIET) --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv --clear .venv-wheel
+	.venv-wheel/bin/python -m pip install $(QUIET) -c constraints.txt dist/aptool-*.whl
+	.venv-wheel/bin/python -I tests/package/use_wheel.py
+
 cluster-demo: $(STAMP)  ## start two nodes on this machine, run a small evaluation on them as jobs, stop them
 	$(BIN)/python jobs/demo.py
 
@@ -39,13 +56,13 @@ lint: $(STAMP)  ## check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-fix: $(STAMP)  ## format, and mend what can be mended by machine
+fix: $(STAMP)  ## format, and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 bench: $(STAMP)  ## measure scoring and evaluation: ratios to scoring pair by pair, memory, threads
 	$(BIN)/python -m bench --output bench.json
 
-clean:  ## remove the virtual environment and every cache; data/, models/ and runs/ stay
-	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+clean:  ## remove the virtual environments and every cache; data/, models/ and runs/ stay
+	rm -rf .venv .venv-lowest .venv-wheel .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

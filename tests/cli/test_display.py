@@ -95,7 +95,7 @@ def test_results_are_the_same_on_a_terminal(collection_folder, model_folder, tmp
 
 
 def chunks(reader):
-    """What was written to a pipe or a terminal whose other side is closed (a terminal then ends in an error)."""
+    """What was written to a pipe or to a terminal, whose other side is closed."""
     with contextlib.suppress(OSError):
         while chunk := os.read(reader, 4096):
             yield chunk.decode()

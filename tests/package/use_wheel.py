@@ -1,0 +1,64 @@
+"""Uses an installed wheel from outside the source tree: ``make test-wheel``.
+
+Started by the Python of an environment that holds the wheel and its core dependencies only.
+"""
+
+import importlib.resources
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SMALL = ["--set", "vectors.dim=16", "--set", "encoder.features=16", "--set", "training.epochs=2"]
+
+
+def aptool(*arguments):
+    """Runs the installed command; returns what it prints."""
+    command = [str(Path(sys.executable).with_name("aptool")), *arguments]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    if finished.returncode:
+        raise SystemExit(f"{' '.join(command)}: exit code {finished.returncode}\n{finished.stderr}")
+    print(f"$ aptool {' '.join(arguments)}", finished.stdout, sep="\n")
+    return finished.stdout
+
+
+def main():
+    import aptool as package
+
+    installed = Path(package.__file__).parent
+    assert installed.is_relative_to(sys.prefix), f"{installed} is not in {sys.prefix}"
+    files = importlib.resources.files("aptool")
+    for name in ("py.typed", "schemas/pools.schema.json", "presets/ap-cnn.toml"):
+        assert files.joinpath(name).is_file(), f"{name} is not in the wheel"
+    assert "torch" not in sys.modules, "import aptool loads torch"
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        assert "Commands:" in aptool("--help")
+        aptool("data", "synthetic", "made", "--like", "wikiqa", "--scale", "0.02")
+        aptool("data", "check", "made")
+        aptool("train", "made", "--output", "model", *SMALL)
+        aptool("score", "made/dev.pools.parquet", "--model", "model", "--output", "dev.run")
+        aptool("eval", "dev.run", "--qrels", "made/dev.qrels")
+        use_readme()
+    print("The wheel works: the README's Python and the commands.")
+
+
+def use_readme():
+    """Runs the README's Python on a tiny collection."""
+    sys.path[:0] = [str(HERE), str(HERE.parent)]
+    from readme import run_readme
+    from tiny import labelled_pools
+
+    from aptool.formats.collection import CollectionWriter
+
+    with CollectionWriter("tiny", name="tiny", source="made for tests") as writer:
+        for split, questions in (("train", 40), ("dev", 20), ("test", 20)):
+            writer.add_split(split, labelled_pools(split, questions))
+    print(run_readme("tiny")["means"])
+
+
+if __name__ == "__main__":
+    main()
