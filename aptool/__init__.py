@@ -13,6 +13,8 @@ Importing this package loads nothing else; each name below is imported when it i
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from aptool.threads import limit_spinning
+
 if TYPE_CHECKING:
     from aptool.errors import AptoolError
     from aptool.library.baselines import bm25_run
@@ -59,6 +61,9 @@ _MODULES = {
     "score": "aptool.library.scoring",
     "train": "aptool.library.training",
 }
+
+# Here, because the setting is read when torch is loaded, which any module of the package may do.
+limit_spinning()
 
 
 def __getattr__(name: str) -> Any:

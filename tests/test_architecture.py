@@ -23,7 +23,7 @@ FLOORS = [
     ["text"],
     ["formats"],
     ["config", "progress"],
-    ["errors"],
+    ["errors", "threads"],
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = sorted(ROOT.rglob("*.py"))

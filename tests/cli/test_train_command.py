@@ -238,7 +238,7 @@ def test_a_training_that_is_done_is_not_done_again(aptool, folder, collection_fo
     ]
     other = aptool(*command, "--seed", "1")
     assert other.err[0].startswith(
-        "model: the model there, of another recipe, seed, collection or version, is"
+        "model: replacing its model, of another recipe, seed, collection or version"
     )
 
 

@@ -1,0 +1,155 @@
+"""Training speed by how OpenMP's threads wait, on a quiet machine and beside busy processes.
+
+python -m bench.waiting [--system qa-bilstm] [--seconds 20] [--busy 0 2] [--repeats 5] [--output waiting.json]
+
+Each measurement is a process of its own, as the settings are read when torch is loaded: it trains on a
+synthetic collection of InsuranceQA's shape and counts the pairs trained on in some seconds after a warm-up.
+Settings take turns, so that a drifting machine slows all of them; the figures are medians. Busy processes are
+ended after each measurement, and end themselves if this program is killed.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from aptool.threads import SPIN_COUNT, USER_SETTINGS
+
+# libgomp's default, given explicitly so that the package does not set another count.
+LIBGOMP_DEFAULT = 300_000
+SPIN_COUNTS = (100, 1_000, 10_000, 30_000, 100_000)
+SETTINGS = {
+    "libgomp's default": {"GOMP_SPINCOUNT": str(LIBGOMP_DEFAULT)},
+    "passive": {"OMP_WAIT_POLICY": "PASSIVE"},
+    **{f"spin {count:,}": {"GOMP_SPINCOUNT": str(count)} for count in sorted({*SPIN_COUNTS, SPIN_COUNT})},
+    "one thread": {"OMP_NUM_THREADS": "1"},
+}
+# Busy until it is killed or its parent is gone.
+BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
+WARM_UP = 3  # updates
+SEED = 0
+
+
+def pairs_per_second(folder: Path, system: str, seconds: float) -> float:
+    """Pairs that this process trains on per second, after a warm-up."""
+    import torch
+
+    from aptool.config import load_recipe
+    from aptool.formats.collection import Collection
+    from aptool.models.ranker import build_ranker
+    from aptool.progress import Progress, Update, use_progress
+    from aptool.text.tokenizer import WordTokenizer
+    from aptool.training.data import read_texts, tokenize
+    from aptool.training.loop import train
+
+    class TimeIsUpError(Exception):
+        pass
+
+    class Clock(Progress):
+        def __init__(self) -> None:
+            self.times: list[float] = []
+            self.pairs: list[int] = []
+
+        @contextmanager
+        def task(self, name: str) -> Iterator[Update]:
+            def update(done: int, total: int, detail: str = "") -> None:
+                self.times.append(time.perf_counter())
+                self.pairs.append(done)
+                if self.times[-1] - self.times[min(WARM_UP, len(self.times)) - 1] >= seconds:
+                    raise TimeIsUpError
+
+            yield update
+
+    recipe = load_recipe(system)
+    texts = read_texts(Collection(folder), "train")
+    tokenizer = WordTokenizer.learn(texts.all())
+    examples = tokenize(texts, tokenizer, recipe.text)
+    torch.manual_seed(SEED)
+    ranker = build_ranker(recipe, len(tokenizer), recipe.vectors.dim)
+    options = replace(recipe.training, epochs=1)
+    clock = Clock()
+    with contextlib.suppress(TimeIsUpError), use_progress(clock):
+        train(
+            ranker, examples, options, seed=SEED, evaluate=lambda ranker: {recipe.training.dev_measure: 0.0}
+        )
+    first = WARM_UP - 1
+    return (clock.pairs[-1] - clock.pairs[first]) / (clock.times[-1] - clock.times[first])
+
+
+@contextmanager
+def busy_processes(number: int) -> Iterator[None]:
+    """Processes that keep a core busy each while the block runs."""
+    processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def measure(folder: Path, system: str, seconds: float, setting: dict[str, str], busy: int) -> float:
+    """Pairs per second of a process with a setting, beside some busy processes."""
+    unset = {name: value for name, value in os.environ.items() if name not in USER_SETTINGS}
+    arguments = [str(folder), "--system", system, "--seconds", str(seconds)]
+    with busy_processes(busy):
+        finished = subprocess.run(
+            [sys.executable, "-m", "bench.waiting", "--measure", *arguments],
+            env={**unset, **setting},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    return float(finished.stdout)
+
+
+def main() -> None:
+    """Prints pairs per second of each setting, and its ratio to libgomp's default on a quiet machine."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--system", default="qa-bilstm", help="a preset (default qa-bilstm)")
+    parser.add_argument("--seconds", type=float, default=20, help="of each measurement (default 20)")
+    parser.add_argument("--busy", type=int, nargs="+", default=[0, 2], help="busy processes (default 0 2)")
+    parser.add_argument("--repeats", type=int, default=5, help="(default 5)")
+    parser.add_argument("--scale", type=float, default=0.2, help="of the collection (default 0.2)")
+    parser.add_argument("--output", type=Path, help="write the figures as JSON")
+    parser.add_argument("--measure", type=Path, metavar="FOLDER", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure is not None:
+        print(pairs_per_second(options.measure, options.system, options.seconds))
+        return
+    from aptool.datasets.synthetic import build
+
+    rates: dict[int, dict[str, list[float]]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        collection = Path(folder) / "collection"
+        build(collection, like="insuranceqa", scale=options.scale, seed=SEED)
+        for busy in options.busy:
+            rates[busy] = {name: [] for name in SETTINGS}
+            for _ in range(options.repeats):
+                for name, setting in SETTINGS.items():
+                    rate = measure(collection, options.system, options.seconds, setting, busy)
+                    rates[busy][name].append(rate)
+    for busy, by_setting in rates.items():
+        print(f"{options.system}, {busy} busy processes, pairs/s: median (least to most), ratio to default")
+        default = statistics.median(by_setting["libgomp's default"])
+        for name, found in by_setting.items():
+            median = statistics.median(found)
+            spread = f"({min(found):.1f} to {max(found):.1f})"
+            print(f"  {name:18} {median:8.1f} {spread:22} {median / default:6.2f}")
+    if options.output is not None:
+        options.output.write_text(json.dumps(rates, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
