@@ -351,7 +351,7 @@ def test_weights_of_pieces_are_those_of_their_words(aptool, network, collection,
     assert [word["word"] for word in words] == ["where", "is", "the", "river"]
     expected = [*of_tokens[1:4], of_tokens[4] + of_tokens[5]]
     assert [word["weight"] for word in words] == pytest.approx([one / inside for one in expected], abs=1e-6)
-    assert found["question"]["marks"] == pytest.approx(1 - inside, abs=1e-6)
+    assert found["question"]["special_tokens"] == pytest.approx(1 - inside, abs=1e-6)
     assert [word["unknown"] for word in found["answer"]["words"]] == [False, False, False, False, True]
     assert np.array(found["alignment"]).shape == (4, 5)
 
@@ -364,11 +364,11 @@ def test_words_that_the_tokenizer_drops_are_neither_cut_nor_weighed(network):
     # A zero-width space is a word to whoever splits at spaces and punctuation, and nothing to BERT.
     (found,) = heat_maps(model, [("where is \u200b", "\u200b")], alignment=True)
 
-    assert (found.question.cut, found.answer.cut) == (0, 0)
+    assert (found.question.truncated, found.answer.truncated) == (0, 0)
     assert found.question.weights[2] == 0 < found.question.weights[:2].min()
     assert found.question.weights.sum() == pytest.approx(1)
     assert (found.question.unknown, found.answer.unknown) == ({2}, {0})
-    assert found.answer.marks == pytest.approx(1)
+    assert found.answer.special_tokens == pytest.approx(1)
     assert found.alignment.tolist() == [[0], [0], [0]]
 
 
@@ -378,4 +378,4 @@ def test_a_pooling_without_weights_explains_nothing(aptool, network, collection,
     finished = aptool("explain", "--model", tmp_path / "model", "--question", "where", "--answer", "there")
 
     assert finished.code == 1
-    assert "weighs no words" in finished.err[0]
+    assert "has no weights of words" in finished.err[0]
