@@ -1,4 +1,4 @@
-"""Recipes: the presets, changes to them, and what is said of a wrong one."""
+"""Recipes: the presets, overrides, and errors in recipes."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from aptool.config import Recipe, load_recipe, preset_names, recipe_from_dict
 from aptool.errors import AptoolError, InputError, UsageError, shortened
 
-# The paper's Table 2: c (per direction for the biLSTMs), k, minibatch, margin, λ; and who divides λ by the
+# The paper's Table 2: c (per direction for the biLSTMs), k, minibatch, margin, λ; and which divide λ by the
 # epoch's number (section 4.2: all but QA-CNN).
 TABLE_2 = {
     "ap-cnn-paper": ("attentive", {"type": "cnn", "features": 400, "window": 3}, 20, 0.5, 1.1, "inverse"),
@@ -48,7 +48,7 @@ def test_a_recommended_preset_is_the_same_system_as_the_papers(system):
     assert recommended.pooling["type"] == paper.pooling["type"]
 
 
-def test_unknown_preset_names_those_that_there_are():
+def test_an_unknown_preset_is_an_error_that_names_all():
     with pytest.raises(UsageError) as error:
         load_recipe("ap-cmn")
 
@@ -59,18 +59,18 @@ def test_unknown_preset_names_those_that_there_are():
     assert {"qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm"} <= set(preset_names())
 
 
-def test_a_recipe_survives_the_way_through_plain_values():
+def test_a_recipe_survives_a_round_trip_through_plain_values():
     recipe = load_recipe("qa-cnn", ["training.epochs=3", "vectors.source=random"])
 
     assert recipe_from_dict(recipe.to_dict(), where="config.json") == recipe
 
 
-def test_overrides_are_read_as_toml_and_else_as_text():
+def test_overrides_are_parsed_as_toml_or_else_are_text():
     recipe = load_recipe(
         "ap-cnn",
         [
             "training.epochs=7",
-            "training.margin = 1",  # a whole number will do where a fraction could stand
+            "training.margin = 1",  # an integer is accepted as a float
             "text.lowercase=false",
             "training.schedule=linear",
             'vectors.source="my vectors.txt"',

@@ -105,17 +105,17 @@ def read_pretrained(name: str, layers: int = 0) -> Pretrained:
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise InputError(name, value=type(tokenizer).__name__, expected="a network with a tokenizer.json")
     network = network.float()
-    pieces = SubwordTokenizer(tokenizer.backend_tokenizer)
+    subwords = SubwordTokenizer(tokenizer.backend_tokenizer)
     rows = network.get_input_embeddings().weight.shape[0]
-    if len(pieces) > rows:
+    if len(subwords) > rows:
         raise InputError(
             name,
-            problem=f"{len(pieces)} tokens in the vocabulary",
+            problem=f"{len(subwords)} tokens in the vocabulary",
             expected=f"at most {rows}, as the network has embeddings",
         )
     full = json.loads(network.config.to_json_string(use_diff=False))
     return Pretrained(
-        tokenizer=pieces,
+        tokenizer=subwords,
         config={key: value for key, value in full.items() if key not in _NOT_STRUCTURE},
         weights={key: value.detach().clone() for key, value in network.state_dict().items()},
         size=network.config.hidden_size,

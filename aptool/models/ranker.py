@@ -24,7 +24,7 @@ ENCODERS: dict[str, type[Encoder]] = {
     "cnn": CnnEncoder,
     "bilstm": BiLstmEncoder,
     "transformer": TransformerEncoder,
-    "pieces": CrossInput,
+    "cross": CrossInput,
 }
 
 # ``pooling.type`` of a recipe.

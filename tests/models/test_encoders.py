@@ -1,4 +1,4 @@
-"""Encoders: one state a token, from its own text alone."""
+"""Encoders: one state per token, from its own text alone."""
 
 import math
 
@@ -72,8 +72,8 @@ def test_convolution_is_one_linear_layer_without_a_nonlinearity():
     assert states.tolist() == [[1994.0], [113.0], [-6.0]]
 
 
-def prepared(encoder):
-    """An encoder ready for inference, as a function of token ids alone."""
+def for_inference(encoder):
+    """``inference_encoder`` as a function of token ids alone."""
     with torch.inference_mode():
         states_of = encoder.inference_encoder()
     return torch.inference_mode()(
@@ -82,9 +82,9 @@ def prepared(encoder):
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 4])
-def test_prepared_cnn_equals_the_definition(window):
+def test_inference_cnn_equals_the_definition(window):
     encoder = ranker("ap-cnn", dim=6, size=9, window=window).encoder
-    table = prepared(encoder)
+    table = for_inference(encoder)
 
     for defined, looked_up in zip(
         encode(encoder, SHORT, LONG, ONE), encode(table, SHORT, LONG, ONE), strict=True
@@ -93,9 +93,9 @@ def test_prepared_cnn_equals_the_definition(window):
 
 
 @pytest.mark.parametrize("system", ["ap-cnn", "ap-bilstm"])
-def test_the_same_bits_whatever_else_is_in_the_batch(system):
-    # What is kept of a text must not depend on the texts that happened to be encoded along with it.
-    encode_all = prepared(ranker(system, dim=50, size=64).encoder)
+def test_the_same_bits_in_any_batch(system):
+    # Cached states of a text must not depend on the texts that it happened to be encoded with.
+    encode_all = for_inference(ranker(system, dim=50, size=64).encoder)
 
     alone = [encode(encode_all, text)[0] for text in (SHORT, LONG, ONE)]
     together = encode(encode_all, SHORT, LONG, ONE)
@@ -109,7 +109,7 @@ def test_the_same_bits_whatever_else_is_in_the_batch(system):
 
 
 @pytest.mark.parametrize("system", ["ap-cnn", "ap-bilstm"])
-def test_states_in_the_layout_asked_for(system):
+def test_states_in_the_requested_layout(system):
     encoder = ranker(system, dim=6, size=9).encoder
     tokens = Ragged.join([torch.tensor(text) for text in (SHORT, LONG)])
     rows = torch.tensor([len(SHORT), 0, 0, len(tokens.values) - 1])
@@ -120,7 +120,7 @@ def test_states_in_the_layout_asked_for(system):
 
 
 @pytest.mark.parametrize(("largest", "expected"), [(1, None), (1, 10**9), (10**9, 3)])
-def test_table_that_would_be_too_large_or_used_too_little_is_not_made(monkeypatch, largest, expected):
+def test_a_table_that_is_too_large_or_too_little_used_is_not_computed(monkeypatch, largest, expected):
     encoder = ranker("ap-cnn", dim=6, size=9).encoder
     tokens = Ragged.join([torch.tensor(LONG)])
     monkeypatch.setattr(encoders, "LARGEST_TABLE", largest)
@@ -208,8 +208,8 @@ def test_padding_is_the_zero_vector_and_gets_no_gradient(system):
     assert {int(word) for word in gradient.abs().sum(1).nonzero()} == {*SHORT, *LONG, *ONE}
 
 
-def test_texts_that_are_read_in_turns_keep_their_own_states(monkeypatch):
-    # In training a CPU reads texts of like length together, so many at one time.
+def test_texts_that_are_batched_by_length_keep_their_own_states(monkeypatch):
+    # In training on a CPU, texts of similar length are batched.
     monkeypatch.setattr(encoders, "TEXTS_PER_BATCH", 2)
     encoder = ranker("ap-bilstm").encoder
     texts = Ragged.of(tokens(LONG, ONE, SHORT, [3, 9, 5, 2], LONG[::-1]))

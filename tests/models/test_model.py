@@ -1,4 +1,4 @@
-"""Model folders: what is loaded scores as what was saved, and nothing damaged is loaded."""
+"""Model folders: a loaded model scores as the saved one, and no damaged one is loaded."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ def save(folder, system="ap-cnn", seed=1, facts=FACTS):
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_what_is_loaded_scores_the_same(tmp_path, system):
+def test_a_loaded_model_scores_the_same(tmp_path, system):
     texts = ["w1 w2 w3", "w4", "", "w5 w1 zebra w9", " ".join(WORDS)]
     weights, tokenizer = save(tmp_path / "model", system)
 
@@ -48,7 +48,7 @@ def test_what_is_loaded_scores_the_same(tmp_path, system):
     assert loaded.recipe.preset == system
 
 
-def test_a_trained_model_scores_the_same_after_another_trip(model_folder, collection, tmp_path):
+def test_a_trained_model_scores_the_same_after_saving_again(model_folder, collection, tmp_path):
     first = load_model(model_folder)
     save_model(tmp_path / "copy", first.ranker, first.tokenizer, first.recipe, first.config["training"], [])
     second = load_model(tmp_path / "copy")
@@ -142,7 +142,7 @@ def error_of(folder):
     return str(error.value)
 
 
-def test_a_missing_model_says_how_to_get_one(tmp_path):
+def test_the_error_for_a_missing_model_says_how_to_train_one(tmp_path):
     assert error_of(tmp_path / "none") == (
         f"{tmp_path / 'none'}: folder not found; expected a model "
         f"(`aptool train COLLECTION --output {tmp_path / 'none'}` trains one)"
@@ -158,13 +158,13 @@ def test_a_missing_file_is_named(folder, name):
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00garbage", b"{}"])
-def test_a_file_of_something_else_is_named(folder, name, content):
+def test_a_file_with_other_content_is_named(folder, name, content):
     (folder / name).write_bytes(content)
 
     assert error_of(folder).startswith(f"{folder / name}: ")
 
 
-def test_weights_that_are_cut_short_are_named(folder):
+def test_truncated_weights_are_named(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
 

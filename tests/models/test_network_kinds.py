@@ -1,4 +1,4 @@
-"""Networks of other kinds than BERT: what each of them needs, and what it cannot do."""
+"""Networks other than BERT: what each of them needs, and what it does not support."""
 
 import json
 
@@ -26,27 +26,27 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("takes_embedded", [True, False])
-def test_training_has_the_states_and_gradients_of_texts_one_by_one(kind, takes_embedded):
+@pytest.mark.parametrize("takes_embeddings", [True, False])
+def test_training_has_the_states_and_gradients_of_texts_one_by_one(kind, takes_embeddings):
     torch.manual_seed(0)
-    one = Backbone({"model_type": kind, "vocab_size": 40, **KINDS[kind]}, BackboneOptions())
-    assert one._takes_embeddings  # or it would not be tried at all
-    one._takes_embeddings = takes_embedded
-    one.train()
-    one.network.eval()  # without dropout
-    # The longest that BERT takes, and RoBERTa with its two positions less: there is no room to pad.
+    backbone = Backbone({"model_type": kind, "vocab_size": 40, **KINDS[kind]}, BackboneOptions())
+    assert backbone._takes_embeddings  # or it would not be tested at all
+    backbone._takes_embeddings = takes_embeddings
+    backbone.train()
+    backbone.network.eval()  # without dropout
+    # The longest texts that BERT accepts, and RoBERTa with two positions fewer: there is no room to pad.
     texts = [*corpus(40), [7] * 64, [8] * 63]
     ids = Ragged.of(tokens(*texts))
 
     def gradients():
-        found = {name: weight.grad for name, weight in one.network.named_parameters()}
-        one.network.zero_grad()
+        found = {name: weight.grad for name, weight in backbone.network.named_parameters()}
+        backbone.network.zero_grad()
         return {name: gradient for name, gradient in found.items() if gradient is not None}
 
-    states = one(ids, Ragged.of_lengths(ids.lengths).values)
+    states = backbone(ids, Ragged.of_lengths(ids.lengths).values)
     states.pow(3).sum().backward()
     found = gradients()
-    expected = [one.network(input_ids=torch.tensor([text])).last_hidden_state[0] for text in texts]
+    expected = [backbone.network(input_ids=torch.tensor([text])).last_hidden_state[0] for text in texts]
     torch.cat(expected).pow(3).sum().backward()
 
     torch.testing.assert_close(states, torch.cat(expected), atol=1e-5, rtol=1e-4)
@@ -82,8 +82,8 @@ def test_of_an_encoder_with_a_decoder_the_encoder_is_taken(make, tmp_path):
     assert not any("decoder" in name for name in ranker.state_dict())
 
 
-def test_what_a_network_says_of_each_layer_goes_with_its_layers(tmp_path):
-    # ModernBERT has the kind of attention of each layer in a list, and refuses one of another length.
+def test_lists_with_an_entry_per_layer_are_shortened_with_the_layers(tmp_path):
+    # ModernBERT has a list of the kind of attention of each layer, and refuses one of another length.
     folder, whole = written(tmp_path / "modernbert", "modernbert", **MODERN)
     ranker, _ = initialized("mean-minilm", folder, "encoder.layers=1")
 
@@ -92,7 +92,7 @@ def test_what_a_network_says_of_each_layer_goes_with_its_layers(tmp_path):
     assert len(ranker.encoder.backbone.network.config.layer_types) == 1
 
 
-def test_of_a_network_that_reads_from_left_to_right_no_first_state_is_read(tmp_path):
+def test_the_first_state_of_a_causal_network_cannot_be_pooled(tmp_path):
     folder, _ = written(tmp_path / "gpt2", "gpt2", pad_token_id=0)
 
     for preset, more in (("cross-minilm", []), ("mean-minilm", ["pooling.type=first"])):
@@ -102,7 +102,7 @@ def test_of_a_network_that_reads_from_left_to_right_no_first_state_is_read(tmp_p
     initialized("ap-minilm", folder)
 
 
-def test_positions_behind_that_of_padding_and_positions_without_an_end():
+def test_positions_start_after_that_of_padding_or_are_unlimited():
     kinds = {"bert": 64, "roberta": 64, "xlnet": 1 << 30, "t5": 1 << 30}
     sizes = KINDS | {"xlnet": {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 32}}
 
@@ -112,7 +112,7 @@ def test_positions_behind_that_of_padding_and_positions_without_an_end():
 
 
 def test_a_network_without_its_tokenizer_is_refused(tmp_path):
-    # The library makes one up that knows the marks and no word.
+    # The library would construct one with the special tokens and no words.
     folder, _ = written(tmp_path / "bert", "bert")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).unlink()
@@ -120,7 +120,7 @@ def test_a_network_without_its_tokenizer_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"no tokenizer\.json; expected a network with its tokenizer"):
         read_pretrained(str(folder))
 
-    (folder / "vocab.txt").write_text("\n".join(IDS), encoding="utf-8")  # as older networks have it
+    (folder / "vocab.txt").write_text("\n".join(IDS), encoding="utf-8")  # as older networks have
     assert len(read_pretrained(str(folder)).tokenizer) == len(IDS)
 
 

@@ -1,4 +1,4 @@
-"""Rankers: the four systems from words to score, by hand, and what must not move a score."""
+"""Rankers: the four systems from words to score, computed by hand, and what must not change a score."""
 
 import math
 
@@ -195,7 +195,7 @@ def test_dropout_acts_in_training_only():
         ("pooling.init=zero", "pooling.init: 'zero': expected one of uniform, identity"),
     ],
 )
-def test_systems_that_there_are_not_are_named(override, message):
+def test_impossible_systems_are_named(override, message):
     recipe = load_recipe("ap-cnn", [override])
 
     for refuse in (check_recipe, lambda recipe: build_ranker(recipe, 10, 4)):

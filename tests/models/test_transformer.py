@@ -1,4 +1,4 @@
-"""Encoders on pretrained networks: the states that ``transformers`` itself gives, in any company the same."""
+"""Encoders over pretrained networks: the states of ``transformers`` itself, the same in any batch."""
 
 import copy
 import shutil
@@ -48,7 +48,7 @@ def test_states_are_those_of_the_network(network):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-def test_a_text_has_the_same_bits_in_any_company(network):
+def test_a_text_has_the_same_bits_in_any_batch(network):
     ranker, _ = initialized("ap-minilm", network)
     # 63 of the 64 positions, and all of them: there is no room to pad.
     texts = [*corpus(60), [6], [7] * 63, [8] * 64, [9] * 64]
@@ -61,7 +61,7 @@ def test_a_text_has_the_same_bits_in_any_company(network):
         assert torch.equal(together[number], found)
 
 
-def test_what_goes_through_the_network_at_one_time_makes_no_difference(network, monkeypatch):
+def test_the_size_of_batches_makes_no_difference(network, monkeypatch):
     ranker, _ = initialized("ap-minilm", network)
     texts = corpus(60)
     together = states(ranker, texts)
@@ -70,7 +70,7 @@ def test_what_goes_through_the_network_at_one_time_makes_no_difference(network, 
     assert all(torch.equal(a, b) for a, b in zip(states(ranker, texts), together, strict=True))
 
 
-def test_the_states_asked_for_in_the_order_asked_for(network):
+def test_requested_states_come_in_the_requested_order(network):
     ranker, _ = initialized("ap-minilm", network)
     ids = Ragged.of(tokens(*corpus(10)))
     rows = torch.tensor([5, 0, 0, int(ids.offsets[-1]) - 1])
@@ -86,7 +86,7 @@ def test_layers_are_kept_from_the_first_on(network):
     text = corpus(1)[0]
 
     with torch.inference_mode():
-        # What the first layer gives out; before it come the embeddings.
+        # The output of the first layer; index 0 is the embeddings.
         expected = itself(input_ids=torch.tensor([text]), output_hidden_states=True).hidden_states[1][0]
 
     torch.testing.assert_close(states(ranker, [text])[0], expected, atol=1e-5, rtol=0)
@@ -101,7 +101,7 @@ def test_layers_are_kept_from_the_first_on(network):
         (["encoder.tune=none"], set()),
     ],
 )
-def test_what_is_tuned(network, collection, tmp_path, options, moves):
+def test_only_the_tuned_layers_change(network, collection, tmp_path, options, moves):
     before, _ = initialized("ap-minilm", network)
     fit(collection, network_recipe("ap-minilm", network, "training.epochs=1", *options), tmp_path / "model")
     after = load_model(tmp_path / "model").ranker.state_dict()
@@ -112,7 +112,7 @@ def test_what_is_tuned(network, collection, tmp_path, options, moves):
     assert "pooling.U" in moved
 
 
-def test_a_network_that_is_not_tuned_reads_without_dropout(network):
+def test_a_network_that_is_not_tuned_has_no_dropout(network):
     # BERT's own dropout is a tenth.
     for tune, same in (("none", True), ("all", False)):
         ranker, _ = initialized("ap-minilm", network, f"encoder.tune={tune}")
@@ -122,7 +122,7 @@ def test_a_network_that_is_not_tuned_reads_without_dropout(network):
         assert first.requires_grad is not same
 
 
-def test_working_states_out_again_gives_the_same_gradients(network):
+def test_checkpointing_gives_the_same_gradients(network):
     gradients = []
     for again in ("false", "true"):
         ranker, _ = initialized("ap-minilm", network, f"encoder.checkpointing={again}")
@@ -135,8 +135,8 @@ def test_working_states_out_again_gives_the_same_gradients(network):
         torch.testing.assert_close(gradients[1][name], gradient)
 
 
-def test_texts_share_a_batch_where_little_padding_comes_of_it():
-    # Sixteen to 64 is 48 of padding; three of eight would have 3 * 56.
+def test_texts_share_a_batch_where_it_costs_little_padding():
+    # One text from 16 to 64 is 48 tokens of padding; three from 8 would be 3 * 56.
     widths = torch.tensor([8, 64, 8, 16, 8])
     assert transformer._shared_widths(widths, 64).tolist() == [8, 64, 8, 64, 8]
     assert transformer._shared_widths(widths, 20).tolist() == widths.tolist()
@@ -154,7 +154,7 @@ def test_training_in_bf16_keeps_weights_and_scores_in_fp32(network):
         assert all(weight.dtype == torch.float32 for weight in ranker.parameters())
 
     (_, exact), (near, same) = found
-    torch.testing.assert_close(exact, same, atol=1e-5, rtol=0)  # not in training, it computes in fp32
+    torch.testing.assert_close(exact, same, atol=1e-5, rtol=0)  # outside training it computes in fp32
     assert near.dtype == torch.float32
     # Eight bits of each number, over two layers, in states of about 1.
     assert 0 < (near - exact).abs().max() < 0.2
@@ -162,11 +162,11 @@ def test_training_in_bf16_keeps_weights_and_scores_in_fp32(network):
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_learns(system, network, collection, tmp_path):
-    # What so small a network can show within a second is that it learns the questions that it trains on.
+    # Within a second, so small a network can at least learn the questions that it trains on.
     recipe = network_recipe(system, network, "training.epochs=12", "training.sampled_negatives=1")
     result = fit(collection, recipe, tmp_path / "model", seed=1, dev_split="train")
 
-    # A cross-encoder has to learn from nothing what a match is.
+    # A cross-encoder starts without any notion of a match.
     assert result.dev["recip_rank"] > RANDOM_MRR + (0.1 if system == "cross-minilm" else 0.2)
     assert result.history[-1]["loss"] < 0.9 * result.history[0]["loss"]
     assert result.dev_words_unknown == 0
@@ -214,29 +214,33 @@ def test_untrained_the_mean_is_the_encoders_own_similarity(network, collection, 
 
 
 def test_attention_starts_near_the_mean(network):
-    # With U = 0 all weights of a text are equal, whatever they are sharpened by.
-    even, pieces = initialized("ap-minilm", network, "pooling.scale=0")
+    # With U = 0 all weights of a text are equal, whatever the sharpness.
+    even, tokenizer = initialized("ap-minilm", network, "pooling.scale=0")
     mean, _ = initialized("mean-minilm", network)
-    texts = [Ragged.of(pieces.encode([text] * 2)) for text in ("where is the river", "the bridge is silver")]
+    texts = [
+        Ragged.of(tokenizer.encode([text] * 2)) for text in ("where is the river", "the bridge is silver")
+    ]
 
     with torch.inference_mode():
         torch.testing.assert_close(even(*texts), mean(*texts))
 
 
-def test_a_pair_is_read_as_the_network_was_made_to_read_it(network):
-    ranker, pieces = initialized("cross-minilm", network)
+def test_a_pair_is_joined_as_the_networks_own_tokenizer_joins_it(network):
+    ranker, tokenizer = initialized("cross-minilm", network)
     itself = transformers.AutoModel.from_pretrained(network).eval()
     read = transformers.AutoTokenizer.from_pretrained(network)
     questions = ["where is the river", "", "where"]
     answers = ["the violin near the bridge?", "silver", "zebra"]
 
     with torch.inference_mode():
-        found = ranker(Ragged.of(pieces.encode(questions)), Ragged.of(pieces.encode(answers)))
-        every = ranker.score_matrix(Ragged.of(pieces.encode(questions)), Ragged.of(pieces.encode(answers)))
+        found = ranker(Ragged.of(tokenizer.encode(questions)), Ragged.of(tokenizer.encode(answers)))
+        every = ranker.score_matrix(
+            Ragged.of(tokenizer.encode(questions)), Ragged.of(tokenizer.encode(answers))
+        )
         head = ranker.pooling.head
         for number, pair in enumerate(zip(questions, answers, strict=True)):
-            marked = read(*pair, return_tensors="pt", return_token_type_ids=True)
-            expected = head(itself(**marked).last_hidden_state[0, 0])
+            joined = read(*pair, return_tensors="pt", return_token_type_ids=True)
+            expected = head(itself(**joined).last_hidden_state[0, 0])
             torch.testing.assert_close(found[number, None], expected, atol=1e-5, rtol=0)
 
     torch.testing.assert_close(every.diagonal(), found, atol=1e-5, rtol=0)
@@ -300,7 +304,7 @@ def test_another_network_in_its_place_is_trained_anew(network, collection, tmp_p
     assert len((tmp_path / "model" / "model.safetensors").read_bytes()) > len(before)
 
 
-def test_a_cross_encoder_in_bf16_tells_pairs_apart_as_well(network):
+def test_scores_of_a_cross_encoder_in_bf16_do_not_tie(network):
     ranker, _ = initialized("cross-minilm", network)
     ranker.pooling = ranker.pooling.in_bf16()
     questions, answers = (Ragged.of(tokens(*corpus(100, seed, longest=12))) for seed in (0, 1))
@@ -308,7 +312,7 @@ def test_a_cross_encoder_in_bf16_tells_pairs_apart_as_well(network):
     with torch.inference_mode():
         scores = ranker(questions, answers)
 
-    # Where the head gave out bf16 they were one of three or four.
+    # With a head in bf16 they took only three or four values.
     assert scores.dtype == torch.float32
     assert len(scores.unique()) > 90
 
@@ -321,7 +325,7 @@ def test_a_copy_of_a_ranker_is_a_ranker(network):
         assert torch.equal(copy.deepcopy(ranker)(ids, ids), ranker(ids, ids))
 
 
-def test_weights_of_pieces_are_those_of_their_words(aptool, network, collection, tmp_path):
+def test_a_word_has_the_weights_of_its_subword_tokens(aptool, network, collection, tmp_path):
     fit(collection, network_recipe("ap-minilm", network), tmp_path / "model", seed=1)
     model = load_model(tmp_path / "model")
     question, answer = "where is the river", "the bridge near the zebra"
@@ -357,11 +361,11 @@ def test_weights_of_pieces_are_those_of_their_words(aptool, network, collection,
 
 
 def test_words_that_the_tokenizer_drops_are_neither_cut_nor_weighed(network):
-    ranker, pieces = initialized("ap-minilm", network)
-    pieces._tokenizer.normalizer = normalizers.BertNormalizer()
-    model = Model(ranker, pieces, network_recipe("ap-minilm", network), {}, "")
+    ranker, tokenizer = initialized("ap-minilm", network)
+    tokenizer._tokenizer.normalizer = normalizers.BertNormalizer()
+    model = Model(ranker, tokenizer, network_recipe("ap-minilm", network), {}, "")
 
-    # A zero-width space is a word to whoever splits at spaces and punctuation, and nothing to BERT.
+    # A zero-width space is a word for a split at spaces and punctuation, but no token for BERT.
     (found,) = heat_maps(model, [("where is \u200b", "\u200b")], alignment=True)
 
     assert (found.question.truncated, found.answer.truncated) == (0, 0)

@@ -1,4 +1,4 @@
-"""Recipes and networks that do not fit each other: one line, before any work."""
+"""Recipes and networks that do not go together: one line, before any work."""
 
 import shutil
 import sys
@@ -49,14 +49,14 @@ def test_without_the_extra_one_line_says_what_to_install(aptool, collection_fold
         (
             "cross-minilm",
             ["pooling.type=max"],
-            "pooling.type: 'max': expected one of cross with encoder.type=pieces",
+            "pooling.type: 'max': expected one of cross with encoder.type=cross",
         ),
         ("mean-minilm", ["pooling.type=cross"], "expected one of max, attentive, mean, first with"),
         ("cross-minilm", ["training.dropout=0.1"], "training.dropout: 0.1: expected 0"),
         ("ap-minilm", ["encoder.tune=most"], "encoder.tune: 'most': expected one of all, last, none"),
     ],
 )
-def test_recipes_that_cannot_be_are_refused_before_any_work(preset, more, message):
+def test_impossible_recipes_are_refused_before_any_work(preset, more, message):
     with pytest.raises(InputError) as error:
         check_recipe(load_recipe(preset, [*QUICK, *more]))
 
@@ -73,14 +73,14 @@ def test_recipes_that_cannot_be_are_refused_before_any_work(preset, more, messag
         ("ap-minilm", ["encoder.tune=last", "encoder.last=3"], "encoder.last: 3: expected at most 2"),
     ],
 )
-def test_what_the_network_does_not_have_is_named(network, preset, more, message):
+def test_limits_of_the_network_are_named(network, preset, more, message):
     with pytest.raises(InputError) as error:
         initialized(preset, network, *more)
 
     assert message in str(error.value)
 
 
-def test_what_is_no_network_is_named(tmp_path, collection):
+def test_a_folder_without_a_network_is_named(tmp_path, collection):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="expected the folder of a pretrained network") as error:
         initialized("ap-minilm", tmp_path / "empty")
@@ -91,7 +91,7 @@ def test_what_is_no_network_is_named(tmp_path, collection):
         fit(collection, recipe, tmp_path / "model")
 
 
-def test_weights_that_are_not_there_are_not_made_up(network, tmp_path):
+def test_missing_weights_are_not_initialized_at_random(network, tmp_path):
     shutil.copytree(network, tmp_path / "network")
     path = tmp_path / "network" / "model.safetensors"
     weights = load_file(path)
@@ -104,8 +104,8 @@ def test_weights_that_are_not_there_are_not_made_up(network, tmp_path):
         initialized("mean-minilm", tmp_path / "network")
 
 
-def test_a_pair_may_have_more_marks_than_its_texts(network, tmp_path):
-    # [SEP] between the two, and none around a text by itself: 64 positions are 63 pieces.
+def test_a_pair_may_have_more_special_tokens_than_its_texts(network, tmp_path):
+    # [SEP] between the two, and none around a single text: 64 positions are 63 subword tokens.
     pieces = piece_tokenizer()
     pieces.post_processor = processors.TemplateProcessing(
         single="$A", pair="$A [SEP] $B:1", special_tokens=[("[SEP]", IDS["[SEP]"])]
