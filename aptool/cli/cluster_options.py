@@ -1,4 +1,4 @@
-"""``--cluster``, ``--workers``, ``--gpus-per-worker``: the same for every command that can use a cluster."""
+"""The options ``--cluster``, ``--workers`` and ``--gpus-per-worker``, for every command that uses a cluster."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ def cluster_options(command: Command) -> Command:
             is_flag=False,
             flag_value="",
             metavar="[ADDRESS]",
-            help="Work on a Ray cluster: host:port, ray://host:port, auto, or local to start one on this "
-            "machine.  [default, if no ADDRESS follows: RAY_ADDRESS, else auto]",
+            help="Run on a Ray cluster: host:port, ray://host:port, auto, or local to start one on this "
+            "machine.  [default without ADDRESS: RAY_ADDRESS, else auto]",
         ),
         click.option(
-            "--workers", type=click.IntRange(min=1), help="How many.  [default: as many as there is room for]"
+            "--workers",
+            type=click.IntRange(min=1),
+            help="Number of worker processes.  [default: as many as there is room for]",
         ),
         click.option(
             "--gpus-per-worker",
             type=click.FloatRange(min=0),
-            help="May be a fraction.  [default: 1 on a cluster with GPUs, else 0]",
+            help="GPUs per worker; may be fractional.  [default: 1 on a cluster with GPUs, else 0]",
         ),
     )
     for option in reversed(options):
@@ -42,14 +44,14 @@ def cluster_options(command: Command) -> Command:
 
 
 def check_cluster_options(cluster: str | None, workers: int | None, gpus_per_worker: float | None) -> None:
-    """Finds options that mean nothing.
+    """Checks the options against each other.
 
     Raises:
-        UsageError: a number of workers or GPUs without a cluster, or a number of GPUs that none can have.
+        UsageError: a number of workers or GPUs without a cluster, or an impossible number of GPUs.
     """
     if cluster is None and (workers is not None or gpus_per_worker is not None):
         name = "--workers" if workers is not None else "--gpus-per-worker"
-        raise UsageError(f"{name}: expected --cluster with it")
+        raise UsageError(f"{name}: requires --cluster")
     if gpus_per_worker is not None and gpus_per_worker > 1 and gpus_per_worker != int(gpus_per_worker):
         raise UsageError(f"--gpus-per-worker {gpus_per_worker:g}: expected at most 1, or a whole number")
 
@@ -64,7 +66,7 @@ def debugging() -> bool:
 def executor(
     cluster: str | None, workers: int | None, gpus_per_worker: float | None
 ) -> Iterator[ClusterExecutor | None]:
-    """Where to score: on a cluster that is connected to while the block runs, or None for this process."""
+    """Connects to a cluster while the block runs; yields its executor, or None without ``--cluster``."""
     if cluster is None:
         yield None
         return

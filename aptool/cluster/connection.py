@@ -1,31 +1,43 @@
-"""The way to a Ray cluster: address, authentication, versions, and Ray's own output.
+"""The connection to a Ray cluster: address, token, versions, and Ray's own output.
 
     with connect("auto") as cluster:
         cluster.check_room(workers=4, each=Resources(cpus=1))
         ...
 
-Ray itself retries a wrong token or a dead address for a long while before it says so. ``connect`` asks the
-cluster's head first, so whatever stands in the way is said in one line and at once.
+Ray retries a dead address or a wrong token for up to 30 seconds and reports it over many lines. ``connect``
+tries the port first, shortens the retries by Ray's environment variables, and says what is wrong in one line.
 """
 
 import contextlib
 import importlib
-import json
 import logging
 import os
-import platform
 import re
 import socket
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 from aptool.cluster.resources import Cluster
 from aptool.errors import AptoolError, UsageError, first_line
 
-# Seconds to wait for the head's answer before it counts as unreachable.
-PATIENCE = 5.0
+# Seconds to wait for the head's port to accept a connection.
+TIMEOUT_SECONDS = 5.0
+
+# Ray's own retries: about a second each to the head, and three times that many seconds through Ray's client.
+RETRIES = {
+    "RAY_NUM_REDIS_GET_RETRIES": "5",
+    "RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S": "2",
+    "RAY_CLIENT_MAX_CONNECTION_TIMEOUT_S": "2",
+}
+
+# How an HTTP/2 client, and so a gRPC client, begins (RFC 9113): a fixed line and an empty SETTINGS frame. The
+# server answers with a SETTINGS frame, whose fourth byte is its type.
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+HTTP2_SETTINGS = b"\4"
 
 ADDRESS = re.compile(r"(ray://)?(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}")
 TOKEN_HINT = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to the cluster's token"
@@ -33,9 +45,9 @@ TOKEN_HINT = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH
 
 @contextlib.contextmanager
 def connect(address: str = "", *, debug: bool = False) -> Iterator[Cluster]:
-    """Connects this process to a cluster, and lets go of it when the block ends.
+    """Connects this process to a cluster, and disconnects when the block ends.
 
-    Inside a process that is connected already (a test, a notebook) that connection is used and kept.
+    In a process that is connected already (a worker, a test, a notebook) that connection is used and kept.
 
     Args:
         address: ``host:port``, ``ray://host:port``, ``auto`` for the cluster of this machine, ``local`` for
@@ -44,214 +56,221 @@ def connect(address: str = "", *, debug: bool = False) -> Iterator[Cluster]:
         debug: let Ray's own messages through to the terminal.
 
     Raises:
-        UsageError: the address cannot be one.
-        AptoolError: Ray is not installed, no cluster is there, its token is another, or its versions are.
+        UsageError: the address has no valid form.
+        AptoolError: Ray is not installed, no cluster answers, or its token or versions differ.
     """
     wanted = checked_address(address or os.environ.get("RAY_ADDRESS", "") or "auto")
-    # What is sent to Ray's makers about a cluster that is started here is for its owner to say.
+    # Whether a cluster that is started here sends usage statistics to Ray's makers is for its owner to
+    # decide.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        ray: Any = importlib.import_module("ray")
-    except ImportError as error:
-        raise AptoolError(f"--cluster needs Ray: `pip install 'aptool[cluster]'` ({error})") from error
-    if ray.is_initialized():
-        yield _connected(ray, wanted)
-        return
-    if wanted == "auto":
-        wanted = _find()
-    # A Ray that is built otherwise has its own, slower, ways to say the same.
-    with contextlib.suppress(ImportError, AttributeError):
-        if wanted.startswith("ray://"):
-            _ask_client(ray, wanted)
-        elif wanted != "local":
-            _ask_head(ray, wanted)
-    options: dict[str, Any] = {"log_to_driver": debug}
-    if not debug:
-        options["logging_level"] = logging.ERROR
-    if wanted == "local":
-        options["include_dashboard"] = False
-    with contextlib.nullcontext() if debug else _own_streams():
+    with contextlib.nullcontext() if wanted == "local" else _defaults(RETRIES):
+        if wanted != "local":
+            _use_token()  # before Ray is imported, which reads the environment then
         try:
-            ray.init(address=wanted, **options)
-        except Exception as error:
-            raise _refused(wanted, error) from error
-        try:
+            ray: Any = importlib.import_module("ray")
+        except ImportError as error:
+            raise AptoolError(f"--cluster needs Ray: `pip install 'aptool[cluster]'` ({error})") from error
+        if ray.is_initialized():
             yield _connected(ray, wanted)
-        finally:
-            ray.shutdown()
-
-
-@contextlib.contextmanager
-def _own_streams() -> Iterator[None]:
-    """Keeps off stdout and stderr what Ray writes there past any logger; it stands in Ray's logs as well.
-
-    Its C++ side writes to stderr: what Python writes to ``sys.stderr`` comes through. What nodes warn of, as
-    of workers that are slow to start, a thread prints on stdout, in the midst of a command's result.
-    """
-    worker = importlib.import_module("ray._private.worker")
-    with contextlib.ExitStack() as undo:
-        if hasattr(worker, "print_to_stdstream"):
-            undo.enter_context(_replaced(worker, "print_to_stdstream", lambda *data, **options: None))
-        undo.enter_context(_own_stderr())
-        yield
-
-
-@contextlib.contextmanager
-def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(module, name)
-    setattr(module, name, value)
-    try:
-        yield
-    finally:
-        setattr(module, name, before)
-
-
-@contextlib.contextmanager
-def _own_stderr() -> Iterator[None]:
-    sys.stderr.flush()
-    before = sys.stderr
-    with os.fdopen(os.dup(2), "w", buffering=1, encoding=before.encoding) as terminal:
-        with Path(os.devnull).open("w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        if before is sys.__stderr__:  # else someone has put something there that does not end in 2
-            sys.stderr = terminal
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            sys.stderr = before
-            os.dup2(terminal.fileno(), 2)
+            return
+        if wanted not in ("auto", "local"):
+            _check_port(wanted)
+        with contextlib.nullcontext() if debug else _own_stderr():
+            rays = _init(ray, wanted, debug)
+            try:
+                with contextlib.nullcontext() if debug else _own_stdout(rays):
+                    yield _connected(ray, wanted)
+            finally:
+                ray.shutdown()
 
 
 def checked_address(address: str) -> str:
-    """The address, if it can be one.
+    """The address, if it has a valid form.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: it has not.
     """
     if address in ("auto", "local") or ADDRESS.fullmatch(address):
         return address
     if address.startswith(("http://", "https://")):
         raise UsageError(
-            f"--cluster {address!r}: the address of Ray's jobs: expected host:port of the head, or "
+            f"--cluster {address!r}: the address of Ray's jobs server; expected host:port of the head, or "
             "`ray job submit -- aptool ... --cluster`, which runs the command there"
         )
     raise UsageError(
         f"--cluster {address!r}: expected host:port, ray://host:port, auto or local; "
-        "where nothing of the kind follows, put --cluster last"
+        "to use the default address, put --cluster last"
     )
 
 
 def _connected(ray: Any, address: str) -> Cluster:
+    if address.startswith("ray://"):
+        return Cluster(address, "the head's /tmp/ray/session_latest/logs")
     context = ray.get_runtime_context()
-    node = getattr(importlib.import_module("ray._private.worker"), "_global_node", None)
-    logs = node.get_logs_dir_path() if node is not None else "the head's /tmp/ray/session_latest/logs"
-    return Cluster(address if address != "local" else context.gcs_address, str(logs))
+    logs = Path(context.get_temp_dir()) / context.get_session_name() / "logs"
+    return Cluster(context.gcs_address if address in ("auto", "local") else address, str(logs))
 
 
-def _find() -> str:
-    """The address of the cluster that this machine is part of."""
-    services = importlib.import_module("ray._private.services")
-    # Ray warns there, in lines of its own, of what is said below in one.
-    logging.getLogger("ray._private.services").setLevel(logging.CRITICAL)
-    try:
-        return str(services.canonicalize_bootstrap_address_or_die("auto"))
-    except ConnectionError as error:
-        raise AptoolError(
-            "--cluster: no Ray cluster runs on this machine and RAY_ADDRESS is not set: expected one; "
-            "`ray start --head` starts one, `--cluster local` takes this machine for this command alone"
-        ) from error
+def _init(ray: Any, address: str, debug: bool) -> set[threading.Thread]:
+    """Connects to a cluster, or starts one; returns the threads that Ray has started in this process."""
+    options: dict[str, Any] = {"log_to_driver": debug}
+    if not debug:
+        options["logging_level"] = logging.CRITICAL
+    if address == "local":
+        options["include_dashboard"] = False
+    before = set(threading.enumerate())
+    with tempfile.TemporaryFile("w+", errors="replace") as messages:
+        try:
+            with contextlib.nullcontext() if debug else _descriptor(2, messages):
+                ray.init(address=address, **options)
+        except Exception as error:
+            messages.seek(0)
+            token_missing = isinstance(error, ray.exceptions.AuthenticationError)
+            raise connection_error(address, error, messages.read(), token_missing) from error
+    return set(threading.enumerate()) - before
 
 
-def _ask_client(ray: Any, address: str) -> None:
-    """Asks whether Ray's client is served at ``ray://host:port``, and takes our token.
+def connection_error(
+    address: str, error: Exception, messages: str = "", token_missing: bool = False
+) -> AptoolError:
+    """One line for an error of ``ray.init``.
 
-    Raises:
-        AptoolError: it does not.
+    Args:
+        address: as given by the user.
+        error: what ``ray.init`` raised.
+        messages: what Ray wrote to stderr meanwhile; the reason may stand only there.
+        token_missing: whether Ray has found no token of ours.
     """
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
-    except OSError as error:
-        raise _unreachable(address, (error.strerror or str(error)).lower()) from error
-    messages = importlib.import_module("ray.core.generated.ray_client_pb2")
-    services = importlib.import_module("ray.core.generated.ray_client_pb2_grpc")
-    request = messages.ClusterInfoRequest(type=messages.ClusterInfoType.PING)
-    with _head_answers(ray, address), _channel(address.removeprefix("ray://")) as channel:
-        services.RayletDriverStub(channel).ClusterInfo(
-            request, timeout=PATIENCE, metadata=[("client_id", "aptool")]
+    text = str(error)
+    # "The cluster was started with: Ray: A Python: B This process ... was started with: Ray: C Python: D"
+    versions = re.findall(r"^\s*(Ray|Python): (\S+)", text, re.MULTILINE)
+    if len(versions) == 4:
+        there, here = dict(versions[:2]), dict(versions[2:])
+        differ = [
+            f"{name} {there[name]} there, {here[name]} here" for name in there if there[name] != here[name]
+        ]
+        return AptoolError(f"--cluster {address}: {'; '.join(differ)}: expected the same versions")
+    if token_missing:
+        return AptoolError(f"--cluster {address}: RAY_AUTH_MODE is token and there is no token: {TOKEN_HINT}")
+    if re.search("unauthenticated|permission.?denied|invalidauthtoken", text + messages, re.IGNORECASE):
+        return AptoolError(f"--cluster {address}: the token was refused: {TOKEN_HINT}")
+    if address == "auto" and isinstance(error, ConnectionError):
+        return AptoolError(
+            "--cluster: no Ray cluster runs on this machine and RAY_ADDRESS is not set: expected one; "
+            "`ray start --head` starts one, `--cluster local` uses this machine for this command alone"
         )
-
-
-@contextlib.contextmanager
-def _head_answers(ray: Any, address: str) -> Iterator[None]:
-    """What goes wrong with a question to the head, in one line."""
-    grpc = importlib.import_module("grpc")
-    try:
-        yield
-    except ray.exceptions.AuthenticationError as error:
-        raise AptoolError(
-            f"--cluster {address}: RAY_AUTH_MODE is token and there is no token: {TOKEN_HINT}"
-        ) from error
-    except grpc.RpcError as error:
-        if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-            raise AptoolError(f"--cluster {address}: the token was refused: {TOKEN_HINT}") from error
-        details = (error.details() or "").lower()
-        reason = "connection refused" if "refused" in details else "no answer"
-        raise _unreachable(address, reason) from error
-
-
-def _channel(address: str) -> Any:
-    """A connection of Ray's own kind, with our token if we have one."""
-    tokens = importlib.import_module("ray._private.authentication.authentication_token_setup")
-    logging.getLogger(tokens.__name__).setLevel(logging.CRITICAL)
-    tokens.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
-    return importlib.import_module("ray._private.grpc_utils").init_grpc_channel(address)
+    if address.startswith("ray://") and "timeout" in text:
+        return AptoolError(
+            f"--cluster {address}: no connection to Ray's client server; expected one there that accepts our "
+            f"token: {TOKEN_HINT}"
+        )
+    return _unreachable(address, first_line(error))
 
 
 def _unreachable(address: str, reason: str) -> AptoolError:
     return AptoolError(f"--cluster {address}: {reason}: expected the head of a Ray cluster to answer there")
 
 
-def _ask_head(ray: Any, address: str) -> None:
-    """Asks the head whether it is alive, takes our token, and runs our versions; all of it in one go.
+def _check_port(address: str) -> None:
+    """Opens a connection as gRPC does: Ray itself waits long for a port that is closed or not gRPC's.
 
     Raises:
-        AptoolError: it does not.
+        AptoolError: no gRPC server answers.
     """
-    messages = importlib.import_module("ray.core.generated.gcs_service_pb2")
-    services = importlib.import_module("ray.core.generated.gcs_service_pb2_grpc")
-    with _head_answers(ray, address), _channel(address) as channel:
-        services.NodeInfoGcsServiceStub(channel).CheckAlive(messages.CheckAliveRequest(), timeout=PATIENCE)
-        request = messages.InternalKVGetRequest(namespace=b"cluster", key=b"CLUSTER_METADATA")
-        reply = services.InternalKVGcsServiceStub(channel).InternalKVGet(request, timeout=PATIENCE)
-    if reply.value:
-        check_versions(address, json.loads(reply.value), ray.__version__)
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_SECONDS) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
+                return
+            connection.sendall(HTTP2_PREFACE)
+            answer = connection.recv(9)
+    except TimeoutError as error:
+        raise _unreachable(address, "no answer") from error
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise _unreachable(address, reason.lower()) from error
+    if answer[3:4] != HTTP2_SETTINGS:
+        raise _unreachable(address, "something other than Ray answers")
 
 
-def check_versions(address: str, cluster: dict[str, Any], ray_version: str) -> None:
-    """Holds the versions that the head runs against ours.
+def _use_token() -> None:
+    """Uses our token if there is one: Ray itself does so only for the address ``auto``."""
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token"
+    if "RAY_AUTH_TOKEN" in os.environ or Path(path).expanduser().is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
-    Raises:
-        AptoolError: they differ.
+
+@contextlib.contextmanager
+def _defaults(variables: dict[str, str]) -> Iterator[None]:
+    """Sets the environment variables that are not set while the block runs."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+@contextlib.contextmanager
+def _own_stderr() -> Iterator[None]:
+    """Keeps off stderr what Ray's C++ side writes there, which stands in Ray's logs as well.
+
+    It writes to the file descriptor: what Python writes to ``sys.stderr`` still reaches the terminal.
     """
-    here = {"Ray": ray_version, "Python": platform.python_version()}
-    there = {"Ray": cluster.get("ray_version"), "Python": cluster.get("python_version")}
-    differ = [
-        f"{name} {there[name]} there, {here[name]} here"
-        for name in here
-        if there[name] is not None and there[name] != here[name]
-    ]
-    if differ:
-        raise AptoolError(f"--cluster {address}: {'; '.join(differ)}: expected the same versions")
+    sys.stderr.flush()
+    before = sys.stderr
+    with (
+        os.fdopen(os.dup(2), "w", buffering=1, encoding=before.encoding) as terminal,
+        Path(os.devnull).open("w") as nowhere,
+        _descriptor(2, nowhere),
+    ):
+        if before is sys.__stderr__:  # else it has been replaced by something that does not end in 2
+            sys.stderr = terminal
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            sys.stderr = before
 
 
-def _refused(address: str, error: Exception) -> AptoolError:
-    """Whatever Ray itself still finds, in one line."""
-    text = str(error)
-    if "Version mismatch" in text or "version mismatch" in text:
-        versions = " ".join(text.split())
-        return AptoolError(f"--cluster {address}: {versions}: expected the same versions")
-    if "uthenticat" in text or "token" in text:
-        return AptoolError(f"--cluster {address}: the token was refused: {TOKEN_HINT}")
-    return _unreachable(address, first_line(error))
+@contextlib.contextmanager
+def _descriptor(number: int, target: TextIO) -> Iterator[None]:
+    """Redirects a file descriptor while the block runs."""
+    saved = os.dup(number)
+    try:
+        os.dup2(target.fileno(), number)
+        yield
+    finally:
+        os.dup2(saved, number)
+        os.close(saved)
+
+
+@contextlib.contextmanager
+def _own_stdout(rays: set[threading.Thread]) -> Iterator[None]:
+    """Keeps off stdout what Ray's threads print: warnings of nodes, in the middle of a command's result."""
+    before = sys.stdout
+    ours = cast(TextIO, _StreamWithout(before, rays))
+    sys.stdout = ours
+    try:
+        yield
+    finally:
+        if sys.stdout is ours:
+            sys.stdout = before
+
+
+class _StreamWithout:
+    """A stream that drops what some threads write to it."""
+
+    def __init__(self, stream: TextIO, dropped: set[threading.Thread]) -> None:
+        self._stream = stream
+        self._dropped = dropped
+
+    def write(self, text: str) -> int:
+        """Writes text, unless a thread calls that is not heard."""
+        if threading.current_thread() in self._dropped:
+            return len(text)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -1,6 +1,6 @@
-"""Units through Ray Data: read by some workers, scored by others, or both by one.
+"""Units mapped by Ray Data: read by some workers and scored by others, or both by one.
 
-Ray tries a unit again when its worker or node is lost; what comes of it here is what comes of it at last.
+Ray retries a unit when its worker or node is lost; only the last result is returned here.
 """
 
 import logging
@@ -19,8 +19,10 @@ from aptool.cluster.worker import Outcome, Reading, ScoringJob, Worker, read
 from aptool.errors import AptoolError, first_line
 from aptool.scoring.parts import Part
 
-# Names of the threads of Ray Data that ask Ray for what comes next, and seconds that they may take to end.
-ITERATE = ("iter_threaded", "StreamingExecutor", "ray-data")
+# Names of Ray Data's threads that call Ray. Others of its threads, such as those of loggers, never end.
+THREADS = ("iter_threaded", "StreamingExecutor", "ray-data")
+
+# Seconds that the threads of Ray Data in this process may take to end.
 TIMEOUT_SECONDS = 10.0
 
 
@@ -33,19 +35,19 @@ def map_units(
     cluster: Cluster,
     debug: bool = False,
 ) -> Generator[Outcome]:
-    """What became of each unit, as they are done; to be closed by whoever takes not all.
+    """The result of each unit as it is done; a caller that stops early closes the generator.
 
     Args:
-        parts: the units and where their scores belong.
-        job: what every worker needs to know.
-        workers: how many processes score; None is as many as there is room for, more as nodes come.
-        room: how many there is room for now.
+        parts: the units and the files of their scores.
+        job: the settings of the workers.
+        workers: number of processes that score; None is as many as there is room for, and more as nodes join.
+        room: for how many there is room now.
         each: what one of them gets.
-        cluster: where they are.
-        debug: leave Ray's own progress bars and messages on.
+        cluster: where.
+        debug: show Ray's own progress bars and messages.
 
     Raises:
-        AptoolError: a worker was lost too often, or Ray itself gave up.
+        AptoolError: a worker was lost too often, or Ray itself failed.
     """
     if not parts:
         return
@@ -62,7 +64,7 @@ def map_units(
             min_size=1, max_size=len(rows), initial_size=begin, max_tasks_in_flight_per_actor=2
         )
     dataset = dataset.map_batches(
-        Scorer,
+        ScoringActor,
         batch_size=1,
         fn_constructor_args=(job,),
         compute=pool,
@@ -75,18 +77,17 @@ def map_units(
     except (ray.exceptions.RayError, SystemError) as error:
         raise AptoolError(f"--cluster {cluster.address}: {cause(error)}") from error
     finally:
-        _let_end()
+        _join_threads()
 
 
-def _let_end() -> None:
-    """Waits for Ray Data's threads in this process, which end by themselves once nobody takes more.
+def _join_threads() -> None:
+    """Waits for the threads that Ray Data has started in this process, which end when iteration does.
 
-    If one of them asks Ray for something after it was shut down, Ray ends the process there and then,
-    whatever was still to be said.
+    If one of them calls Ray after ``ray.shutdown``, Ray aborts the process.
     """
     until = time.monotonic() + TIMEOUT_SECONDS
     for thread in threading.enumerate():
-        if thread.name.startswith(ITERATE):
+        if thread.name.startswith(THREADS):
             thread.join(max(0.0, until - time.monotonic()))
 
 
@@ -94,8 +95,8 @@ def _read(job: ScoringJob, row: dict[str, Any]) -> dict[str, Any]:
     return {**row, **read(job, row["number"], pickle.loads(row["part"]))._asdict()}
 
 
-class Scorer:
-    """A ``Worker`` as Ray Data wants one: batches of one row in, batches of one row out."""
+class ScoringActor:
+    """A ``Worker`` with the interface of Ray Data: batches of one row in, batches of one row out."""
 
     def __init__(self, job: ScoringJob) -> None:
         self._worker = Worker(job)
@@ -112,7 +113,7 @@ class Scorer:
 
 
 def _quiet(debug: bool) -> None:
-    """Ray Data's bars and messages, which by default go to the terminal, only where they are asked for."""
+    """Turns Ray Data's progress bars and messages on the terminal off, unless debugging."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = debug
     context.print_on_execution_start = debug
@@ -122,7 +123,7 @@ def _quiet(debug: bool) -> None:
 
 
 def cause(error: BaseException) -> str:
-    """The line of Ray's long messages that says what happened: that of the innermost exception."""
+    """The line of Ray's long messages that gives the reason: that of the innermost exception."""
     while isinstance(getattr(error, "cause", None), BaseException):
         error = error.cause  # type: ignore[attr-defined]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

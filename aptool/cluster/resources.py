@@ -1,4 +1,9 @@
-"""The nodes of a Ray cluster, what is free on them, and what a worker gets of it."""
+"""The nodes of a Ray cluster, how many workers they have room for, and what a worker gets.
+
+Ray publishes what each node has, and what is free in the cluster as a whole. What is free on one node is
+private to its scheduler, so on a cluster that is partly taken the scheduler is asked: placement groups are
+reserved for a moment, and those that could be placed are counted.
+"""
 
 import time
 from dataclasses import dataclass
@@ -6,8 +11,14 @@ from typing import Any, NamedTuple
 
 from aptool.errors import AptoolError, UsageError
 
-# Seconds to wait for room that others have taken: the workers of a driver that was killed take some to go.
-PATIENCE_FOR_ROOM = 15.0
+# Seconds to wait for resources that are taken: the workers of a driver that was killed need some to end.
+TIMEOUT_SECONDS = 15.0
+
+# Seconds in which the scheduler places a reservation that there is room for, many times what it needs.
+PLACEMENT_SECONDS = 1.0
+
+# The most reservations at one time; on a larger cluster that is partly taken no more workers are counted.
+MAX_RESERVATIONS = 256
 
 
 class Resources(NamedTuple):
@@ -17,7 +28,7 @@ class Resources(NamedTuple):
     gpus: float = 0
 
     def __str__(self) -> str:
-        return _amounts(self.cpus, self.gpus)
+        return f"{count(self.cpus, 'CPU')} and {count(self.gpus, 'GPU')}"
 
 
 class Node(NamedTuple):
@@ -25,30 +36,15 @@ class Node(NamedTuple):
 
     node_id: str
     host: str
-    free: Resources  # now
-    all: Resources
+    total: Resources
     memory: float  # bytes that Ray counts on there
-
-    @property
-    def cpus(self) -> float:
-        """Cores that are free."""
-        return self.free.cpus
-
-    @property
-    def gpus(self) -> float:
-        """GPUs that are free."""
-        return self.free.gpus
-
-    def fits(self, each: Resources) -> int:
-        """How many workers there is room for now."""
-        return fitting(self.free, each)
 
 
 def fitting(there: Resources, each: Resources) -> int:
-    """How many workers fit beside each other."""
+    """How many workers fit on a node with these resources."""
     pairs = ((there.cpus, each.cpus), (there.gpus, each.gpus))
-    shares = [amount / needed for amount, needed in pairs if needed > 0]
-    return int(min(shares) + 1e-6) if shares else 0
+    ratios = [amount / needed for amount, needed in pairs if needed > 0]
+    return int(min(ratios) + 1e-6) if ratios else 0
 
 
 @dataclass(frozen=True)
@@ -60,89 +56,105 @@ class Cluster:
 
     @property
     def through_client(self) -> bool:
-        """Whether this process is outside the cluster, and reaches it through Ray's client alone."""
+        """Whether this process is outside the cluster and connected through Ray's client."""
         return self.address.startswith("ray://")
 
     def nodes(self) -> list[Node]:
         """The nodes that are alive."""
-        nodes, free, _ = self._state()
+        import ray
+
         return [
             Node(
                 node["NodeID"],
                 node["NodeManagerAddress"],
-                _resources(free.get(node["NodeID"], {})),
                 _resources(node["Resources"]),
                 node["Resources"].get("memory", 0.0),
             )
-            for node in nodes
+            for node in ray.nodes()
             if node["Alive"]
         ]
 
-    def gpus(self) -> float:
-        """All GPUs that the cluster has or, where it grows by itself, can have."""
-        nodes, _, limit = self._state()
-        there = sum(node["Resources"].get("GPU", 0.0) for node in nodes if node["Alive"])
-        return float(max(there, (limit or {}).get("GPU", 0)))
+    def total(self) -> Resources:
+        """What all nodes have together."""
+        totals = [node.total for node in self.nodes()]
+        return Resources(sum(total.cpus for total in totals), sum(total.gpus for total in totals))
+
+    def free(self) -> Resources:
+        """What is free now on all nodes together."""
+        import ray
+
+        return _resources(ray.available_resources())
 
     def memory(self, each: Resources) -> int:
         """Bytes that a worker can count on where most of them share a node."""
-        many = ((node.memory, fitting(node.all, each)) for node in self.nodes())
+        many = ((node.memory, fitting(node.total, each)) for node in self.nodes())
         return int(min((memory / workers for memory, workers in many if workers), default=0))
 
-    def grows(self) -> bool:
-        """Whether an autoscaler adds nodes when there is work for them."""
-        return self._state()[2] is not None
+    def room(self, each: Resources) -> list[int]:
+        """How many workers fit on each node now."""
+        nodes, free, total = self.nodes(), self.free(), self.total()
+        most = [fitting(node.total, each) for node in nodes]
+        if free.cpus >= total.cpus and free.gpus >= total.gpus:
+            return most
+        wanted = [node.node_id for node, number in zip(nodes, most, strict=True) for _ in range(number)]
+        placed = self.placed(wanted[:MAX_RESERVATIONS], each)
+        return [placed.count(node.node_id) for node in nodes]
 
-    def check_room(self, workers: int | None, each: Resources, patience: float = PATIENCE_FOR_ROOM) -> int:
-        """How many workers fit.
-
-        What is taken now may be free in a moment, as it is after a driver was killed. What the cluster does
-        not have at all is said at once.
+    def placed(self, wanted: list[str], each: Resources) -> list[str]:
+        """Tries to reserve resources on nodes, and gives them back.
 
         Args:
-            workers: how many are wanted; None takes what there is, at least one.
+            wanted: ids of nodes; one that is there twice is asked for two workers.
+            each: what one worker needs.
+
+        Returns:
+            The ids of those that could be placed.
+        """
+        from ray.util import placement_group, placement_group_table, remove_placement_group
+
+        bundle = {"CPU": float(each.cpus)} | ({"GPU": float(each.gpus)} if each.gpus else {})
+        groups = [
+            placement_group([bundle], bundle_label_selector=[{"ray.io/node-id": node_id}])
+            for node_id in wanted
+        ]
+        try:
+            until = time.monotonic() + PLACEMENT_SECONDS
+            while True:
+                states = [placement_group_table(group)["state"] for group in groups]
+                if all(state == "CREATED" for state in states) or time.monotonic() > until:
+                    break
+                time.sleep(0.05)
+            return [node_id for node_id, state in zip(wanted, states, strict=True) if state == "CREATED"]
+        finally:
+            for group in groups:
+                remove_placement_group(group)
+
+    def check_room(self, workers: int | None, each: Resources, timeout: float = TIMEOUT_SECONDS) -> int:
+        """How many workers fit.
+
+        What is taken now may be free in a moment, as after a driver was killed. What the cluster does not
+        have at all is reported at once.
+
+        Args:
+            workers: number of workers; None is as many as fit, at least one.
             each: what one of them needs.
-            patience: seconds to wait for what is taken.
+            timeout: seconds to wait for resources that are taken.
 
         Raises:
-            AptoolError: they do not fit, and the cluster does not grow by itself.
+            AptoolError: they do not fit.
         """
         wanted = workers if workers is not None else 1
-        until = time.monotonic() + patience
-        while True:
-            nodes = self.nodes()
-            fit = sum(node.fits(each) for node in nodes)
-            if fit >= wanted or self.grows():
-                return fit
-            possible = sum(fitting(node.all, each) for node in nodes)
+        until = time.monotonic() + timeout
+        while (fit := sum(self.room(each))) < wanted:
+            possible = sum(fitting(node.total, each) for node in self.nodes())
             if possible < wanted or time.monotonic() > until:
-                break
+                raise AptoolError(
+                    f"--cluster {self.address}: {self.free()} free, of {self.total()}, on "
+                    f"{count(len(self.nodes()), 'node')}: room for {fit}; expected room for "
+                    f"{count(wanted, 'worker')} with {each} each"
+                )
             time.sleep(0.2)
-        free, there = _sum([node.free for node in nodes]), _sum([node.all for node in nodes])
-        raise AptoolError(
-            f"--cluster {self.address}: {free} free, of {there}, on {count(len(nodes), 'node')}: "
-            f"{count(wanted, 'worker')} with {each} each asked for, expected room for them, not for {fit}"
-        )
-
-    def _state(self) -> "State":
-        """What the head knows; through Ray's client it can only be asked over there."""
-        if not self.through_client:
-            return _state()
-        import ray
-
-        state: State = ray.get(ray.remote(num_cpus=0)(_state).remote())
-        return state
-
-
-# All nodes, what is free on each by its id, and the most that an autoscaler may add up to.
-State = tuple[list[dict[str, Any]], dict[str, dict[str, float]], dict[str, int] | None]
-
-
-def _state() -> State:
-    import ray
-    from ray._private.state import available_resources_per_node, state
-
-    return ray.nodes(), available_resources_per_node(), state.get_max_resources_from_cluster_config()
+        return fit
 
 
 def worker_resources(cluster: Cluster, device: str = "auto", gpus: float | None = None) -> Resources:
@@ -150,38 +162,30 @@ def worker_resources(cluster: Cluster, device: str = "auto", gpus: float | None 
 
     Args:
         cluster: where it will run.
-        device: ``cpu`` takes no GPU, ``cuda`` must have one, ``auto`` takes one if the cluster has one.
-        gpus: GPUs a worker; None is one.
+        device: ``cpu`` takes no GPU, ``cuda`` requires one, ``auto`` takes one if the cluster has any.
+        gpus: GPUs per worker; None is one.
 
     Raises:
-        UsageError: a device was asked for that a cluster cannot give, or is at odds with the number of GPUs.
-        AptoolError: the cluster has no GPU and one was asked for.
+        UsageError: the device is not one of these, or contradicts the number of GPUs.
+        AptoolError: the cluster has no GPU and one is required.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(f"--device {device!r}: expected auto, cpu or cuda with --cluster")
     if device == "cpu" and gpus:
         raise UsageError(f"--device cpu with --gpus-per-worker {gpus:g}: expected one of the two")
-    there = cluster.gpus()
+    there = cluster.total().gpus
     if gpus is None:
         gpus = 1.0 if device == "cuda" or (device == "auto" and there) else 0.0
     if gpus and not there:
         raise AptoolError(
-            f"--cluster {cluster.address}: no GPU in the cluster, {count(gpus, 'GPU')} a worker asked for: "
+            f"--cluster {cluster.address}: no GPU in the cluster for {count(gpus, 'GPU')} per worker: "
             "expected --device cpu, or nodes with GPUs"
         )
     return Resources(1, gpus)
 
 
-def _sum(shares: list[Resources]) -> Resources:
-    return Resources(sum(share.cpus for share in shares), sum(share.gpus for share in shares))
-
-
-def _resources(resources: dict[str, float]) -> Resources:
+def _resources(resources: dict[str, Any]) -> Resources:
     return Resources(resources.get("CPU", 0.0), resources.get("GPU", 0.0))
-
-
-def _amounts(cpus: float, gpus: float) -> str:
-    return f"{count(cpus, 'CPU')} and {count(gpus, 'GPU')}"
 
 
 def count(number: float, noun: str) -> str:

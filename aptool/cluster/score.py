@@ -1,15 +1,16 @@
-"""Scoring on a Ray cluster: the units of a job, mapped by Ray Data over a pool of workers.
+"""Scoring on a Ray cluster: the units of a run, mapped by Ray Data over a pool of workers.
 
-Ray retries a unit when its worker or node is lost, so a unit may be scored more than once; it counts once
-all the same (see ``cluster.worker``). Only a few numbers a unit come back here: texts and scores go from file
-to file.
+Ray retries a unit when its worker or node is lost, so a unit may be scored more than once; it is counted once
+all the same (see ``cluster.worker``). Only a few numbers per unit come back to the driver: texts and scores
+go from file to file.
 """
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -32,20 +33,22 @@ from aptool.scoring.systems import CACHE_BYTES, ModelLoader, System, default_tag
 
 logger = logging.getLogger(__name__)
 
-# Units that may be at fault, each by itself, before the rest is given up.
+# Units that may fail, each by itself, before the others are given up.
 MAX_FAULTS = 10
 
-# Seconds that a shared file system may take to show what a worker has written.
+# Seconds that a shared file system may take until a file of a worker is visible here.
 TIMEOUT_SECONDS = 60.0
+
+ONE_CORE = Resources(cpus=1)
 
 
 @dataclass(frozen=True)
 class RemoteSystem(System):
-    """A system that only workers have; here it is no more than its fingerprint.
+    """A system that only workers load; the driver knows its fingerprint.
 
     Attributes:
         fingerprint: of the system on a worker.
-        load: makes the system on a worker, given the worker's device; sent there by pickle.
+        load: loads the system on a worker, given the worker's device; pickled and sent there.
         tag: see ``System``.
         resources: what a worker gets.
         max_answer_tokens: see ``System``.
@@ -55,26 +58,26 @@ class RemoteSystem(System):
     fingerprint: str
     load: Callable[[str], System]
     tag: str
-    resources: Resources = field(default_factory=lambda: Resources(cpus=1))
+    resources: Resources = ONE_CORE
     max_answer_tokens: int | None = None
     paths: tuple[str, ...] = ()
 
     def score(self, prepared: Any) -> np.ndarray:
-        """Not here."""
+        """Not possible in the driver."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class RemoteLoader:
-    """Loads a model on the worker that it is sent to."""
+    """Loads a model on a worker."""
 
     loader: ModelLoader
 
     def __call__(self, device: str) -> System:
-        """The model on a device; its precision has been decided.
+        """Loads the model on a device; the driver has decided the precision.
 
         Raises:
-            AptoolError: the folder is not there, or is not a whole model.
+            AptoolError: the folder does not exist, or is not a complete model.
         """
         return self.loader.load(device, _no_sample)
 
@@ -90,15 +93,15 @@ class ClusterExecutor(Executor):
         gpus_per_worker: float | None = None,
         debug: bool = False,
     ) -> None:
-        """Prepares to score.
+        """An executor on a connected cluster.
 
         Args:
-            cluster: where to.
-            workers: number of worker processes; None is as many as there is room for, more as nodes come.
-            gpus_per_worker: may be fractional; None is one where the cluster has any. With a GPU a worker only
-                scores, and others read and tokenise for it; without, it does all of it, as nothing would be
-                gained by handing texts from one core to another.
-            debug: leave Ray's own progress bars and messages on.
+            cluster: where.
+            workers: number of worker processes; None is as many as there is room for, and more as nodes join.
+            gpus_per_worker: may be fractional; None is one where the cluster has any. With a GPU a worker
+                only scores, and other processes read and tokenize for it; without, a worker does all of it,
+                as passing texts from one core to another would gain nothing.
+            debug: show Ray's own progress bars and messages.
         """
         self.cluster = cluster
         self._workers = workers
@@ -108,7 +111,7 @@ class ClusterExecutor(Executor):
         self._folder = Path()
 
     def drive(self, work: Callable[[Executor], ScoredRun]) -> ScoredRun:
-        """See ``Executor.drive``: Ray Data cannot be driven through Ray's client, so a node does it."""
+        """See ``Executor.drive``: Ray Data cannot be driven through Ray's client, so a node drives it."""
         if not self.cluster.through_client:
             return work(self)
         address, logs = self.cluster.address, self.cluster.logs
@@ -116,11 +119,12 @@ class ClusterExecutor(Executor):
         options = {"workers": self._workers, "gpus_per_worker": self._gpus_per_worker}
         driver = ray.remote(num_cpus=0, max_retries=0)(_run_driver_remotely)
         try:
-            scored: ScoredRun = ray.get(driver.remote(work, options))
-        except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, AptoolError):
-                raise error_with(error.cause.exit_code, str(error.cause)) from error
-            raise
+            scored: ScoredRun = ray.get(driver.remote(work, options, Path.cwd()))
+        except ray.exceptions.RayError as error:
+            found = getattr(error, "cause", None)
+            if isinstance(found, AptoolError):
+                raise error_with(found.exit_code, str(found)) from error
+            raise AptoolError(f"--cluster {address}: {cause(error)}") from error
         return scored
 
     def open(self, system: AnySystem, units: Sequence[Unit], answers: str | None) -> RemoteSystem:
@@ -144,7 +148,7 @@ class ClusterExecutor(Executor):
                 precision = ray.get(trial.remote(system, folder, unit, shared))
             except ray.exceptions.RayError as error:
                 raise AptoolError(f"--cluster {cluster.address}: {cause(error)}") from error
-        # On a GPU encoded answers stand in its memory, of which each worker sees for itself what is free.
+        # On a GPU encoded answers are kept in its memory; each worker finds out how much of that is free.
         cache_bytes = None if each.gpus else min(CACHE_BYTES, cluster.memory(each) // 3)
         loader = replace(system, folder=folder, precision=precision, cache_bytes=cache_bytes)
         return RemoteSystem(
@@ -158,7 +162,7 @@ class ClusterExecutor(Executor):
 
     @contextlib.contextmanager
     def claim(self, output: Path) -> Iterator[Path]:
-        """See ``Executor.claim``; whoever had the folder before has lost it."""
+        """See ``Executor.claim``; the previous owner of the folder loses it."""
         self._folder = parts_folder(output.absolute())
         self._folder.mkdir(exist_ok=True)
         self._owner = own(self._folder)
@@ -203,20 +207,20 @@ class ClusterExecutor(Executor):
                         break
                     continue
                 done += 1
-                yield ScoredPart(todo[outcome.number].pairs, outcome.worker, outcome.tries)
+                yield ScoredPart(todo[outcome.number].pairs, outcome.worker, outcome.attempts)
         if faults:
             more = f" (and {len(faults) - 1} more like it)" if len(faults) > 1 else ""
             raise AptoolError(
-                f"{faults[0]}{more}; {done} of {len(parts)} row groups were scored and kept: "
-                "run the same command again when it is mended"
+                f"{faults[0]}{more}; {done} of {len(parts)} row groups are scored and kept: "
+                "run the same command again after fixing it"
             )
         _await(missing)
         check_counts(parts)
-        own(self._folder)  # workers that a killed driver has left behind write nothing from here on
+        own(self._folder)  # from here on workers of a killed driver write nothing
 
 
 def absolute_path(path: str | Path) -> str:
-    """A path that means the same in whatever folder a worker is."""
+    """A path that means the same in every process, whatever its working directory."""
     return str(path) if is_remote(path) else str(Path(path).absolute())
 
 
@@ -224,9 +228,18 @@ def _absolute(unit: Unit) -> Unit:
     return unit._replace(path=absolute_path(unit.path))
 
 
-def _run_driver_remotely(work: Callable[[Executor], ScoredRun], options: dict[str, Any]) -> ScoredRun:
-    with connect("auto") as cluster:
-        return work(ClusterExecutor(cluster, **options))
+def _run_driver_remotely(
+    work: Callable[[Executor], ScoredRun], options: dict[str, Any], start: Path
+) -> ScoredRun:
+    """Drives the run from a node; relative paths start from the folder of the user's process."""
+    before = Path.cwd()
+    with contextlib.suppress(OSError):  # where the folder does not exist absolute paths still work
+        os.chdir(start)
+    try:
+        with connect("auto") as cluster:
+            return work(ClusterExecutor(cluster, **options))
+    finally:
+        os.chdir(before)
 
 
 def _no_sample() -> Any:
@@ -234,7 +247,7 @@ def _no_sample() -> Any:
 
 
 def _try_precision(system: ModelLoader, folder: str, unit: Unit, answers: str | None) -> Precision:
-    """The precision to encode in, found out on a worker with a GPU."""
+    """Picks the precision on a worker with a GPU."""
     import torch
 
     from aptool.scoring.precision import pick_precision
@@ -245,23 +258,23 @@ def _try_precision(system: ModelLoader, folder: str, unit: Unit, answers: str | 
 
 
 def _await(parts: Sequence[Part]) -> None:
-    """Waits until parts that workers have written are seen here: shared file systems take a moment."""
+    """Waits until parts that workers have written are visible here: shared file systems take a moment."""
     until = time.monotonic() + TIMEOUT_SECONDS
     for part in parts:
         while not part.path.is_file():
             if time.monotonic() > until:
                 raise AptoolError(
-                    f"{part.path}: a worker has written it and it is not here: "
+                    f"{part.path}: written by a worker and not visible here: "
                     "expected an output on storage that all nodes share"
                 )
             time.sleep(0.2)
 
 
 def check_counts(parts: Sequence[Part]) -> None:
-    """Holds parts against their inputs: every pool there, with every candidate.
+    """Checks parts against their inputs: every pool has as many scores as candidates.
 
     Raises:
-        AptoolError: they differ.
+        AptoolError: one has not.
     """
     for path, some in groupby(parts, key=lambda part: part.unit.path):
         these = list(some)

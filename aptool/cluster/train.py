@@ -1,11 +1,11 @@
-"""Training on a Ray cluster: the loop of ``loop`` in each worker of Ray Train, as one ``ProcessGroup``.
+"""Training on a Ray cluster: ``fit`` in each worker of Ray Train, together one ``ProcessGroup``.
 
-The recipe's minibatch is that of all workers together: each takes the gradient of its share, and the sum is
-the gradient that one process would have. So the learning rate stays as it is however many workers there are,
-and what is drawn does not depend on their number.
+The recipe's minibatch is that of all workers together: each computes the gradient of its shard, and the sum
+is the gradient of one process. So the learning rate does not depend on the number of workers, and neither do
+the sampled pairs and negatives.
 
-The state after each epoch stands where one process keeps it. Whether a worker, a node or the driver was lost,
-training goes on from there; Ray's part is to start the workers again.
+The training checkpoint is written after each epoch where one process writes it. After the loss of a worker, a
+node or the driver training resumes from there; Ray's part is to start the workers again.
 """
 
 import contextlib
@@ -37,36 +37,36 @@ from aptool.training.process_group import SINGLE_PROCESS, TorchProcessGroup
 
 logger = logging.getLogger(__name__)
 
-# How often workers that were lost are started again, from the last whole epoch.
+# How often lost workers are started again, from the last complete epoch.
 RESTARTS = 8
 
-# Seconds that as many workers as before may take to find room again.
-START = 30
+# Seconds that as many workers as before may take to start again.
+START_SECONDS = 30
 
-# Seconds that workers wait for each other: the first one may be learning word vectors meanwhile.
+# Seconds that workers wait for each other: the first one may be training word vectors meanwhile.
 TIMEOUT_SECONDS = 6 * 3600
 
-# Seconds that the workers of a driver that was killed may take to give back what they had, and those of a
-# training that has just ended, as one after another does in a matrix.
-RELEASE = 20
-HANDOVER = 5
+# Seconds that workers may take to release their resources: those of a driver that was killed, and those of a
+# training that has just ended, as in a matrix of several systems.
+RELEASE_SECONDS = 20
+HANDOVER_SECONDS = 5
 
-# Seconds between two looks at what the workers have to tell.
+# Seconds between two looks at the message board.
 POLL_SECONDS = 0.3
 
-LEASE = "driver"  # names the driver that the folder of the state belongs to
-RUN = "ray"  # what Ray Train itself writes down
+LEASE = "driver"  # the file that names the driver that owns the training folder
+RUN = "ray"  # the folder of Ray Train's own state
 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What every worker trains.
+    """The same job for every worker.
 
     Attributes:
         start: the folder that relative paths start from.
-        lease: what the driver has written into the folder of the state.
-        versions: what the driver runs, by name.
-        gpu: whether a worker has one.
+        lease: the driver's token in the training folder.
+        versions: the driver's versions by package name.
+        gpu: whether a worker has a GPU.
     """
 
     start: Path
@@ -80,7 +80,7 @@ class TrainingJob:
 
 
 class WorkerError(NamedTuple):
-    """A user's mistake that a worker found: the exit code and the line that the driver ends in."""
+    """An ``AptoolError`` of a worker: the exit code and the line with which the driver ends."""
 
     exit_code: int
     line: str
@@ -102,20 +102,20 @@ def fit_on_cluster(
         collection: in a folder that all nodes see.
         recipe: the system and the procedure.
         output: the model folder, on storage that all nodes share.
-        cluster: where to.
-        seed: of everything that is drawn.
-        workers: how many processes train; None is one a GPU, or one a node where there are none, and fewer
-            from then on when there is no more room for them.
-        each: what one worker gets at least; cores that are left over are shared out.
+        cluster: where.
+        seed: random seed.
+        workers: number of training processes; None is one per GPU, or one per node without GPUs, and fewer
+            when there is no longer room for them.
+        each: the least that one worker gets; the remaining cores are shared out.
 
     Raises:
         InputError, UsageError: as for ``fit``.
-        AptoolError: there is no room, a node does not see what it needs, or workers were lost too often.
+        AptoolError: there is no room, a node does not see a file, or workers were lost too often.
     """
     if cluster.through_client:
         raise UsageError(
-            f"--cluster {cluster.address}: training cannot be led through Ray's client: expected host:port, "
-            "or `ray job submit -- aptool train ... --cluster`"
+            f"--cluster {cluster.address}: training cannot be driven through Ray's client: expected "
+            "host:port, or `ray job submit -- aptool train ... --cluster`"
         )
     each = each if each is not None else Resources()
     device = "cuda" if each.gpus else "cpu"
@@ -126,7 +126,9 @@ def fit_on_cluster(
     folder = training_folder(output)
     least = each
     while True:
-        number, each = shared_out(cluster, workers, least, RELEASE if folder.exists() else HANDOVER)
+        number, each = shared_out(
+            cluster, workers, least, RELEASE_SECONDS if folder.exists() else HANDOVER_SECONDS
+        )
         if number > recipe.training.minibatch:
             wanted = f"no more than the {recipe.training.minibatch} questions of a minibatch"
             raise UsageError(f"--workers {number}: expected {wanted} (training.minibatch)")
@@ -144,45 +146,40 @@ def fit_on_cluster(
             break
         except (ray.train.TrainingFailedError, ray.exceptions.RayError) as error:
             if isinstance(error, ray.train.ControllerError) and workers is None and number > 1:
-                logger.info(f"no room for {number} workers any more")
+                logger.info(f"no longer room for {number} workers")
                 continue
             raise AptoolError(
-                f"--cluster {cluster.address}: training stopped: {_cause(error)}; every whole epoch is kept "
-                f"in {folder}: run the same command again"
+                f"--cluster {cluster.address}: training stopped: {_cause(error)}; every complete epoch "
+                f"is kept in {folder}: run the same command again"
             ) from error
         finally:
             shutil.rmtree(folder / RUN, ignore_errors=True)
             (folder / LEASE).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # not empty: training goes on from there
+            with contextlib.suppress(OSError):  # not empty: training resumes from there
                 folder.rmdir()
     if error_found is not None:
         raise error_with(*error_found)
     result = already_trained(output, trained_key(output) or "")
     if result is None:
         raise AptoolError(
-            f"{output}: the workers wrote a model and it is not here: "
+            f"{output}: the workers wrote a model that is not visible here: "
             "expected an output on storage that all nodes share"
         )
     return result
 
 
-def _attempt(
-    job: TrainingJob,
-    name: str,
-    number: int,
-    each: Resources,
-) -> WorkerError | None:
+def _attempt(job: TrainingJob, name: str, number: int, each: Resources) -> WorkerError | None:
     """Trains with a number of workers, which are started again when one of them is lost."""
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
-    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(START))
+    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(START_SECONDS))
     logging.getLogger("ray.train").setLevel(logging.ERROR)
     board = ray.remote(num_cpus=0)(MessageBoard).remote()
     trainer = TorchTrainer(
         _train_worker,
         train_loop_config={"job": job, "board": board},
-        # NCCL takes no two workers on one GPU.
+        # NCCL does not support two workers on one GPU.
         torch_config=TorchConfig("nccl" if each.gpus >= 1 else "gloo", timeout_s=TIMEOUT_SECONDS),
-        # Ray's own elastic numbers wait for minutes for what a driver that was killed had asked for.
+        # Ray's elastic training waits minutes for the resources of a driver that was killed.
         scaling_config=ray.train.ScalingConfig(
             num_workers=number,
             use_gpu=bool(each.gpus),
@@ -190,7 +187,7 @@ def _attempt(
             placement_strategy="SPREAD",
         ),
         run_config=ray.train.RunConfig(
-            # A name of its own each time: what training goes on from is our state, not Ray's.
+            # A new name each time: training resumes from our checkpoint, not from Ray's.
             name=name,
             storage_path=str((training_folder(job.output) / RUN).resolve()),
             failure_config=ray.train.FailureConfig(max_failures=RESTARTS, controller_failure_limit=0),  # type: ignore[call-arg]
@@ -202,38 +199,41 @@ def _attempt(
 
 
 def shared_out(
-    cluster: Cluster, workers: int | None, each: Resources, patience: float = 0
+    cluster: Cluster, workers: int | None, each: Resources, timeout: float = 0
 ) -> tuple[int, Resources]:
-    """How many workers train, and what each gets: the cores are shared out among them.
+    """The number of workers and what each gets: the free cores are shared out among them.
 
     Args:
         cluster: where.
-        workers: how many are wanted; None is one a GPU, or one a node where they get no GPU.
-        each: what one needs at least.
-        patience: seconds to wait for what is taken, if no number is asked for.
+        workers: number of workers; None is one per GPU, or one per node where they get no GPU.
+        each: the least that one needs.
+        timeout: seconds to wait for resources that are taken, where no number is given.
 
     Raises:
         AptoolError: there is no room for them.
     """
     number = workers
     if number is None:
-        until = time.monotonic() + patience
-        while (found := _one_each(cluster, each, now=True)) < _one_each(cluster, each, now=False):
-            if time.monotonic() > until:
-                break
+        most = _default_workers([fitting(node.total, each) for node in cluster.nodes()], each)
+        until = time.monotonic() + timeout
+        while (found := _default_workers(cluster.room(each), each)) < most and time.monotonic() < until:
             time.sleep(POLL_SECONDS)
         number = max(1, found)
     cluster.check_room(number, each)
-    nodes = [node.free for node in cluster.nodes() if fitting(node.free, each)]
-    cpus = int(sum(free.cpus for free in nodes) / number)
-    while cpus > each.cpus and sum(fitting(free, each._replace(cpus=cpus)) for free in nodes) < number:
-        cpus -= 1
-    return number, each._replace(cpus=max(cpus, each.cpus))
+    # The most cores with which all of them fit, by bisection: each step takes a second on a cluster that is
+    # partly taken.
+    low, high = int(each.cpus), int(cluster.total().cpus / number)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(cluster.room(each._replace(cpus=middle))) >= number:
+            low = middle
+        else:
+            high = middle - 1
+    return number, each._replace(cpus=max(low, each.cpus))
 
 
-def _one_each(cluster: Cluster, each: Resources, now: bool) -> int:
-    """Workers on all GPUs or, where they get none, one on each node: of what is free, or of all there is."""
-    room = [fitting(node.free if now else node.all, each) for node in cluster.nodes()]
+def _default_workers(room: list[int], each: Resources) -> int:
+    """One worker per GPU or, without GPUs, one per node, given how many fit on each node."""
     return sum(room) if each.gpus else sum(fit > 0 for fit in room)
 
 
@@ -244,7 +244,7 @@ class MessageBoard:
         self._messages: list[tuple[str, Any]] = []
 
     def post(self, kind: str, value: Any) -> None:
-        """Adds a message; of progress only the last one counts."""
+        """Adds a message; only the latest progress is kept."""
         if self._messages and kind == "progress" and self._messages[-1][0] == kind:
             self._messages.pop()
         self._messages.append((kind, value))
@@ -267,6 +267,7 @@ def _forwarded(board: Any) -> Iterator[list[WorkerError]]:
             "progress": lambda state: update(*state),
             "epoch": get_progress().epoch,
             "error": lambda error: errors.append(WorkerError(*error)),
+            "end": lambda _: None,
         }
         last = False
         while not last:
@@ -274,7 +275,7 @@ def _forwarded(board: Any) -> Iterator[list[WorkerError]]:
             try:
                 messages = ray.get(board.take.remote(), timeout=30)
             except ray.exceptions.RayError:
-                continue  # the board's node is lost: what the workers do does not hang on it
+                continue  # the board's node is lost, which does not stop the workers
             for kind, value in messages:
                 receive[kind](value)
 
@@ -320,13 +321,13 @@ class _BoardHandler(logging.Handler):
         self._board = board
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Posts one message."""
+        """Posts one message to the board."""
         self._board.post.remote("log", record.getMessage())
 
 
 @contextlib.contextmanager
 def _reporting_to(board: Any) -> Iterator[None]:
-    """Messages and progress of this process go to the board; to nobody where there is none."""
+    """Sends messages and progress of this process to the board; drops them where there is none."""
     if board is None:
         with use_progress(_Silence()):
             yield
@@ -338,20 +339,23 @@ def _reporting_to(board: Any) -> Iterator[None]:
     try:
         with use_progress(_BoardProgress(board)):
             yield
+        # A board takes the messages of one process in order: once this one is there, all are.
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(board.post.remote("end", None), timeout=30)
     finally:
         root.removeHandler(handler)
         root.setLevel(level)
 
 
 class _Silence(Progress):
-    """Says nothing, not even of epochs: the first worker does."""
+    """Reports nothing, not even epochs: the first worker does."""
 
     def epoch(self, entry: dict[str, Any]) -> None:
         """See ``Progress.epoch``."""
 
 
 def _train_worker(config: dict[str, Any]) -> None:
-    """What runs on each worker."""
+    """Runs on each worker."""
     job: TrainingJob = config["job"]
     context = ray.train.get_context()
     rank, size = context.get_world_rank(), context.get_world_size()
@@ -370,8 +374,12 @@ def _train_worker(config: dict[str, Any]) -> None:
 
 
 def _opened(job: TrainingJob) -> Collection:
-    """The collection, once it is clear that this node sees what the driver sees."""
-    # Where it is not there only absolute paths lead anywhere, and may be all there is.
+    """The collection, after a check that this node sees the driver's files.
+
+    Raises:
+        AptoolError: it does not, or has other versions.
+    """
+    # Where the folder does not exist absolute paths still work.
     with contextlib.suppress(OSError):
         os.chdir(job.start)
     try:
@@ -380,7 +388,7 @@ def _opened(job: TrainingJob) -> Collection:
         lease = ""
     if lease != job.lease:
         raise AptoolError(
-            f"{job.start / training_folder(job.output)}: not there, or not the driver's folder: "
+            f"{job.start / training_folder(job.output)}: not found, or not the driver's folder: "
             "expected an output on storage that all nodes share"
         )
     here = _versions()
@@ -397,7 +405,7 @@ def _versions() -> dict[str, str]:
 
 
 def _cause(error: BaseException) -> str:
-    """Why workers failed for good, in one line."""
+    """The reason why the workers failed, in one line."""
     failures = getattr(error, "worker_failures", None)
     if failures:
         rank = min(failures)

@@ -1,10 +1,10 @@
-"""What a worker of a cluster does with one unit, whoever hands it the unit.
+"""What a worker of a cluster does with one unit.
 
-A unit may be given out more than once: its worker dies, a node goes, or a driver that was killed has left
-workers behind. Three things keep the result exact. A part has one name and one content, whoever writes it.
-The parts folder belongs to one driver at a time, and a worker of another writes nothing into it. And each
-try leaves a mark beside the part, so a unit that takes its workers down with it is named in the end, and not
-tried for ever.
+A unit may be assigned more than once: its worker or its node was lost, or a driver that was killed left
+workers behind. Three rules keep the result exact. A part has one name and one content, whichever worker
+writes it. The parts folder belongs to one driver at a time, and workers of another driver write nothing into
+it. And each attempt leaves a file beside the part, so a unit that always kills its worker is reported and not
+retried forever.
 """
 
 import os
@@ -27,40 +27,40 @@ from aptool.scoring.job import Task, read_task, score_task
 from aptool.scoring.parts import Part, parts_folder, write_part
 from aptool.scoring.systems import System
 
-# How often a unit is given out whose worker was lost each time.
-TRIES = 4
+# How often a unit is attempted whose worker was lost each time.
+MAX_ATTEMPTS = 4
 
-# The file in a parts folder that says whose it is.
+# The file in a parts folder that names the driver that owns it.
 OWNER = "driver"
 
-SMALLER = "a smaller --tokens-per-batch takes less memory"
+MEMORY_HINT = "a smaller --tokens-per-batch takes less memory"
 
 
 class ScoringJob(NamedTuple):
-    """All that a worker is told. It is the same for all workers of a run."""
+    """The settings of a run, the same for all its workers."""
 
-    load: Callable[[str], System]  # makes the system on a device
+    load: Callable[[str], System]  # loads the system on a device
     device: str
-    fingerprint: str  # of the system, as the driver has it
+    fingerprint: str  # of the driver's system
     folder: Path  # of the parts
-    owner: str  # what the folder's file of that name says while this run has it
-    answers: str | None  # path of the answers that pools share
+    owner: str  # the content of the folder's ``OWNER`` file while the folder belongs to this run
+    answers: str | None  # path of the shared answers
     paths: tuple[str, ...] = ()  # files and folders that every node must see
 
 
 class Outcome(NamedTuple):
-    """What became of a unit."""
+    """The result of one unit."""
 
     number: int
     pairs: int
-    tries: int  # how often the unit was begun, this time included
-    worker: str  # host and process
-    error: str  # what is wrong with the unit, in one line; empty if nothing is
-    fatal: bool  # the same would be wrong with every unit
+    attempts: int  # how often the unit was begun, including this one
+    worker: str  # host and process id
+    error: str  # one line; empty if the unit was scored
+    fatal: bool  # whether every other unit would fail likewise
 
 
 class Reading(NamedTuple):
-    """A unit that a reader has read for a scorer, or what is wrong with it."""
+    """A unit as read for a worker with a GPU, or the error in it."""
 
     number: int
     task: bytes
@@ -69,11 +69,11 @@ class Reading(NamedTuple):
 
 
 class SupersededError(AptoolError):
-    """Another driver has the parts folder now."""
+    """Another driver owns the parts folder now."""
 
 
 def own(folder: Path) -> str:
-    """Makes the parts folder this process's own; whoever had it before has lost it."""
+    """Makes this process the owner of the parts folder; the previous owner loses it."""
     owner = secrets.token_hex(8)
     temporary = folder / f".{OWNER}.{owner}"
     temporary.write_text(owner, encoding="ascii")
@@ -82,7 +82,7 @@ def own(folder: Path) -> str:
 
 
 def owns(folder: Path, owner: str) -> bool:
-    """Whether the parts folder is there and belongs to ``owner``."""
+    """Whether the parts folder exists and belongs to ``owner``."""
     try:
         return (folder / OWNER).read_text(encoding="ascii") == owner
     except OSError:
@@ -90,7 +90,7 @@ def owns(folder: Path, owner: str) -> bool:
 
 
 def sweep(output: Path) -> None:
-    """Removes what an earlier driver that was killed has left: marks of tries, files not yet renamed."""
+    """Removes the files that a killed driver left: records of attempts, temporary files."""
     folder, beside = parts_folder(output), f".{escape(output.name)}.*.part"
     left = (folder.glob("*.try-*"), folder.glob(".*.part"), output.parent.glob(beside))
     for path in chain(*left):
@@ -99,20 +99,20 @@ def sweep(output: Path) -> None:
 
 @lru_cache(maxsize=1)
 def opened(job: ScoringJob) -> tuple[System, Answers | None]:
-    """The system and the shared answers, made once in each process.
+    """The system and the shared answers, loaded once in each process.
 
     Raises:
-        AptoolError: they cannot be had on this node, or are others than the driver's.
+        AptoolError: they cannot be loaded on this node, or differ from the driver's.
     """
     check_node(job)
     system = job.load(job.device)
     if system.fingerprint != job.fingerprint:
-        raise AptoolError("the model there is not the driver's: expected the same model folder on every node")
+        raise AptoolError("the model differs from the driver's: expected the same model folder on every node")
     return system, read_answers(job.answers) if job.answers is not None else None
 
 
 def read(job: ScoringJob, number: int, part: Part) -> Reading:
-    """Reads and tokenises a unit for a scorer elsewhere; needs no accelerator."""
+    """Reads and tokenizes a unit for a worker with a GPU; needs none itself."""
     cpu = job._replace(device="cpu")
     try:
         system, answers = opened_to_read(cpu)
@@ -129,7 +129,7 @@ def read(job: ScoringJob, number: int, part: Part) -> Reading:
 
 @lru_cache(maxsize=1)
 def opened_to_read(job: ScoringJob) -> tuple[System, Answers | None]:
-    """Like ``opened``, for who only reads: the fingerprint of a system on another device is not compared."""
+    """Like ``opened`` for reading alone: the fingerprint, which depends on the device, is not compared."""
     check_node(job)
     return job.load(job.device), read_answers(job.answers) if job.answers is not None else None
 
@@ -138,7 +138,7 @@ class Worker:
     """Scores units, one after the other."""
 
     def __init__(self, job: ScoringJob) -> None:
-        """Opens the system; what goes wrong with that is told with the first unit."""
+        """Loads the system; an error in that is reported with the first unit."""
         self._job = job
         self._name = f"{host()}:{os.getpid()}"
         self._failure = ""
@@ -148,7 +148,7 @@ class Worker:
             self._failure = f"node {host()}: {error}"
 
     def score(self, number: int, part: Part, reading: Reading | None = None) -> Outcome:
-        """Scores a unit and writes its part; reads it first if nobody else has."""
+        """Scores a unit and writes its part; reads it first if no ``reading`` is given."""
         failed = Outcome(number, 0, 1, self._name, self._failure, True)
         if self._failure:
             return failed
@@ -156,7 +156,7 @@ class Worker:
             return failed._replace(error=reading.error, fatal=reading.fatal)
         try:
             self._check_owner()
-            tries = begin(part, "score")
+            attempts = begin(part, "score")
             system, answers = opened(self._job)
             task: Task = (
                 pickle.loads(reading.task) if reading is not None else read_task(part, system, answers)
@@ -171,68 +171,70 @@ class Worker:
             unit = part.unit
             end(part, "score")
             place = f"{unit.path}: row group {unit.row_group}"
-            reason = f"{place}: out of memory on node {host()}: {SMALLER}"
+            reason = f"{place}: out of memory on node {host()}: {MEMORY_HINT}"
             return failed._replace(error=reason, fatal=False)
         except AptoolError as error:
             end(part, "score")
             return failed._replace(error=str(error), fatal=False)
-        return Outcome(number, part.pairs, tries, self._name, "", False)
+        return Outcome(number, part.pairs, attempts, self._name, "", False)
 
     def _check_owner(self) -> None:
         if not owns(self._job.folder, self._job.owner):
             raise SupersededError(
-                f"{self._job.folder}: another run of the same output has taken over: expected one at a time"
+                f"{self._job.folder}: another run with the same output has taken over: expected one at a time"
             )
 
 
 def begin(part: Part, step: str) -> int:
-    """Leaves a mark of a try, which whoever finishes it removes.
+    """Records an attempt in a file, which ``end`` removes.
 
     Returns:
-        Which try this is, from 1.
+        The number of the attempt, from 1.
 
     Raises:
-        AptoolError: it was tried so often, each time in vain, that the unit itself must be the reason.
+        AptoolError: every attempt lost its worker, so the unit itself must be the reason.
     """
-    for number, mark in enumerate(_marks(part, step), start=1):
+    for number, record in enumerate(_records(part, step), start=1):
         try:
-            mark.touch(exist_ok=False)
+            record.touch(exist_ok=False)
         except FileExistsError:
             continue
         return number
     unit = part.unit
     raise AptoolError(
-        f"{unit.path}: row group {unit.row_group}: {TRIES} workers were lost with it one after another, "
-        f"as happens when a worker is out of memory: {SMALLER}, and so do fewer --workers on a node"
+        f"{unit.path}: row group {unit.row_group}: {MAX_ATTEMPTS} workers were lost while scoring it, "
+        f"as happens when a worker is out of memory: {MEMORY_HINT}, and so do fewer --workers on a node"
     )
 
 
 def end(part: Part, step: str) -> None:
-    """Removes the marks of a unit's tries."""
-    for mark in _marks(part, step):
-        if not mark.exists():
+    """Removes the records of a unit's attempts."""
+    for record in _records(part, step):
+        if not record.exists():
             break
-        mark.unlink(missing_ok=True)
+        record.unlink(missing_ok=True)
 
 
-def _marks(part: Part, step: str) -> list[Path]:
-    """The marks of all tries, in their order; their names are known, so the folder need not be listed."""
-    return [part.path.with_name(f"{part.path.name}.try-{step}-{number}") for number in range(1, TRIES + 1)]
+def _records(part: Part, step: str) -> list[Path]:
+    """The records of all attempts, in order; their names are known, so the folder need not be listed."""
+    return [
+        part.path.with_name(f"{part.path.name}.try-{step}-{number}") for number in range(1, MAX_ATTEMPTS + 1)
+    ]
 
 
 def check_node(job: ScoringJob) -> None:
-    """Finds out whether the node that this runs on has what the job needs.
+    """Checks that this node sees the files of the job and can write its parts.
 
     Raises:
-        AptoolError: the first thing that it has not.
+        AptoolError: it does not.
     """
     for path in job.paths:
         if not Path(path).exists():
-            raise InputError(path, problem="file not found there", expected="a path that every node sees")
+            raise InputError(path, problem="file not found", expected="a path that every node sees")
     if not owns(job.folder, job.owner):
         raise InputError(
             job.folder,
-            problem="not the driver's folder there",
+            problem="not the driver's folder",
             expected="an output on storage that all nodes share",
         )
     check_writable(job.folder / "part")

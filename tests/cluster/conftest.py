@@ -1,7 +1,7 @@
 """A real cluster of several nodes on this machine, for the tests that are marked ``cluster``.
 
-Everything listens on loopback alone, asks for a token, and keeps out of the user's home. One cluster serves
-all tests; a test that takes a node away adds one for that.
+Everything listens on loopback alone, requires a token, and leaves the user's home alone. One cluster serves
+all tests; a test that removes a node adds one for that. Only files named ``test_cluster_*`` need it.
 """
 
 import json
@@ -21,15 +21,15 @@ OBJECT_STORE = 80 << 20  # bytes a node; what passes through it is small
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if HERE in item.path.parents:
+        if HERE in item.path.parents and item.path.name.startswith("test_cluster_"):
             item.add_marker(pytest.mark.cluster)
-            # Ray warns of itself, and leaves sockets to the garbage collector.
+            # Ray raises deprecation warnings of its own, and leaves sockets to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore"))
 
 
 @pytest.fixture(scope="session")
 def surroundings(tmp_path_factory):
-    """The environment that nodes, drivers and workers run in."""
+    """The environment of nodes, drivers and workers."""
     environment = {
         "HOME": str(tmp_path_factory.mktemp("home")),
         "OMP_NUM_THREADS": "1",
@@ -49,9 +49,9 @@ def surroundings(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def nodes(surroundings):
-    """The cluster: a head without cores, two nodes of one core. ``add_node`` and ``remove_node`` change it.
+    """The cluster: a head without cores, two nodes of one core; ``add_node`` and ``remove_node`` change it.
 
-    Nobody is connected to it; see ``cluster`` and ``run``.
+    This process is not connected to it; see ``cluster`` and ``run``.
     """
     from ray.cluster_utils import Cluster
 
@@ -78,7 +78,7 @@ def cluster(address):
 
 
 class Finished(NamedTuple):
-    """How a command ended; its output line by line."""
+    """The exit code of a command and its output by lines."""
 
     code: int
     out: list[str]
@@ -94,7 +94,7 @@ def run(surroundings, tmp_path):
             [sys.executable, *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=600,  # many times what it takes, also on a busy machine
+            timeout=600,  # many times what is needed, also on a busy machine
             cwd=cwd,
             env=surroundings | environment,
         )
@@ -105,7 +105,7 @@ def run(surroundings, tmp_path):
 
 @pytest.fixture
 def driver(surroundings, tmp_path):
-    """Starts ``driver.py``, a scoring driver that may be killed, and leaves it to the test; ends it after."""
+    """Starts ``driver.py``, a scoring driver that kills itself at a given point; ended after the test."""
     started = []
 
     def start(**settings):

@@ -1,18 +1,21 @@
-"""A scoring driver that kills itself where it is told to."""
+"""A scoring driver that kills itself at a given point."""
 
 import json
 import os
 import shutil
 import signal
 import sys
+from contextlib import contextmanager
 
-from slow import SlowSystem, opener
+from slow import remote_system
 
 from aptool.cluster import score as distributed
 from aptool.cluster.connection import connect
+from aptool.cluster.score import ClusterExecutor
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units
-from aptool.scoring import parts
+from aptool.progress import Progress, use_progress
+from aptool.scoring import parts, score
 
 
 def die(*arguments, **more):
@@ -30,13 +33,29 @@ def die_after(calls, function):
     return called
 
 
+def ignore(*arguments, **more):
+    pass
+
+
+class Watched(Progress):
+    """Calls a function for each unit that is done."""
+
+    def __init__(self, update):
+        self._update = update
+
+    @contextmanager
+    def task(self, name):
+        yield self._update
+
+
 def main(address, pools, output, notes, phase="", seconds=0.0, workers=None):
-    with connect(address) as cluster:
-        report = die_after(3, lambda *progress: None) if phase == "scoring" else lambda *progress: None
+    progress = Watched(die_after(3, ignore) if phase == "scoring" else ignore)
+    with connect(address) as cluster, use_progress(progress):
+        executor = ClusterExecutor(cluster, workers=workers)
         if phase == "beginning":
-            distributed.map_units = die
+            executor.run = die
         if phase == "before merging":
-            distributed.merge = die
+            score.merge = die
         if phase == "merging":
             parts._copy = die_after(5, parts._copy)
         if phase == "renaming":
@@ -44,16 +63,7 @@ def main(address, pools, output, notes, phase="", seconds=0.0, workers=None):
         if phase == "removing":
             shutil.rmtree = remove_two_and_die
         try:
-            scored = distributed.score_pools(
-                list_units([pools]),
-                SlowSystem(notes, 0).fingerprint,
-                opener(notes, seconds),
-                output,
-                cluster=cluster,
-                tag="slow",
-                workers=workers,
-                report=report,
-            )
+            scored = score.score(list_units([pools]), remote_system(notes, seconds), output, executor)
         except AptoolError as error:
             sys.exit(str(error))
         sys.stdout.write(f"{scored}\n")

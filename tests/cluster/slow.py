@@ -1,18 +1,21 @@
-"""A system for workers: a unit takes a moment, leaves a note of who scores it, and can be made to fail."""
+"""A system for workers: a unit takes a while, records the process that scores it, and can be made to fail."""
 
 import os
 import time
 from functools import partial
 from pathlib import Path
 
+from aptool.cluster.resources import Resources
 from aptool.scoring.baselines import RandomSystem
+
+ONE_CORE = Resources(cpus=1)
 
 
 class SlowSystem(RandomSystem):
-    """The scores of ``RandomSystem``; what it does meanwhile depends on files in a folder.
+    """The scores of ``RandomSystem``; its behaviour depends on files in the folder ``notes``.
 
-    ``trouble`` there holds a question id, and what happens to who meets it: ``exit`` or ``memory``. While
-    there is a ``hold``, no unit that was begun comes to its end.
+    ``trouble`` holds a question id and what happens to a process that scores it: ``exit`` or ``memory``.
+    While ``hold`` exists, no unit ends.
     """
 
     def __init__(self, notes, seconds):
@@ -37,8 +40,12 @@ class SlowSystem(RandomSystem):
         return super().score(prepared)
 
 
-def opener(notes, seconds=0.0):
-    return partial(_open, str(notes), seconds)
+def remote_system(notes, seconds=0.0, resources=ONE_CORE):
+    """The system for a ``ClusterExecutor``."""
+    from aptool.cluster.score import RemoteSystem  # imports Ray, which reads the environment then
+
+    fingerprint = SlowSystem(notes, 0).fingerprint
+    return RemoteSystem(fingerprint, partial(_open, str(notes), seconds), "slow", resources)
 
 
 def _open(notes, seconds, device):
@@ -46,7 +53,7 @@ def _open(notes, seconds, device):
 
 
 def scored(notes):
-    """(process, first question) of every unit that was begun, retries included."""
+    """(process, first question) of every unit that was begun, including retries."""
     path = Path(notes) / "scored"
     lines = path.read_text().splitlines() if path.exists() else []
     return [(int(line.split()[0]), line.split()[1]) for line in lines]

@@ -1,4 +1,4 @@
-"""Scoring on a cluster: the bytes of one process, whoever is killed and whatever is left behind."""
+"""Scoring on a cluster: the same bytes as one process, whatever is killed or left behind."""
 
 import hashlib
 import os
@@ -10,19 +10,20 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from slow import SlowSystem, opener, scored
+from recorded import recorded
+from slow import ONE_CORE, SlowSystem, remote_system, scored
 from tiny import labelled_pools, row, write_pools
 
 from aptool.cluster.resources import Resources
 from aptool.cluster.worker import OWNER
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units
-from aptool.scoring import local
 from aptool.scoring.job import plan, read_task, score_task
 from aptool.scoring.parts import parts_folder, write_part
+from aptool.scoring.score import score
 
 UNITS = 8
-SYSTEM = SlowSystem("/", 0)  # here for its fingerprint
+SYSTEM = SlowSystem("/", 0)  # for its fingerprint
 
 
 def sha256(path):
@@ -37,7 +38,7 @@ def pools_of(split, path):
 
 
 class Scene:
-    """Pools, what one undisturbed process makes of them, and ways to have them scored."""
+    """Pools, the run file of one undisturbed process, and ways to score them on a cluster."""
 
     def __init__(self, folder):
         self.notes = folder / "notes"
@@ -52,20 +53,18 @@ class Scene:
 
     @property
     def expected(self):
-        """The hash of the run file that this process makes by itself."""
+        """The hash of the run file that this process writes."""
         quiet = self.notes / "alone"
         quiet.mkdir(exist_ok=True)
         alone = quiet / "alone.run"
-        local.score_pools(self.units, SlowSystem(quiet, 0), alone, tag="slow")
+        score(self.units, SlowSystem(quiet, 0), alone, tag="slow")
         return sha256(alone)
 
-    def score(self, cluster, seconds=0.0, **more):
-        from aptool.cluster.score import score_pools
+    def score(self, cluster, seconds=0.0, each=ONE_CORE, **more):
+        from aptool.cluster.score import ClusterExecutor
 
-        how = opener(self.notes, seconds)
-        return score_pools(
-            self.units, SYSTEM.fingerprint, how, self.output, cluster=cluster, tag="slow", **more
-        )
+        system = remote_system(self.notes, seconds, each)
+        return score(self.units, system, self.output, ClusterExecutor(cluster, **more))
 
     def arguments(self, address, **more):
         """For a driver in another process."""
@@ -77,7 +76,7 @@ class Scene:
         } | more
 
     def make_parts(self):
-        """Every part, as an earlier driver would have left them that got as far as the merge."""
+        """Writes every part, as a driver that was killed before the merge would have left them."""
         self.parts.mkdir()
         quiet = SlowSystem(self.notes, 0)
         parts = plan(self.units, quiet, self.output, "slow")
@@ -88,7 +87,7 @@ class Scene:
         return [part.path for part in parts]
 
     def assert_whole(self):
-        """The run file is that of one process, and nothing else is left."""
+        """The run file is that of one process, and no other file is left."""
         assert sha256(self.output) == self.expected
         names = {path.name for path in self.output.parent.iterdir()}
         assert names == {"notes", "test.pools.parquet", "out.run"}
@@ -104,26 +103,26 @@ def scene(tmp_path):
 def wait_for(condition, seconds=60):
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it did not come to that"
+        assert time.monotonic() < end, "the condition was not met in time"
         time.sleep(0.02)
 
 
 def test_two_workers_write_what_one_process_writes(cluster, scene):
-    told = []
-
-    result = scene.score(cluster, seconds=0.2, report=lambda *progress: told.append(progress))
+    with recorded() as told:
+        result = scene.score(cluster, seconds=0.2)
 
     scene.assert_whole()
     assert (result.pairs, result.units, result.resumed, result.retried) == (96, UNITS, 0, 0)
     assert result.workers == 2
-    assert told == [(done, 12, True) for done in range(1, UNITS + 1)]
+    assert [update[:2] for update in told.updates] == [(done, UNITS) for done in range(1, UNITS + 1)]
+    assert all("pairs/s" in detail for _, _, detail in told.updates)
 
 
 def test_reading_apart_from_scoring(nodes, cluster, scene):
-    """With a GPU for each scorer, others read and tokenise for it. This GPU is one in name only."""
+    """With a GPU per worker, other processes read and tokenize. This GPU is a resource in name only."""
     node = nodes.add_node(num_cpus=2, num_gpus=1, object_store_memory=80 << 20)
     try:
-        wait_for(lambda: cluster.gpus() == 1)
+        wait_for(lambda: cluster.total().gpus == 1)
         assert cluster.check_room(None, Resources(1, 0.5)) == 2
         result = scene.score(cluster, seconds=0.2, workers=2, each=Resources(cpus=0.5, gpus=0.5))
     finally:
@@ -134,7 +133,7 @@ def test_reading_apart_from_scoring(nodes, cluster, scene):
 
 
 def score_and_meanwhile(cluster, scene, act, **more):
-    """Scores, calls ``act`` while every worker is in the midst of a unit, and returns what came of both."""
+    """Scores, calls ``act`` while every worker is in the middle of a unit, and returns both results."""
     hold = scene.notes / "hold"
     hold.touch()
 
@@ -169,7 +168,7 @@ def test_killed_worker(cluster, scene):
 
 
 def test_removed_node(nodes, cluster, scene):
-    """(b): the third node goes while a worker of its scores; the rest is scored by the others."""
+    """(b): the third node is lost while its worker scores; the other nodes score the rest."""
     node = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
     wait_for(lambda: cluster.check_room(None, Resources(cpus=1)) == 3)
     raylet = node.all_processes["raylet"][0].process.pid
@@ -177,7 +176,7 @@ def test_removed_node(nodes, cluster, scene):
     def remove():
         wait_for(lambda: any(_parent(process) == raylet for process, _ in scored(scene.notes)))
         process, question = next(unit for unit in scored(scene.notes) if _parent(unit[0]) == raylet)
-        os.kill(process, signal.SIGKILL)  # else it could finish its unit before it notices
+        os.kill(process, signal.SIGKILL)  # else it could finish its unit first
         nodes.remove_node(node, allow_graceful=False)
         return process, question
 
@@ -191,17 +190,17 @@ def test_removed_node(nodes, cluster, scene):
 
 
 def _parent(process):
-    """The process id of a process's parent; None if it has gone."""
+    """The process id of a process's parent; None if the process has ended."""
     try:
         return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
     except OSError:
         return None
 
 
-# Where the driver dies, and how many parts the next one finds whole.
+# Where the driver is killed, and how many complete parts the next one finds.
 PHASES = {
     "beginning": {0},
-    "scoring": {3, 4, 5, 6},  # its orphans may each finish one unit more, and have begun another
+    "scoring": {3, 4, 5, 6},  # its workers may each finish one more unit, and have begun another
     "before merging": {UNITS},
     "merging": {UNITS},
     "renaming": {UNITS},
@@ -211,11 +210,11 @@ PHASES = {
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_killed_driver(address, cluster, scene, driver, phase):
-    """(c): the same command, run again, goes on from the parts that are there."""
+    """(c): the same command, run again, resumes from the complete parts."""
     first = driver(**scene.arguments(address, phase=phase, seconds=0.3))
     output, _ = first.communicate(timeout=600)
     assert first.returncode == -signal.SIGKILL, output
-    # What stands under the final name is whole.
+    # A file under the final name is complete.
     assert sha256(scene.output) == scene.expected if phase == "removing" else not scene.output.exists()
     assert scene.parts.exists()
 
@@ -227,7 +226,7 @@ def test_killed_driver(address, cluster, scene, driver, phase):
 
 
 def test_half_written_part(cluster, scene):
-    """(d): one stands under its name with its first half only, another under its temporary name."""
+    """(d): one part has only its first half, another still has its temporary name."""
     paths = scene.make_parts()
     paths[0].write_bytes(paths[0].read_bytes()[: paths[0].stat().st_size // 2])
     shutil.move(paths[1], scene.parts / f".{paths[1].name}.abcd.part")
@@ -240,7 +239,7 @@ def test_half_written_part(cluster, scene):
 
 
 def test_corrupt_part(cluster, scene):
-    """(e): one byte of a score is another."""
+    """(e): one byte of a score differs."""
     path = scene.make_parts()[3]
     content = bytearray(path.read_bytes())
     content[content.index(b"0.") + 2] ^= 1
@@ -254,7 +253,7 @@ def test_corrupt_part(cluster, scene):
 
 
 def test_replaced_input(cluster, scene):
-    """(f): parts of the file that stood there before are not taken for those of the new one."""
+    """(f): parts of the former input are not used for the new one."""
     scene.make_parts()
     before = scene.expected
     pools_of("dev", scene.pools)
@@ -268,7 +267,7 @@ def test_replaced_input(cluster, scene):
 
 
 def test_second_driver_takes_over(address, cluster, scene, driver):
-    """Of two drivers of one output the later has it; the other's workers write nothing any more."""
+    """Of two drivers of one output the later owns it; the workers of the other write nothing more."""
     first = driver(**scene.arguments(address, seconds=1.0, workers=1))
     wait_for(lambda: len(scored(scene.notes)) >= 2)
     owner = (scene.parts / OWNER).read_text()
@@ -287,14 +286,14 @@ def trouble(scene, question, what):
     (scene.notes / "trouble").write_text(f"{question} {what}")
 
 
-def test_unit_that_takes_its_workers_down_is_named_and_all_others_are_kept(cluster, scene):
-    """A worker that is killed for its memory looks like this one, which exits in the midst of a unit."""
+def test_unit_that_kills_its_workers_is_named_and_all_others_are_kept(cluster, scene):
+    """A worker that exits in the middle of a unit, as one killed for its memory does."""
     trouble(scene, "test-q6", "exit")  # the fourth row group
 
     with pytest.raises(AptoolError) as error:
         scene.score(cluster)
 
-    assert "test.pools.parquet: row group 3: 4 workers were lost with it" in str(error.value)
+    assert "test.pools.parquet: row group 3: 4 workers were lost while scoring it" in str(error.value)
     assert "smaller --tokens-per-batch" in str(error.value)
     assert f"{UNITS - 1} of {UNITS} row groups are scored and kept" in str(error.value)
     assert [question for _, question in scored(scene.notes)].count("test-q6") == 4
@@ -315,7 +314,7 @@ def test_unit_without_enough_memory(cluster, scene):
 
 
 def test_unreadable_row_group_is_named_and_all_others_are_kept(cluster, scene):
-    """The pages of one row group are overwritten; the footer, which the driver reads, is as it was."""
+    """The pages of one row group are overwritten; the footer, which the driver reads, is intact."""
     import pyarrow.parquet as pq
 
     group = pq.read_metadata(scene.pools).row_group(5).column(0)
@@ -334,8 +333,8 @@ def test_unreadable_row_group_is_named_and_all_others_are_kept(cluster, scene):
     assert len(list(scene.parts.glob("*.part"))) == UNITS - 1
 
 
-def test_every_pools_count_is_held_against_the_input(scene):
-    """A part whose checksum and number of pairs are right, and whose pools are not: one pair has moved."""
+def test_every_pools_count_is_checked_against_the_input(scene):
+    """A part with the right checksum and number of pairs, in which one pair has moved to another pool."""
     from aptool.cluster.score import check_counts
     from aptool.scoring.job import score_task
     from aptool.scoring.parts import write_part
