@@ -1,4 +1,4 @@
-"""The options ``--cluster``, ``--workers`` and ``--gpus-per-worker``, for every command that uses a cluster."""
+"""The options ``--cluster``, ``--workers`` and ``--gpus-per-worker``, for commands that use a cluster."""
 
 from __future__ import annotations
 

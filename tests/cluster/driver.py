@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 from slow import remote_system
 
-from aptool.cluster import score as distributed
 from aptool.cluster.connection import connect
 from aptool.cluster.score import ClusterExecutor
 from aptool.errors import AptoolError

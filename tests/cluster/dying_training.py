@@ -1,6 +1,6 @@
-"""Workers and drivers of a training that end themselves with SIGKILL, once, at a given moment.
+"""Workers and drivers of a training that end themselves with SIGKILL, once, at a given point.
 
-As a program: a driver that is killed when it is told of an epoch. Arguments: which, and those of `aptool`.
+As a program: a driver that is killed once it has reported an epoch. Arguments: which, and those of `aptool`.
 """
 
 import os
@@ -9,13 +9,13 @@ import sys
 import time
 from pathlib import Path
 
-from killed_training import kill_at
-
-from aptool.training import distributed, loop
+from aptool.cluster import train
+from aptool.progress import Progress
+from aptool.training import loop
 
 
 def killed_worker(config):
-    """The second worker dies in the middle of the third epoch, the first time it comes there."""
+    """The second worker kills itself in the middle of the third epoch, the first time."""
     import ray.train
 
     note = Path(f"{config['job'].output}.killed")
@@ -29,11 +29,11 @@ def killed_worker(config):
             return step(*given)
 
         loop._step = last
-    distributed_work(config)
+    train_worker(config)
 
 
 def slow_worker(config):
-    """A worker that takes a while for each step, so that it is not done before its driver is killed."""
+    """A worker that takes a while for each step, so that it has not finished when its driver is killed."""
     step = loop._step
 
     def slow(*given):
@@ -42,18 +42,30 @@ def slow_worker(config):
 
     loop._step = slow
     try:
-        distributed_work(config)
+        train_worker(config)
     finally:
         loop._step = step
 
 
-distributed_work = distributed._work
+def kill_after(epoch):
+    """Kills this process once it has reported an epoch."""
+    report = Progress.epoch
+
+    def reported(self, entry):
+        report(self, entry)
+        if entry["epoch"] == epoch:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Progress.epoch = reported
+
+
+train_worker = train._train_worker
 
 if __name__ == "__main__":
     import dying_training
 
-    distributed._work = dying_training.slow_worker
-    kill_at("aptool.cli.train:_say_epoch", "after", int(sys.argv[1]))
+    train._train_worker = dying_training.slow_worker
+    kill_after(int(sys.argv[1]))
     from aptool.cli.main import main
 
     sys.argv[1:] = sys.argv[2:]

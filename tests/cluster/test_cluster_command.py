@@ -1,4 +1,4 @@
-"""`aptool score --cluster` as typed: the bytes of `aptool score`, and one line for whatever is in the way."""
+"""`aptool score --cluster`: the same bytes as `aptool score`, and one line for each error."""
 
 import json
 import shutil
@@ -28,10 +28,10 @@ def score(run, folder, model_folder):
 
 
 def assert_one_line(finished, code, *phrases):
-    """One line says what is wrong; a line before it may say what the command works with."""
+    """The error is one line; a line before it may name the cluster and its workers."""
     assert (finished.code, finished.out) == (code, []), finished
     *before, line = finished.err
-    assert [said.split(":")[0][:8] for said in before] in ([], ["cluster "]), finished
+    assert [message.split(":")[0][:8] for message in before] in ([], ["cluster "]), finished
     assert line.startswith("aptool: ")
     for phrase in phrases:
         assert phrase in line
@@ -45,9 +45,9 @@ def test_cluster_alone_is_the_one_in_ray_address_and_the_bytes_are_the_same(scor
     assert (finished.code, finished.out) == (0, ["out.run: 72 pairs"])
     assert (folder / "out.run").read_bytes() == (folder / "alone.run").read_bytes()
     assert not (folder / "out.run.parts").exists()
-    # One line says what works and where Ray's own messages are; none of them is here.
+    # One line names the workers and the folder of Ray's own messages; none of these is here.
     line, *progress = finished.err
-    assert all(said.startswith("score: ") for said in progress)
+    assert all(message.startswith("score: ") for message in progress)
     assert "room for 2 workers with 1 CPU and 0 GPUs each" in line
     logs = line.rpartition("Ray's logs are in ")[2]
     assert Path(logs).is_dir()
@@ -84,13 +84,13 @@ with connect(sys.argv[1], debug=len(sys.argv) > 2) as cluster:
 """
 
 
-def test_what_nodes_warn_of_is_not_in_the_output(run, address):
+def test_warnings_of_nodes_are_not_in_the_output(run, address):
     assert run("-c", WARNED, address).out == ["result"]
-    # With --debug it is, so the warning does come.
+    # With --debug it is, so the warning was sent.
     assert any("a node warns" in line for line in run("-c", WARNED, address, "debug").out)
 
 
-def test_nobody_at_the_address(score):
+def test_nothing_listens_at_the_address(score):
     assert_one_line(score("--cluster", "127.0.0.1:1"), 1, "--cluster 127.0.0.1:1: connection refused")
     assert_one_line(score("--cluster", "ray://127.0.0.1:1"), 1, "ray://127.0.0.1:1: connection refused")
 
@@ -107,8 +107,8 @@ def test_no_address(score, value, phrase):
 
 
 def test_options_that_need_a_cluster(score):
-    assert_one_line(score("--workers", 2), 2, "--workers: expected --cluster with it")
-    assert_one_line(score("--gpus-per-worker", 0.5), 2, "--gpus-per-worker: expected --cluster with it")
+    assert_one_line(score("--workers", 2), 2, "--workers: requires --cluster")
+    assert_one_line(score("--gpus-per-worker", 0.5), 2, "--gpus-per-worker: requires --cluster")
     assert_one_line(score("--cluster", "auto", "--gpus-per-worker", 1.5), 2, "a whole number")
 
 
@@ -125,7 +125,7 @@ def test_no_token(score, address):
 
 
 def test_other_versions(score, nodes):
-    """What the head says of itself is changed for a moment."""
+    """The versions that the head reports are changed for a moment."""
     store, place = nodes.head_node.get_gcs_client(), (b"CLUSTER_METADATA", b"cluster")
     before = store.internal_kv_get(*place)
     other = json.loads(before) | {"ray_version": "2.1.0", "python_version": "3.9.1"}
@@ -141,13 +141,15 @@ def test_other_versions(score, nodes):
 def test_no_room(score, address):
     finished = score("--cluster", address, "--workers", 3)
 
-    assert_one_line(finished, 1, "2 CPUs and 0 GPUs free, of 2 CPUs", "3 workers with 1 CPU", "not for 2")
+    assert_one_line(
+        finished, 1, "2 CPUs and 0 GPUs free, of 2 CPUs", "room for 2; expected room for 3 workers"
+    )
 
 
 def test_no_gpu(score, address):
     finished = score("--cluster", address, "--gpus-per-worker", 0.5)
 
-    assert_one_line(finished, 1, "no GPU in the cluster", "0.5 GPUs a worker asked for")
+    assert_one_line(finished, 1, "no GPU in the cluster for 0.5 GPUs per worker")
 
 
 def test_no_pools(score, folder, address):
@@ -158,14 +160,16 @@ def test_no_pools(score, folder, address):
     assert_one_line(finished, 1, "none.pools.parquet", "expected at least one pool")
 
 
-# A path through /proc/self/cwd is another file for every process: what the driver sees, no worker does.
+# A path through /proc/self/cwd is another file in each process: workers do not see the driver's.
 HERE_ONLY = "/proc/self/cwd"
 
 
 def test_input_that_workers_do_not_see(score, address):
     finished = score("--cluster", address, pools=f"{HERE_ONLY}/test.pools.parquet")
 
-    assert_one_line(finished, 1, "node ", "test.pools.parquet: 'no such file there'", "that every node sees")
+    assert_one_line(
+        finished, 1, "node ", "test.pools.parquet: file not found; expected a path that every node sees"
+    )
 
 
 def test_model_that_workers_do_not_see(score, folder, model_folder, address):
@@ -173,12 +177,10 @@ def test_model_that_workers_do_not_see(score, folder, model_folder, address):
 
     finished = score("--cluster", address, model=f"{HERE_ONLY}/model")
 
-    assert_one_line(finished, 1, "node ", "/model: 'no such file there'", "that every node sees")
+    assert_one_line(finished, 1, "node ", "/model: file not found; expected a path that every node sees")
 
 
 def test_output_that_workers_do_not_see(score, address):
     finished = score("--cluster", address, output=f"{HERE_ONLY}/out.run")
 
-    assert_one_line(
-        finished, 1, "node ", 'out.run.parts: "not the driver\'s folder there"', "all nodes share"
-    )
+    assert_one_line(finished, 1, "node ", "out.run.parts: not the driver's folder; expected an output on")

@@ -1,4 +1,4 @@
-"""Training on a cluster: what one process would train, whoever is killed."""
+"""Training on a cluster: the model of one process, whatever is killed."""
 
 import json
 import signal
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from recorded import recorded
 from safetensors.torch import load_file
 from tiny import options, recipe
 
@@ -15,27 +16,25 @@ from aptool.training.checkpoint import training_folder
 from aptool.training.fit import fit
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
-# Other answers of the minibatch are negatives as well, and the hardest of those drawn; learned vectors.
+# Negatives are sampled, mined and the other answers of the minibatch; word vectors are trained.
 ASKED = ("training.in_batch=true", "training.loss=softmax", "vectors.source=learned")
 # Five minibatches an epoch, four epochs.
 SEED = 3
 
 
-def trained(cluster, collection, output, *overrides, epoch_done=lambda entry: None, **more):
+def trained(cluster, collection, output, *overrides, on_epoch=lambda entry: None, **more):
     from aptool.cluster.train import fit_on_cluster  # imports Ray, which reads the environment then
 
-    said, entries = [], []
-    result = fit_on_cluster(
-        Collection(collection),
-        recipe("ap-cnn", *ASKED, *overrides),
-        output,
-        cluster=cluster,
-        seed=SEED,
-        say=said.append,
-        epoch_done=lambda entry: entries.append(entry) or epoch_done(entry),
-        **more,
-    )
-    return result, said, entries
+    with recorded(on_epoch) as told:
+        result = fit_on_cluster(
+            Collection(collection),
+            recipe("ap-cnn", *ASKED, *overrides),
+            output,
+            cluster=cluster,
+            seed=SEED,
+            **more,
+        )
+    return result, told
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +44,10 @@ def together(address, tmp_path_factory, collection_folder):
 
     folder = tmp_path_factory.mktemp("together") / "model"
     with connect(address) as cluster:
-        result, said, entries = trained(cluster, collection_folder, folder, workers=2)
-    assert said[0].startswith(f"cluster {address}: 2 workers with 1 CPU and 0 GPUs each; ")
-    assert [entry["epoch"] for entry in entries] == [1, 2, 3, 4]
-    assert result.history == entries
+        result, told = trained(cluster, collection_folder, folder, workers=2)
+    assert told.messages[0].startswith(f"cluster {address}: 2 workers with 1 CPU and 0 GPUs each; ")
+    assert [entry["epoch"] for entry in told.epochs] == [1, 2, 3, 4]
+    assert result.history == told.epochs
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
     return folder
 
@@ -65,10 +64,10 @@ def same(one, other):
 
 
 def assert_close(one, other):
-    """The same minibatches and draws, sums in another order.
+    """The same minibatches and samples, sums in another order.
 
-    Adam makes a whole step of what is almost nothing, and whose sign may differ: in twenty steps of 0.01 no
-    weight comes to be further off than one of them.
+    Adam makes a full step of a gradient near zero, whose sign may differ: after twenty steps of 0.01 no
+    weight differs by more than one of them.
     """
     losses = [[json.loads(line)["loss"] for line in history(folder)] for folder in (one, other)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
@@ -94,12 +93,12 @@ def test_one_worker_trains_the_same_model_to_the_byte(cluster, collection_folder
 def test_a_worker_killed_in_an_epoch(cluster, collection_folder, together, tmp_path, monkeypatch):
     import dying_training
 
-    monkeypatch.setattr("aptool.cluster.train._work", dying_training.killed_worker)
+    monkeypatch.setattr("aptool.cluster.train._train_worker", dying_training.killed_worker)
 
-    result, said, _ = trained(cluster, collection_folder, tmp_path / "model", workers=2)
+    result, told = trained(cluster, collection_folder, tmp_path / "model", workers=2)
 
     assert (tmp_path / "model.killed").exists()
-    assert f"{tmp_path / 'model'}.training: resuming after epoch 2 of 4" in said
+    assert f"{tmp_path / 'model'}.training: resuming after epoch 2 of 4" in told.messages
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
     assert same(tmp_path / "model", together)
 
@@ -129,7 +128,7 @@ def test_a_driver_killed_between_epochs(run, address, collection_folder, togethe
 def test_a_node_that_is_lost_for_good(cluster, nodes, collection_folder, alone, tmp_path, monkeypatch):
     import dying_training
 
-    monkeypatch.setattr("aptool.cluster.train._work", dying_training.slow_worker)
+    monkeypatch.setattr("aptool.cluster.train._train_worker", dying_training.slow_worker)
     monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "15")
     extra = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
 
@@ -137,14 +136,12 @@ def test_a_node_that_is_lost_for_good(cluster, nodes, collection_folder, alone, 
         if entry["epoch"] == 2:
             nodes.remove_node(extra, allow_graceful=False)
 
-    result, said, _ = trained(cluster, collection_folder, tmp_path / "model", epoch_done=lose)
+    result, told = trained(cluster, collection_folder, tmp_path / "model", on_epoch=lose)
 
-    assert [line.split(": ")[1].split(" with")[0] for line in said if line.startswith("cluster ")] == [
-        "3 workers",
-        "2 workers",
-    ]
-    assert "no room for 3 workers any more" in said
-    assert any("resuming after epoch" in line for line in said)
+    started = [line.split(": ")[1] for line in told.messages if line.startswith("cluster ")]
+    assert [line.split(" with")[0] for line in started] == ["3 workers", "2 workers"]
+    assert "no longer room for 3 workers" in told.messages
+    assert any("resuming after epoch" in line for line in told.messages)
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
     assert_close(tmp_path / "model", alone)
 
@@ -162,11 +159,11 @@ def test_as_typed_with_nothing_else(run, address, collection_folder, tmp_path):
     assert all(line.startswith(("epoch ", "training ", "learning ", "ap-cnn: ")) for line in finished.err[3:])
 
 
-def test_a_model_that_is_whole_is_not_trained_again(cluster, collection_folder, together):
-    _, said, entries = trained(cluster, collection_folder, together, workers=2)
+def test_a_complete_model_is_not_trained_again(cluster, collection_folder, together):
+    _, told = trained(cluster, collection_folder, together, workers=2)
 
-    assert (len(said), entries) == (1, [])
-    assert said[0].startswith(f"{together}: already trained")
+    assert (len(told.messages), told.epochs) == (1, [])
+    assert told.messages[0].startswith(f"{together}: already trained")
 
 
 def test_an_error_on_the_workers_is_one_line_and_no_restart(cluster, collection_folder, tmp_path):
@@ -183,7 +180,7 @@ def test_more_workers_than_there_is_room_for(cluster, address, collection_folder
         trained(cluster, collection_folder, tmp_path / "model", workers=3)
 
     assert f"{address}: 2 CPUs and 0 GPUs free, of 2 CPUs" in str(error.value)
-    assert "3 workers with 1 CPU and 0 GPUs each asked for" in str(error.value)
+    assert "room for 2; expected room for 3 workers with 1 CPU and 0 GPUs each" in str(error.value)
     assert not training_folder(tmp_path / "model").exists()
 
 

@@ -1,4 +1,4 @@
-"""Pretrained encoders on a cluster: trained and scored there as in one process."""
+"""Pretrained encoders on a cluster: the same model and run files as in one process."""
 
 import pytest
 from networks import QUICK, REASON, write_network

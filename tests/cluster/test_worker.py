@@ -1,4 +1,4 @@
-"""A worker by itself, without a cluster: what its node lacks it says with the first unit."""
+"""A worker by itself, without a cluster: it reports what its node lacks with the first unit."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny import labelled_pools, row, write_pools
 
-from aptool.cluster.worker import Job, Worker, own
+from aptool.cluster.worker import ScoringJob, Worker, own
 from aptool.formats.pools import list_units
 from aptool.scoring.baselines import RandomSystem
 from aptool.scoring.job import plan
@@ -23,7 +23,7 @@ def opened(device):
 
 @pytest.fixture
 def place():
-    """A folder that everyone may look into."""
+    """A folder that every user can read."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     yield folder
@@ -32,7 +32,7 @@ def place():
 
 @pytest.fixture
 def as_nobody():
-    """Runs a function without the rights of root, who may write anywhere."""
+    """Runs a function without the rights of root, which can write anywhere."""
 
     def run(function):
         if os.geteuid():
@@ -53,7 +53,7 @@ def job(place):
     write_pools(place / "test.pools.parquet", rows)
     parts_folder(place / "x.run").mkdir()
     owner = own(parts_folder(place / "x.run"))
-    return Job(opened, "cpu", RandomSystem().fingerprint, parts_folder(place / "x.run"), owner, None)
+    return ScoringJob(opened, "cpu", RandomSystem().fingerprint, parts_folder(place / "x.run"), owner, None)
 
 
 def first_part(place):
@@ -65,11 +65,11 @@ def test_a_unit_is_scored(place, job):
 
     outcome = Worker(job).score(0, part)
 
-    assert (outcome.pairs, outcome.tries, outcome.error) == (part.pairs, 1, "")
+    assert (outcome.pairs, outcome.attempts, outcome.error) == (part.pairs, 1, "")
     assert part.path.exists()
 
 
-def test_output_that_cannot_be_written_is_said_with_the_node(place, job, as_nobody):
+def test_output_that_cannot_be_written_is_reported_with_the_node(place, job, as_nobody):
     part = first_part(place)
     job.folder.chmod(0o555)
 
@@ -77,7 +77,7 @@ def test_output_that_cannot_be_written_is_said_with_the_node(place, job, as_nobo
 
     assert outcome.fatal
     assert outcome.error.startswith("node ")
-    assert "x.run.parts/part: 'Permission denied': expected a place that can be written to" in outcome.error
+    assert "x.run.parts/part: Permission denied; expected a place that can be written to" in outcome.error
     assert not part.path.exists()
 
 
@@ -88,12 +88,12 @@ def test_another_model_than_the_drivers_scores_nothing(place, job):
 
     assert outcome.fatal
     assert (
-        "the model there is not the driver's: expected the same model folder on every node" in outcome.error
+        "the model differs from the driver's: expected the same model folder on every node" in outcome.error
     )
     assert not part.path.exists()
 
 
-def test_another_owner_of_the_folder_is_no_fault_of_the_unit(place, job):
+def test_another_owner_of_the_folder_is_not_an_error_of_the_unit(place, job):
     worker = Worker(job)
     own(job.folder)  # a second driver
 
