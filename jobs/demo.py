@@ -1,9 +1,10 @@
-"""The whole evaluation on a cluster of two nodes on this machine, as jobs: what `make cluster-demo` runs.
+"""A small evaluation as jobs on a cluster of two nodes on this machine; run by `make cluster-demo`.
 
     python jobs/demo.py [--table jobs/demo.toml] [--output runs/demo]
 
-Starts a head and a second node, submits the table of experiments and then the report to them, prints what
-they print, and ends what it has started, and nothing else. The nodes ask for a token made for this run.
+Starts a head and a second node, submits the table of experiments and then the report to them, prints the
+output of both jobs, and ends the processes that it has started. The nodes require a token that is generated
+for this run.
 """
 
 import argparse
@@ -22,11 +23,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE = 90.0  # seconds for a node to start
+TIMEOUT_SECONDS = 90.0  # for a node to start
 
 
 def main() -> None:
-    """Prints what the jobs print; the exit code is 1 if one of them fails."""
+    """Prints the output of the jobs; the exit code is 1 if one of them fails."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -49,7 +50,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def cluster() -> Iterator[tuple[str, dict[str, str]]]:
-    """Two nodes of one core; yields the address for jobs and the environment that has the token."""
+    """Two nodes of one core; yields the address of the jobs server and the environment with the token."""
     folder = Path(tempfile.mkdtemp(prefix="aptool-"))
     environment = os.environ | {
         "RAY_AUTH_MODE": "token",
@@ -85,7 +86,7 @@ def start_node(
 ) -> "subprocess.Popen[bytes]":
     """Starts a node as a child of this process, and waits until it is up."""
     log = folder / f"node{number}.log"
-    # Two nodes of one machine must not take their ports from one range.
+    # Two nodes on one machine need separate port ranges.
     first = 21000 + 1000 * number
     ports = [
         f"--{name}-port={free_port()}"
@@ -101,7 +102,7 @@ def start_node(
     ]
     with log.open("wb") as file:
         node = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT_SECONDS
     while b"Ray runtime started" not in log.read_bytes():
         if node.poll() is not None or time.monotonic() > until:
             node.kill()
@@ -111,12 +112,12 @@ def start_node(
 
 
 def ray_command() -> list[str]:
-    """Ray's command, of the Python that runs this."""
+    """Ray's command in the environment of this Python."""
     return [sys.executable, "-m", "ray.scripts.scripts"]
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """A free port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 

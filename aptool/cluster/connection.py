@@ -81,7 +81,10 @@ def connect(address: str = "", *, debug: bool = False) -> Iterator[Cluster]:
                 with contextlib.nullcontext() if debug else _own_stdout(rays):
                     yield _connected(ray, wanted)
             finally:
-                ray.shutdown()
+                # Ray prints here, on this thread, the messages that it held back as repetitions.
+                silent = rays | {threading.current_thread()}
+                with contextlib.nullcontext() if debug else _own_stdout(silent):
+                    ray.shutdown()
 
 
 def checked_address(address: str) -> str:
@@ -247,10 +250,10 @@ def _descriptor(number: int, target: TextIO) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _own_stdout(rays: set[threading.Thread]) -> Iterator[None]:
-    """Keeps off stdout what Ray's threads print: warnings of nodes, in the middle of a command's result."""
+def _own_stdout(dropped: set[threading.Thread]) -> Iterator[None]:
+    """Drops what Ray's threads print on stdout: warnings of nodes, in the middle of a command's result."""
     before = sys.stdout
-    ours = cast(TextIO, _StreamWithout(before, rays))
+    ours = cast(TextIO, _StreamWithout(before, dropped))
     sys.stdout = ours
     try:
         yield
@@ -267,7 +270,7 @@ class _StreamWithout:
         self._dropped = dropped
 
     def write(self, text: str) -> int:
-        """Writes text, unless a thread calls that is not heard."""
+        """Writes text, unless the calling thread is one of those dropped."""
         if threading.current_thread() in self._dropped:
             return len(text)
         return self._stream.write(text)
