@@ -71,23 +71,30 @@ def test_fixed_number_of_workers_and_shared_answers(run, collection_folder, mode
     assert (tmp_path / "out.run").read_bytes() == (tmp_path / "alone.run").read_bytes()
 
 
+# A task whose worker is lost once, of which Ray informs the driver.
 WARNED = """
-import sys, time
-import ray
-from ray._private.utils import publish_error_to_driver
+import os, sys, time
+from pathlib import Path
 from aptool.cluster.connection import connect
-with connect(sys.argv[1], debug=len(sys.argv) > 2) as cluster:
-    time.sleep(1)  # until the driver listens
-    publish_error_to_driver("worker_pool_large", "a node warns", ray._private.worker.global_worker.gcs_client)
-    time.sleep(1)
-    print("result")
+with connect(sys.argv[1], debug=len(sys.argv) > 2):
+    import ray
+
+    @ray.remote(max_retries=1)
+    def lost_once(path):
+        if not path.exists():
+            path.touch()
+            os._exit(1)
+        return "result"
+
+    print(ray.get(lost_once.remote(Path(f"lost-{len(sys.argv)}").absolute())))
+    time.sleep(1)  # until the driver has received the message
 """
 
 
-def test_warnings_of_nodes_are_not_in_the_output(run, address):
+def test_messages_of_nodes_are_not_in_the_output(run, address):
     assert run("-c", WARNED, address).out == ["result"]
-    # With --debug it is, so the warning was sent.
-    assert any("a node warns" in line for line in run("-c", WARNED, address, "debug").out)
+    # With --debug it is, so the message was sent.
+    assert any("Task lost_once failed" in line for line in run("-c", WARNED, address, "debug").out)
 
 
 def test_nothing_listens_at_the_address(score):

@@ -14,7 +14,7 @@ from recorded import recorded
 from slow import ONE_CORE, SlowSystem, remote_system, scored
 from tiny import labelled_pools, row, write_pools
 
-from aptool.cluster.resources import Resources
+from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.worker import OWNER
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units
@@ -130,6 +130,22 @@ def test_reading_apart_from_scoring(nodes, cluster, scene):
 
     scene.assert_whole()
     assert (result.pairs, result.workers) == (96, 2)
+
+
+def test_driven_from_a_node(cluster, scene, monkeypatch):
+    """Ray Data cannot be driven through Ray's client, so a node does it; paths are relative to the driver."""
+    from aptool.cluster.score import ClusterExecutor
+
+    monkeypatch.chdir(scene.output.parent)
+    units, system = list_units(["test.pools.parquet"]), remote_system(scene.notes)
+    outside = Cluster("ray://head:10001", cluster.logs)
+
+    result = score(units, system, "out.run", ClusterExecutor(outside, workers=2))
+
+    scene.assert_whole()
+    assert (result.pairs, result.units, result.workers) == (96, UNITS, 2)
+    with pytest.raises(AptoolError, match="room for 2; expected room for 3 workers"):
+        score(units, system, "out.run", ClusterExecutor(outside, workers=3))
 
 
 def score_and_meanwhile(cluster, scene, act, **more):
