@@ -1,1 +1,1 @@
-"""Measurements: ratios of things measured in one run. ``make bench`` runs them."""
+"""Benchmarks, each of which compares two things in one run. ``make bench`` runs them."""

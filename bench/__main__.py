@@ -1,4 +1,4 @@
-"""All measurements of scoring and evaluation in one run: ``python -m bench``, or ``make bench``.
+"""Benchmarks of scoring and evaluation in one run: ``python -m bench``, or ``make bench``.
 
 python -m bench [--quick] [--repeats 5] [--device cuda] [--output bench.json]
 """
@@ -15,14 +15,16 @@ from bench import end_to_end, evaluation, scoring
 
 
 def main() -> None:
-    """Prints every table and writes the figures beside."""
+    """Prints every table and writes the figures as JSON."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="a tenth of the pairs, once")
-    parser.add_argument("--repeats", type=int, default=5, help="(default 5)")
-    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
-    parser.add_argument("--output", type=Path, default=Path("bench.json"), help="(default bench.json)")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the pairs, one repeat")
+    parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="(default cpu)")
+    parser.add_argument(
+        "--output", type=Path, default=Path("bench.json"), help="JSON file (default bench.json)"
+    )
     options = parser.parse_args()
     scale, repeats = (0.02, 1) if options.quick else (0.2, options.repeats)
     figures = {

@@ -1,11 +1,11 @@
-"""``aptool score --cluster`` against ``aptool score`` at equal cores, what a unit costs, what a run costs.
+"""``aptool score --cluster`` against ``aptool score`` at equal cores; costs per unit and per run.
 
     python -m bench.cluster [--pools 18864] [--repeats 3] [--output cluster.json]
 
-The input is of the shape of InsuranceQA's test1: pools of 500 of 24,981 answers that the pools share. Both
-commands are timed as a user types them, in turn, from their start to their end, on a cluster that is running
-(a head without cores, and nodes of one core each). What the stages of a unit cost is measured over a sixth of
-the pools, with all cores at work, as they are on a cluster. ``python -m bench.simulation`` needs the figures.
+The input has the shape of InsuranceQA's test1: pools of 500 of 24,981 shared answers. Both commands are timed
+alternately, each from start to end, on a running cluster (a head node without cores, and nodes of one core
+each). The costs of the stages of a unit are measured on a sixth of the pools with all cores busy, as on a
+cluster. ``python -m bench.simulation`` reads the figures.
 """
 
 import argparse
@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from bench.end_to_end import measured, write_input
 
-OBJECT_STORE = 100 << 20  # bytes a node
+OBJECT_STORE = 100 << 20  # bytes per node
 
 
 def main() -> None:
@@ -38,11 +38,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pools", type=int, default=18864, help="of 500 candidates each (default 18864)")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of 24,981 answers (default 1)")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--output", type=Path, default=Path("cluster.json"), help="(default cluster.json)")
+    parser.add_argument(
+        "--pools", type=int, default=18864, help="number of pools of 500 candidates (default 18864)"
+    )
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of 24,981 answers (default 1)")
+    parser.add_argument("--repeats", type=int, default=3, help="number of repeats (default 3)")
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="(default all)")
+    parser.add_argument(
+        "--output", type=Path, default=Path("cluster.json"), help="JSON file (default cluster.json)"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         figures = measure(Path(name), options.scale, options.pools, options.repeats, options.cores)
@@ -50,7 +54,7 @@ def main() -> None:
 
 
 def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) -> dict[str, Any]:
-    """All figures; prints them as they come."""
+    """Measures and prints; returns the figures."""
     large, part, small, many = (folder / name for name in ("large", "part", "small", "many"))
     for place, count in ((large, pools), (part, pools // 6), (small, 2)):
         place.mkdir()
@@ -59,7 +63,7 @@ def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) ->
     units = split(small / "test.pools.parquet", many / "test.pools.parquet", 400)
     with cluster(folder, cores) as address:
         on_cluster = ["--cluster", address, "--workers", str(cores)]
-        command(small, cores, on_cluster)  # what only the first command on a new cluster meets
+        command(small, cores, on_cluster)  # warm-up: the first command on a new cluster takes longer
         rows: dict[str, list[float]] = {key: [] for key in ("alone", "cluster", "alone0", "cluster0")}
         for _ in range(repeats):
             rows["alone0"].append(command(small, cores, []))
@@ -68,7 +72,7 @@ def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) ->
             one = sha256(large / "out.run")
             rows["cluster"].append(command(large, cores, on_cluster))
             if sha256(large / "out.run") != one:
-                sys.exit("the run file of the cluster is another than that of one process")
+                sys.exit("the run file of the cluster differs from that of one process")
         seconds = {key: statistics.median(values) for key, values in rows.items()}
         for name in ("answers.parquet", "model"):
             (many / name).symlink_to(small / name)
@@ -80,15 +84,17 @@ def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) ->
     there = pairs / (seconds["cluster"] - seconds["cluster0"])
     fixed = seconds["cluster0"] - seconds["alone0"]
     print(f"{pairs:,} pairs in {shape.num_row_groups} row groups, {cores} cores, medians of {repeats}")
-    print(f"    one process: {seconds['alone']:.1f} s, {alone:,.0f} pairs/s behind its start")
+    print(f"    one process: {seconds['alone']:.1f} s, {alone:,.0f} pairs/s after its start")
     print(
-        f"    cluster: {seconds['cluster']:.1f} s, {there:,.0f} pairs/s behind its start: {there / alone:.3f}"
+        f"    cluster: {seconds['cluster']:.1f} s, {there:,.0f} pairs/s after its start: {there / alone:.3f}"
     )
     print(
         f"    two pools: {seconds['alone0']:.1f} s and {seconds['cluster0']:.1f} s: {fixed:.1f} s fixed cost"
     )
     print(f"    whole commands: {seconds['alone'] / seconds['cluster']:.3f} of the throughput")
-    print(f"    a unit more: {1000 * unit:.1f} ms in one process, {1000 * overhead:.1f} ms on the cluster")
+    print(
+        f"    each further unit: {1000 * unit:.1f} ms in one process, {1000 * overhead:.1f} ms on the cluster"
+    )
     return {
         "pairs": pairs,
         "units": shape.num_row_groups,
@@ -108,7 +114,7 @@ def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) ->
 
 
 def stages(folder: Path, cores: int) -> dict[str, Any]:
-    """Core seconds of the stages in one process of one thread, beside as many others as there are cores."""
+    """Core seconds of each stage in a single-threaded process, with one such process on every core."""
     places = [folder / str(number) for number in range(cores)]
     for place in places:
         place.mkdir()
@@ -123,7 +129,7 @@ def stages(folder: Path, cores: int) -> dict[str, Any]:
 
 
 def command(folder: Path, cores: int, more: list[str]) -> float:
-    """Seconds of a whole ``aptool score`` of the input in a folder."""
+    """Seconds of one whole ``aptool score`` command on the input in a folder."""
     (folder / "out.run").unlink(missing_ok=True)
     start = [sys.executable, "-m", "aptool", "score", "test.pools.parquet", "--model", "model"]
     environment = {**os.environ, "OMP_NUM_THREADS": str(cores), "RAYON_NUM_THREADS": str(cores)}
@@ -139,13 +145,13 @@ def command(folder: Path, cores: int, more: list[str]) -> float:
 
 
 def unit_overhead(many: Path, units: int, cores: int, on_cluster: list[str], small: Path) -> float:
-    """Seconds that one unit more costs, whatever is in it: from units of a single pair."""
+    """Fixed cost of a unit in seconds, from units of a single pair."""
     long, short = command(many, cores, on_cluster), command(small, cores, on_cluster)
     return (long - short) / units
 
 
 def split(source: Path, target: Path, units: int) -> int:
-    """Writes the first question of a file so many times, with one candidate, each in its own row group."""
+    """Writes copies of the first question of a file, each with one candidate in a row group of its own."""
     row = pq.read_table(source).slice(0, 1)
     one = pa.array([row["candidates"][0].as_py()[:1]], row.schema.field("candidates").type)
     table = row.set_column(row.schema.get_field_index("candidates"), row.schema.field("candidates"), [one])
@@ -157,7 +163,7 @@ def split(source: Path, target: Path, units: int) -> int:
 
 @contextmanager
 def cluster(folder: Path, cores: int) -> Iterator[str]:
-    """A cluster of nodes of one core, on this machine's loopback alone, that asks for a token."""
+    """A cluster of one-core nodes on this machine's loopback interface, with token authentication."""
     home = folder / "home"
     home.mkdir()
     os.environ.update(
@@ -181,7 +187,7 @@ def cluster(folder: Path, cores: int) -> Iterator[str]:
 
 
 def sha256(path: Path) -> str:
-    """The hash of a file."""
+    """The SHA-256 hash of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -1,9 +1,9 @@
-"""``aptool score`` from Parquet to run file: pairs per second, where the time goes, memory, threads.
+"""``aptool score`` from Parquet to run file: throughput, time per stage, memory, threads.
 
     python -m bench.end_to_end [--scale 1] [--repeats 3] [--output end-to-end.json]
 
-The input is of the shape of InsuranceQA's test1 (1,800 pools of 500 of 24,981 answers that the pools share),
-the model AP-CNN of the paper's size with fresh weights. Each figure is that of a process of its own.
+The input has the shape of InsuranceQA's test1 (1,800 pools of 500 of 24,981 shared answers); the model is
+AP-CNN of the paper's size with random weights. Every measurement runs in a process of its own.
 """
 
 import argparse
@@ -31,20 +31,20 @@ from aptool.scoring import job
 from aptool.scoring import score as scoring
 from aptool.scoring.systems import ModelSystem
 from aptool.text.tokenizer import Tokens, WordTokenizer
-from bench.shapes import VOCABULARY, insuranceqa
+from bench.workloads import VOCABULARY, insuranceqa
 
-# Peak memory is taken over so small a share of the answers that all of them fit the store.
+# Peak memory is measured with few enough answers that the cache holds all of them.
 MEMORY_SCALE = 0.1
 WORDS = [f"w{number}" for number in range(VOCABULARY - 2)]
 
 
 def write_input(folder: Path, scale: float, pools: int | None = None) -> None:
-    """Shared answers and a model, and pools over these answers, as many as the shape has or so many."""
-    shape = insuranceqa(scale)
+    """Writes shared answers, pools (``pools`` of them, by default as many as the shape has) and a model."""
+    workload = insuranceqa(scale)
     generator = np.random.default_rng(1)
-    answers = _texts(shape.answers)
+    answers = _texts(workload.answers)
     write_answers(folder / "answers.parquet", ((f"a{i}", text) for i, text in enumerate(answers)))
-    questions = _texts(shape.questions)
+    questions = _texts(workload.questions)
     with PoolsWriter(folder / "test.pools.parquet") as writer:
         for number in range(len(questions) if pools is None else pools):
             candidates = generator.choice(len(answers), 500, replace=False)
@@ -63,7 +63,7 @@ def _texts(tokens: Tokens) -> list[str]:
 
 
 def score(folder: Path, threads: int) -> dict[str, Any]:
-    """Scores the input of a folder in this process, with the core seconds that each stage takes."""
+    """Scores the input in a folder in this process, and measures the core seconds of each stage."""
     torch.set_num_threads(threads)
     spent: dict[str, float] = defaultdict(float)
 
@@ -87,11 +87,11 @@ def score(folder: Path, threads: int) -> dict[str, Any]:
         (scoring, "merge", "merge"),
     ):
         setattr(module, function, timed(stage, getattr(module, function)))
-    system.prepare = timed("tokenise", system.prepare)  # type: ignore[method-assign]
+    system.prepare = timed("tokenize", system.prepare)  # type: ignore[method-assign]
     scorer = system._scorer
     scorer._encode_answers = timed("encode", scorer._encode_answers)  # type: ignore[method-assign]
     kernel = scorer._pair_scorer
-    kernel.score_pairs = timed("join", kernel.score_pairs)  # type: ignore[method-assign]
+    kernel.score_pairs = timed("score", kernel.score_pairs)  # type: ignore[method-assign]
     merged = scoring.score(units, system, folder / "out.run", tag="bench", answers=folder / "answers.parquet")
     seconds = time.perf_counter() - begun
     return {
@@ -107,7 +107,7 @@ def score(folder: Path, threads: int) -> dict[str, Any]:
 
 
 def _peak_memory() -> int:
-    """Bytes. What getrusage says counts the process that started this one as well."""
+    """Bytes; ``getrusage`` would include the parent process."""
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -129,10 +129,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--scale", type=float, default=1.0, help="share of 900,000 pairs (default 1)")
-    parser.add_argument("--pools", type=int, default=2100, help="of the smaller input for peak memory")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--output", type=Path, help="write the figures as JSON")
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of 900,000 pairs (default 1)")
+    parser.add_argument(
+        "--pools",
+        type=int,
+        default=2100,
+        help="number of pools of the smaller input for peak memory (default 2100)",
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="number of repeats (default 3)")
+    parser.add_argument("--output", type=Path, help="JSON file for the figures")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
@@ -156,7 +161,7 @@ def run(scale: float, pools: int, repeats: int, threads: int) -> dict[str, Any]:
     stages = ", ".join(f"{stage} {spent:.2f}" for stage, spent in middle["core_seconds"].items())
     print(f"end to end, {middle['pairs']:,} pairs: {rate:,.0f} pairs/s with {threads} threads")
     print(f"    core seconds: {stages}; of the whole process {middle['process_core_seconds']:.2f}")
-    print(f"    one thread: {alone:,.0f} pairs/s; {threads} threads are {rate / alone:.2f} times as fast")
+    print(f"    one thread: {alone:,.0f} pairs/s; with {threads} threads {rate / alone:.2f} times that")
     peaks = []
     for times in (1, 10):
         with tempfile.TemporaryDirectory() as name:
@@ -164,7 +169,7 @@ def run(scale: float, pools: int, repeats: int, threads: int) -> dict[str, Any]:
             row = measured(Path(name), threads)
             peaks.append(row["peak_memory_bytes"])
             print(f"    peak memory at {row['pairs']:,} pairs: {row['peak_memory_bytes'] / 1e6:,.0f} MB")
-    print(f"    ten times the pools: {peaks[1] / peaks[0]:.3f} times the memory", flush=True)
+    print(f"    with ten times the pools {peaks[1] / peaks[0]:.3f} times the memory", flush=True)
     return {"runs": rows, "one_thread": single, "peak_memory_bytes": peaks}
 
 

@@ -1,9 +1,9 @@
-"""Evaluation of a run of 900,000 lines, against the trec_eval program where it is on the PATH.
+"""Evaluation of a run of 900,000 lines, compared with the trec_eval program if it is on the PATH.
 
     python -m bench.evaluation [--repeats 5] [--trec-eval PROGRAM]
 
-Both read the same two files and report MAP, MRR and P@1. The start of the interpreter and its imports are
-left out: the clock runs inside a process that has them.
+Both read the same two files and report MAP, MRR and P@1. The time to start the interpreter and to import
+modules is not counted.
 """
 
 import argparse
@@ -25,21 +25,22 @@ MEASURES = ["map", "recip_rank", "P_1"]
 
 
 def write_files(folder: Path, questions: int = 1800, candidates: int = 500) -> tuple[Path, Path]:
-    """A run with random scores and qrels with one right answer a question, of the shape of InsuranceQA."""
+    """A run with random scores and qrels with one relevant answer per question, as in InsuranceQA."""
     generator = np.random.default_rng(0)
-    asked = np.repeat(np.arange(questions), candidates)
+    pair_question = np.repeat(np.arange(questions), candidates)
     answers = np.concatenate([generator.choice(25_000, candidates, replace=False) for _ in range(questions)])
     run = pl.DataFrame(
         {
-            "question_id": pl.Series(asked).cast(pl.String).str.replace("^", "q"),
+            "question_id": pl.Series(pair_question).cast(pl.String).str.replace("^", "q"),
             "answer_id": pl.Series(answers).cast(pl.String).str.replace("^", "a"),
-            "score": generator.standard_normal(len(asked)).astype(np.float32),
+            "score": generator.standard_normal(len(pair_question)).astype(np.float32),
         }
     )
     write_run(folder / "bench.run", run, "bench")
-    right = run.filter(pl.Series(np.arange(len(asked)) % candidates == 0))
+    relevant = run.filter(pl.Series(np.arange(len(pair_question)) % candidates == 0))
     write_qrels(
-        folder / "bench.qrels", right.select("question_id", "answer_id", relevance=pl.lit(1, dtype=pl.Int64))
+        folder / "bench.qrels",
+        relevant.select("question_id", "answer_id", relevance=pl.lit(1, dtype=pl.Int64)),
     )
     return folder / "bench.run", folder / "bench.qrels"
 
@@ -77,8 +78,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--trec-eval", default=shutil.which("trec_eval"))
+    parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
+    parser.add_argument("--trec-eval", default=shutil.which("trec_eval"), help="path of trec_eval")
     options = parser.parse_args()
     run(options.repeats, options.trec_eval)
 

@@ -1,7 +1,7 @@
-"""Scoring pair by pair, written plainly: what public code does, and what the tests hold the scorer to.
+"""A plain implementation that scores pair by pair, as public code does; the tests compare the scorer with it.
 
-Every pair is padded to the longest of its batch and both of its texts are encoded, however often a text
-comes. Nothing here is shared with ``aptool.scoring``; the weights are read from a ranker by name.
+Every pair is padded to the longest of its batch, and both of its texts are encoded, however often a text
+occurs. It shares no code with ``aptool.scoring``; weights are read from a ranker's state dict.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ def score_pairwise(
     pair_answer: np.ndarray,
     batch: int = 64,
 ) -> np.ndarray:
-    """(P,) float32 scores of pairs, ``batch`` of them at a time, each encoded anew."""
+    """(P,) float32 scores of pairs, in batches of ``batch``; both texts of every pair are encoded."""
     weights = ranker.state_dict()
     device = next(iter(weights.values())).device
     parts = []
@@ -37,7 +37,7 @@ def score_pairwise(
 
 
 def _padded(tokens: Tokens, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-    """(n, T) ids with 0 behind each text, and where the texts are."""
+    """(n, T) token ids padded with 0, and the (n, T) mask of tokens."""
     texts = [
         torch.from_numpy(tokens.ids[tokens.offsets[row] : tokens.offsets[row + 1]]).long() for row in rows
     ]
@@ -68,7 +68,7 @@ def _convolve(weights: dict[str, Tensor], embedded: Tensor) -> Tensor:
 def _lstm(
     weights: dict[str, Tensor], name: str, embedded: Tensor, mask: Tensor, backwards: bool = False
 ) -> Tensor:
-    """(n, T, H) hidden states, the gates written out (paper, eq. 3 to 8)."""
+    """(n, T, H) hidden states, with explicit gates (eq. 3 to 8)."""
     W, U = weights[f"{name}.weight_ih_l0"], weights[f"{name}.weight_hh_l0"]
     bias = weights[f"{name}.bias_ih_l0"] + weights[f"{name}.bias_hh_l0"]
     n, T, _ = embedded.shape

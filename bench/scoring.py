@@ -1,10 +1,10 @@
-"""The scorer against scoring pair by pair: pairs per second, ratio, and how far the scores are apart.
+"""The scorer against scoring pair by pair: throughput, ratio, and largest difference of scores.
 
     python -m bench.scoring [--scale 0.2] [--repeats 5] [--device cuda] [--output bench.json]
 
-The reference, the scorer with fp32 and with bf16 are measured in one run, in turn, on the shape of
-InsuranceQA's test1: encoding and joining, texts already being token ids. Figures are medians. The pairwise
-reference scores a sample of the pairs, as it would take hours for all.
+The reference and the scorer in fp32 and in bf16 are timed alternately in one run, on the shape of
+InsuranceQA's test1, from token ids to scores. Figures are medians. The pairwise reference scores a sample of
+the pairs, as all would take hours.
 """
 
 import argparse
@@ -21,36 +21,40 @@ from aptool.config import load_recipe
 from aptool.models.ranker import build_ranker
 from aptool.scoring.scorer import Precision, Scorer
 from bench.pairwise import score_pairwise
-from bench.shapes import VOCABULARY, Shape, insuranceqa
+from bench.workloads import VOCABULARY, Workload, insuranceqa
 
 SYSTEMS = ("ap-cnn-paper", "qa-cnn-paper", "ap-bilstm-paper", "qa-bilstm-paper")
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 SAMPLE = 256
 
 
-def measure(name: str, shape: Shape, repeats: int, device: torch.device) -> dict[str, Any]:
+def measure(name: str, workload: Workload, repeats: int, device: torch.device) -> dict[str, Any]:
     """Times one system in three ways."""
     torch.manual_seed(0)
     ranker = build_ranker(load_recipe(name), VOCABULARY, 100).eval().to(device)
     scorers = {kind: Scorer(ranker, device=device, precision=kind) for kind in PRECISIONS}
-    chosen = np.random.default_rng(0).choice(len(shape.pair_question), SAMPLE, replace=False)
+    chosen = np.random.default_rng(0).choice(len(workload.pair_question), SAMPLE, replace=False)
     rates: dict[str, list[float]] = {kind: [] for kind in ("pairwise", *PRECISIONS)}
     differences = dict.fromkeys(PRECISIONS, 0.0)
     for _ in range(repeats):
         begun = time.perf_counter()
         reference = score_pairwise(
-            ranker, shape.questions, shape.answers, shape.pair_question[chosen], shape.pair_answer[chosen]
+            ranker,
+            workload.questions,
+            workload.answers,
+            workload.pair_question[chosen],
+            workload.pair_answer[chosen],
         )
         rates["pairwise"].append(SAMPLE / (time.perf_counter() - begun))
         for kind in PRECISIONS:
             begun = time.perf_counter()
-            scores = scorers[kind].score(*shape)
+            scores = scorers[kind].score(*workload)
             rates[kind].append(len(scores) / (time.perf_counter() - begun))
             differences[kind] = max(differences[kind], float(np.abs(scores[chosen] - reference).max()))
     ratios = [rate / pairwise for rate, pairwise in zip(rates["fp32"], rates["pairwise"], strict=True)]
     return {
         "system": name,
-        "pairs": len(shape.pair_question),
+        "pairs": len(workload.pair_question),
         "pairs_per_second": {kind: statistics.median(values) for kind, values in rates.items()},
         "ratio": statistics.median(ratios),
         "ratio_min": min(ratios),
@@ -60,15 +64,15 @@ def measure(name: str, shape: Shape, repeats: int, device: torch.device) -> dict
 
 
 def run(scale: float, repeats: int, device: torch.device) -> list[dict[str, Any]]:
-    """Prints a line a system; returns the figures."""
-    shape = insuranceqa(scale)
-    sizes = len(shape.pair_question), len(shape.questions), len(shape.answers)
+    """Prints a line per system; returns the figures."""
+    workload = insuranceqa(scale)
+    sizes = len(workload.pair_question), len(workload.questions), len(workload.answers)
     print("{:,} pairs of {:,} questions, {:,} answers".format(*sizes))
     print(f"{device}, {torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}\n")
     print("pairs per second  pairwise      fp32      bf16   fp32 / pairwise   difference fp32, bf16")
     rows = []
     for name in SYSTEMS:
-        row = measure(name, shape, repeats, device)
+        row = measure(name, workload, repeats, device)
         rows.append(row)
         rates, apart = row["pairs_per_second"], row["largest_difference"]
         ratio = f"{row['ratio']:.0f} ({row['ratio_min']:.0f} to {row['ratio_max']:.0f})"
@@ -85,10 +89,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--scale", type=float, default=0.2, help="share of 900,000 pairs (default 0.2)")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
-    parser.add_argument("--output", type=Path, help="write the figures as JSON")
+    parser.add_argument("--scale", type=float, default=0.2, help="fraction of 900,000 pairs (default 0.2)")
+    parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="(default cpu)")
+    parser.add_argument("--output", type=Path, help="JSON file for the figures")
     options = parser.parse_args()
     rows = run(options.scale, options.repeats, options.device)
     if options.output is not None:

@@ -1,10 +1,10 @@
-"""What clusters of 2 to 1,000 workers would do: a cost model with measured times, played unit by unit.
+"""A simulation of scoring on clusters of 2 to 1,000 workers, unit by unit, with measured costs.
 
     python -m bench.simulation cluster.json [--pairs 1e9] [--page docs/scale.md]
 
-``cluster.json`` comes from ``python -m bench.cluster``. The driver hands out one unit after another; a worker
-reads it from the store, scores it, writes its part to the store; the driver merges in the end. Three things
-can be in short supply: workers, the driver's time, and the store's bandwidth. Workers may die.
+``python -m bench.cluster`` writes ``cluster.json``. The driver hands out one unit after another; a worker
+reads it from storage, scores it and writes its part to storage; the driver merges the parts at the end. The
+bottleneck can be the workers, the driver or the bandwidth of the storage. Workers may fail.
 """
 
 import argparse
@@ -18,26 +18,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-UNIT = 1 << 18  # pairs: the most that a pools file's writer puts into a row group
+UNIT = 1 << 18  # pairs: the largest row group that is written
 WORKERS = (2, 8, 32, 128, 512, 1000)
 BEGIN, END = "<!-- figures: python -m bench.simulation -->", "<!-- end of figures -->"
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds and bytes; what is measured and what is assumed is said in ``measured``.
+    """Costs in seconds and bytes; see ``measured`` for which are measured and which assumed.
 
     Attributes:
-        pair: of reading, tokenising, joining and writing, for each pair.
-        answer: of encoding an answer, which a worker does once if pools share it.
-        unit: of a worker, for each unit, whatever is in it.
-        start: from the command to the first unit.
-        driver: of the driver, for each unit it hands out and hears of.
-        merge: of the driver, for each byte of the run file.
-        pair_read: bytes of input for each pair.
-        pair_written: bytes of the run file for each pair.
-        store: bytes a second that the store moves for all together.
-        spread: standard deviation of a unit's time, as a share of it.
+        pair: seconds per pair to read, tokenize, score and write.
+        answer: seconds to encode an answer, once per worker if pools share it.
+        unit: fixed seconds per unit on a worker.
+        start: seconds from the start of the command to the first unit.
+        driver: seconds per unit on the driver.
+        merge: seconds per byte of the run file in the merge.
+        pair_read: bytes of input per pair.
+        pair_written: bytes of the run file per pair.
+        storage: bandwidth of the storage in bytes per second, shared by all.
+        spread: relative standard deviation of the time of a unit.
     """
 
     pair: float
@@ -48,40 +48,40 @@ class Costs:
     merge: float
     pair_read: float
     pair_written: float
-    store: float = 1e9
+    storage: float = 1e9
     spread: float = 0.1
 
 
-class Work(NamedTuple):
-    """What is to be scored, on what."""
+class Scenario(NamedTuple):
+    """A run and its cluster."""
 
     pairs: float
     pairs_in_unit: int
-    answers: float  # distinct ones, shared by the pools
+    answers: float  # distinct answers, shared by the pools
     workers: int
-    deaths: float = 0.0  # of each worker, an hour
+    failures: float = 0.0  # per worker and hour
     merged_by_driver: bool = True
 
 
-class Played(NamedTuple):
-    """How it went."""
+class Simulated(NamedTuple):
+    """The result of a simulation."""
 
     seconds: float
-    efficiency: float  # of the workers: what their work alone would take, over what it took
+    efficiency: float  # share of the workers' time spent on units that were completed
     driver: float  # share of the time that the driver was busy
-    store: float  # share of the time that the store was busy
+    storage: float  # share of the time that the storage was busy
     merge: float  # share of the time that the merge took
-    lost: int  # units begun in vain
+    lost: int  # units that were lost with their worker
 
 
 def measured(figures: dict[str, Any]) -> Costs:
-    """Costs from what ``bench.cluster`` has measured; the store's bandwidth alone is assumed."""
+    """Costs from the figures of ``bench.cluster``; storage bandwidth and spread are assumed."""
     stages, pairs = figures["stages"], figures["pairs"]
     spent = stages["core_seconds"]
-    per_pair = sum(spent.get(stage, 0.0) for stage in ("read", "tokenise", "join", "write")) / stages["pairs"]
+    per_pair = sum(spent[stage] for stage in ("read", "tokenize", "score", "write")) / stages["pairs"]
     return Costs(
         pair=per_pair,
-        answer=spent.get("encode", 0.0) / figures["answers"],
+        answer=spent["encode"] / figures["answers"],
         unit=max(figures["unit_seconds"], 0.0),
         start=figures["start_seconds"],
         driver=max(figures["unit_overhead_seconds"], 1e-4),
@@ -91,55 +91,57 @@ def measured(figures: dict[str, Any]) -> Costs:
     )
 
 
-def play(costs: Costs, work: Work, seed: int = 0) -> Played:
-    """Plays a run through, unit by unit."""
+def simulate(costs: Costs, scenario: Scenario, seed: int = 0) -> Simulated:
+    """Simulates a run, unit by unit."""
     generator = random.Random(seed)
-    units = max(1, round(work.pairs / work.pairs_in_unit))
-    pairs = work.pairs / units
-    reading, writing = (size * pairs / costs.store for size in (costs.pair_read, costs.pair_written))
-    driver = store = costs.start  # when they are free next
-    store_busy = 0.0
-    done = lost = begun_units = 0
+    units = max(1, round(scenario.pairs / scenario.pairs_in_unit))
+    pairs = scenario.pairs / units
+    reading, writing = (size * pairs / costs.storage for size in (costs.pair_read, costs.pair_written))
+    driver = storage = costs.start  # when each is free next
+    storage_busy = 0.0
+    done = lost = started_units = 0
     useful = 0.0
-    # When each worker is free next, and the pairs it has scored: the more, the fewer answers are new to it.
-    free = [(costs.start, number, 0.0) for number in range(work.workers)]
+    # When each worker is free next, and the pairs it has scored, which decide how many answers are new to it.
+    free = [(costs.start, number, 0.0) for number in range(scenario.workers)]
     last = costs.start
     while done < units:
         now, number, seen = heapq.heappop(free)
-        begun_units += 1
-        driver = begun = max(driver, now) + costs.driver
-        store = max(store, begun) + reading
-        store_busy += reading
-        computing = costs.unit + costs.pair * pairs + costs.answer * new_answers(work.answers, seen, pairs)
-        ready = store + computing * max(0.1, generator.gauss(1.0, costs.spread))
-        if generator.random() < 1 - math.exp(-work.deaths * (ready - begun) / 3600):
+        started_units += 1
+        driver = started = max(driver, now) + costs.driver
+        storage = max(storage, started) + reading
+        storage_busy += reading
+        computing = (
+            costs.unit + costs.pair * pairs + costs.answer * new_answers(scenario.answers, seen, pairs)
+        )
+        ready = storage + computing * max(0.1, generator.gauss(1.0, costs.spread))
+        if generator.random() < 1 - math.exp(-scenario.failures * (ready - started) / 3600):
             lost += 1
-            heapq.heappush(free, (generator.uniform(begun, ready) + costs.start, number, 0.0))
+            heapq.heappush(free, (generator.uniform(started, ready) + costs.start, number, 0.0))
             continue
         done += 1
         useful += computing
-        store_busy += writing
+        storage_busy += writing
         last = max(last, ready + writing)
         heapq.heappush(free, (ready + writing, number, seen + pairs))
-    # What the store has to move takes it this long at least, in whatever order it is asked.
-    last = max(last, costs.start + store_busy)
+    # The storage needs at least this long for all transfers, in any order.
+    last = max(last, costs.start + storage_busy)
     merging = 0.0
-    if work.merged_by_driver:
-        size = costs.pair_written * work.pairs
-        merging = max(costs.merge * size, 2 * size / costs.store)
+    if scenario.merged_by_driver:
+        size = costs.pair_written * scenario.pairs
+        merging = max(costs.merge * size, 2 * size / costs.storage)
     seconds = last + merging
-    return Played(
+    return Simulated(
         seconds,
-        useful / work.workers / seconds,
-        (begun_units * costs.driver + merging) / seconds,
-        store_busy / seconds,
+        useful / scenario.workers / seconds,
+        (started_units * costs.driver + merging) / seconds,
+        storage_busy / seconds,
         merging / seconds,
         lost,
     )
 
 
 def new_answers(answers: float, seen: float, pairs: float) -> float:
-    """How many answers a worker meets for the first time; of infinitely many none comes twice."""
+    """Number of answers that are new to a worker, in expectation; of infinitely many all are."""
     if math.isinf(answers):
         return pairs
     if not answers:
@@ -148,76 +150,76 @@ def new_answers(answers: float, seen: float, pairs: float) -> float:
 
 
 def tables(figures: dict[str, Any], pairs: float) -> str:
-    """All tables of the page, as Markdown."""
+    """All tables as Markdown."""
     costs = measured(figures)
     stages, there = figures["stages"], sorted(figures["seconds"]["cluster"])
     units, cores = figures["units"], figures["cores"]
-    same = Work(figures["pairs"], round(figures["pairs"] / units), figures["answers"], cores)
+    same = Scenario(figures["pairs"], round(figures["pairs"] / units), figures["answers"], cores)
     spent = {name: value / stages["units"] for name, value in stages["core_seconds"].items()}
     each = ", ".join(f"{name} {value:.3f}" for name, value in spent.items())
     lines = [
         f"Measured with {figures['pairs']:,} pairs over {figures['answers']:,} answers, in {units} row "
-        f"groups on {cores} cores. Core seconds a unit, all cores at work: {each}. The driver's share of "
-        f"a unit: {costs.driver:.4f} s. The start of a command: {costs.start:.1f} s. Read: "
-        f"{costs.pair_read:.1f} bytes a pair; written: {costs.pair_written:.1f}.",
+        f"groups on {cores} cores. Core seconds per unit with all cores busy: {each}. Driver per "
+        f"unit: {costs.driver:.4f} s. Start of a command: {costs.start:.1f} s. Read per pair: "
+        f"{costs.pair_read:.1f} bytes; written: {costs.pair_written:.1f} bytes.",
         "",
-        f"The model gives {play(costs, same).seconds:.1f} s for that very run; measured were "
+        f"For this run the simulation gives {simulate(costs, same).seconds:.1f} s; measured were "
         f"{statistics.median(there):.1f} s.",
         "",
         f"{pairs:,.0f} pairs over these answers, in row groups of {UNIT:,} pairs:",
         "",
-        "| workers | time | workers at work | driver busy | store busy | merge |",
+        "| workers | time | efficiency | driver busy | storage busy | merge |",
         "|---|---|---|---|---|---|",
     ]
     for workers in WORKERS:
-        played = play(costs, Work(pairs, UNIT, figures["answers"], workers))
+        one = simulate(costs, Scenario(pairs, UNIT, figures["answers"], workers))
         lines.append(
-            f"| {workers:,} | {clock(played.seconds)} | {played.efficiency:.0%} | {played.driver:.0%} "
-            f"| {played.store:.0%} | {played.merge:.0%} |"
+            f"| {workers:,} | {clock(one.seconds)} | {one.efficiency:.0%} | {one.driver:.0%} "
+            f"| {one.storage:.0%} | {one.merge:.0%} |"
         )
-    big = Work(pairs, UNIT, figures["answers"], WORKERS[-1])
+    big = Scenario(pairs, UNIT, figures["answers"], WORKERS[-1])
     rows = [
-        ("as above", costs, big),
+        ("none", costs, big),
         ("row groups of 1,024 pairs", costs, big._replace(pairs_in_unit=1 << 10)),
         ("row groups of 65,536 pairs", costs, big._replace(pairs_in_unit=1 << 16)),
-        ("parts stay files of their own: no merge", costs, big._replace(merged_by_driver=False)),
-        ("scores go through the driver, not to files", returned(costs), big),
-        ("a store of 100 MB/s", replace(costs, store=1e8), big),
-        ("no answer stands in two pools", costs, big._replace(answers=math.inf)),
-        ("each worker dies once an hour", costs, big._replace(deaths=1.0)),
+        ("no merge: parts remain separate files", costs, big._replace(merged_by_driver=False)),
+        ("scores are returned to the driver", returned(costs), big),
+        ("storage of 100 MB/s", replace(costs, storage=1e8), big),
+        ("no shared answers", costs, big._replace(answers=math.inf)),
+        ("every worker fails once an hour", costs, big._replace(failures=1.0)),
     ]
-    lines += ["", f"What moves the limit, with {WORKERS[-1]:,} workers:", ""]
-    lines += ["| change | time | workers at work | driver busy | store busy | units lost |"]
+    lines += ["", f"The effect of single changes, with {WORKERS[-1]:,} workers:", ""]
+    lines += ["| change | time | efficiency | driver busy | storage busy | units lost |"]
     lines += ["|---|---|---|---|---|---|"]
-    for name, changed, work in rows:
-        played = play(changed, work)
+    for name, changed, scenario in rows:
+        one = simulate(changed, scenario)
         lines.append(
-            f"| {name} | {clock(played.seconds)} | {played.efficiency:.0%} | {played.driver:.0%} "
-            f"| {played.store:.0%} | {played.lost} |"
+            f"| {name} | {clock(one.seconds)} | {one.efficiency:.0%} | {one.driver:.0%} "
+            f"| {one.storage:.0%} | {one.lost} |"
         )
     return "\n".join(lines)
 
 
 def returned(costs: Costs) -> Costs:
-    """If scores went through the driver: it would write, unit by unit, what workers now write."""
+    """Costs if scores were returned to the driver, which would write what workers write now."""
     return replace(costs, driver=costs.driver + costs.merge * costs.pair_written * UNIT)
 
 
 def clock(seconds: float) -> str:
-    """A duration in the unit that fits."""
+    """A duration in seconds, minutes or hours."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def main() -> None:
-    """Prints the tables, and puts them into a page if asked to."""
+    """Prints the tables, and inserts them into a page with ``--page``."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("figures", type=Path, help="what `python -m bench.cluster` has written")
-    parser.add_argument("--pairs", type=float, default=1e9, help="(default a billion)")
-    parser.add_argument("--page", type=Path, help="a page whose figures are replaced")
+    parser.add_argument("figures", type=Path, help="output of `python -m bench.cluster`")
+    parser.add_argument("--pairs", type=float, default=1e9, help="number of pairs (default 1e9)")
+    parser.add_argument("--page", type=Path, help="page whose figures are replaced")
     options = parser.parse_args()
     text = tables(json.loads(options.figures.read_text(encoding="utf-8")), options.pairs)
     print(text)

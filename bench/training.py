@@ -1,13 +1,13 @@
-"""Training: seconds for an epoch of InsuranceQA's shape, as recommended and by the plain recipe.
+"""Training: seconds per epoch on InsuranceQA's shape, with the recommended and with the plain recipe.
 
     python -m bench.training [--scale 1] [--system ap-cnn] [--updates 8] [--repeats 3] [--output FILE.json]
 
-The collection is `aptool data synthetic --like insuranceqa`: 12,887 questions with 18,540 right answers, and
-a dev split of 500,000 pairs. An epoch is every pair once and then dev, scored and evaluated. The plain recipe
-is the paper's letter: for each pair 50 answers drawn from the corpus and scored with the weights of that
-moment (`mining_interval = 1`), the best of them in a hinge loss. As it takes long, samples of ``--updates``
-updates are measured before and after the recommended epoch, and what they take is multiplied. The recommended
-recipe is run in full. Both have the same dev pass, which is timed in the full epoch.
+The collection is `aptool data synthetic --like insuranceqa`: 12,887 questions with 18,540 relevant answers,
+and a dev split of 500,000 pairs. An epoch trains on every pair once, then scores and evaluates dev. The plain
+recipe follows the paper literally: for each pair it samples 50 answers from the corpus, scores them with the
+current weights (`mining_interval = 1`) and takes the best in a hinge loss. As that is slow, its epoch is
+extrapolated from samples of ``--updates`` updates, measured before and after the recommended epoch, which is
+run in full. The dev pass is the same for both and is timed in the full epoch.
 """
 
 import argparse
@@ -37,16 +37,16 @@ SEED = 0
 WARM_UP = 2  # updates
 
 
-class Shape(NamedTuple):
-    """What both recipes train on."""
+class Inputs(NamedTuple):
+    """Training and dev data of both recipes."""
 
     examples: TrainingSet
     dev: DevSet
     words: int
 
 
-def prepared(folder: Path, scale: float) -> Shape:
-    """Makes the collection and reads it; not part of what is timed."""
+def prepare(folder: Path, scale: float) -> Inputs:
+    """Generates the collection and reads it; not timed."""
     path = folder / "collection"
     build(path, like="insuranceqa", scale=scale, seed=SEED)
     collection = Collection(path)
@@ -54,32 +54,32 @@ def prepared(folder: Path, scale: float) -> Shape:
     options = load_recipe("ap-cnn").text
     tokenizer = WordTokenizer.learn(texts.all())
     dev = DevSet(collection, "dev", tokenizer, options)
-    return Shape(tokenize(texts, tokenizer, options), dev, len(tokenizer))
+    return Inputs(tokenize(texts, tokenizer, options), dev, len(tokenizer))
 
 
-def full_epoch(recipe: Recipe, shape: Shape) -> dict[str, float]:
-    """Seconds of the first epoch of a recipe: training, of it finding negatives, and dev."""
+def full_epoch(recipe: Recipe, inputs: Inputs) -> dict[str, float]:
+    """Seconds of the first epoch of a recipe: training, mining (a part of training) and dev."""
     result = train(
-        _ranker(recipe, shape),
-        shape.examples,
+        _ranker(recipe, inputs),
+        inputs.examples,
         replace(recipe.training, epochs=1),
         seed=SEED,
-        evaluate=lambda ranker: shape.dev.measures(ranker, "map"),
+        evaluate=lambda ranker: inputs.dev.measures(ranker, "map"),
     )
     return dict(result.history[0]["seconds"])
 
 
-def sampled_epoch(recipe: Recipe, shape: Shape, updates: int) -> float:
-    """Seconds that training would take for an epoch at the rate of some updates after a warm-up."""
+def sampled_epoch(recipe: Recipe, inputs: Inputs, updates: int) -> float:
+    """Seconds of training in an epoch, extrapolated from some updates after a warm-up."""
     size = recipe.training.minibatch
-    pairs = len(shape.examples.pairs)
-    some = _first_pairs(shape.examples, (WARM_UP + updates) * size)
-    # Rounds are what they are in a whole epoch only if each holds one minibatch.
+    pairs = len(inputs.examples.pairs)
+    some = _first_pairs(inputs.examples, (WARM_UP + updates) * size)
+    # With one minibatch per round of mining, rounds are as large as in a whole epoch.
     options = replace(recipe.training, epochs=1, mining_interval=1)
     clock: list[float] = []
     with use_progress(_Clock(clock)):
         train(
-            _ranker(recipe, shape),
+            _ranker(recipe, inputs),
             some,
             options,
             seed=SEED,
@@ -90,7 +90,7 @@ def sampled_epoch(recipe: Recipe, shape: Shape, updates: int) -> float:
 
 
 class _Clock(Progress):
-    """Notes the time of every update."""
+    """Records the time of every update."""
 
     def __init__(self, times: list[float]) -> None:
         self._times = times
@@ -101,30 +101,30 @@ class _Clock(Progress):
         yield lambda done, total, detail="": self._times.append(time.perf_counter())
 
 
-def _ranker(recipe: Recipe, shape: Shape) -> Ranker:
+def _ranker(recipe: Recipe, inputs: Inputs) -> Ranker:
     torch.manual_seed(SEED)
-    return build_ranker(recipe, shape.words, 100)
+    return build_ranker(recipe, inputs.words, 100)
 
 
 def _first_pairs(examples: TrainingSet, pairs: int) -> TrainingSet:
-    """The training set with right answers left to the first questions only; its answers are all there."""
-    right = examples.positives
-    offsets = right.offsets.clip(max=min(pairs, int(right.offsets[-1])))
-    return replace(examples, positives=IndexLists(right.values[: offsets[-1]], offsets))
+    """The training set reduced to about its first ``pairs`` pairs, with all of its answers."""
+    positives = examples.positives
+    offsets = positives.offsets.clip(max=min(pairs, int(positives.offsets[-1])))
+    return replace(examples, positives=IndexLists(positives.values[: offsets[-1]], offsets))
 
 
-def measure(system: str, shape: Shape, updates: int, repeats: int) -> dict[str, Any]:
-    """Times the recommended recipe once in full and the plain one by samples on either side of it."""
+def measure(system: str, inputs: Inputs, updates: int, repeats: int) -> dict[str, Any]:
+    """Times one full epoch of the recommended recipe, and samples of the plain one before and after it."""
     recommended, plain = load_recipe(system), load_recipe(f"{system}-paper")
-    samples = [sampled_epoch(plain, shape, updates) for _ in range(repeats)]
-    seconds = full_epoch(recommended, shape)
-    samples += [sampled_epoch(plain, shape, updates) for _ in range(repeats)]
+    samples = [sampled_epoch(plain, inputs, updates) for _ in range(repeats)]
+    seconds = full_epoch(recommended, inputs)
+    samples += [sampled_epoch(plain, inputs, updates) for _ in range(repeats)]
     epoch = seconds["train"] + seconds["dev"]
     plain_epochs = [sample + seconds["dev"] for sample in samples]
     return {
         "system": system,
-        "pairs": len(shape.examples.pairs),
-        "questions": len(shape.examples.questions),
+        "pairs": len(inputs.examples.pairs),
+        "questions": len(inputs.examples.questions),
         "threads": torch.get_num_threads(),
         "recommended": {**seconds, "epoch": epoch},
         "plain": {
@@ -139,29 +139,33 @@ def measure(system: str, shape: Shape, updates: int, repeats: int) -> dict[str, 
 
 
 def main() -> None:
-    """Prints the seconds of both and their ratio."""
+    """Prints the seconds of both recipes and their ratio."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--scale", type=float, default=1.0, help="of the collection (default 1)")
-    parser.add_argument("--system", default="ap-cnn", help="a recommended preset (default ap-cnn)")
-    parser.add_argument("--updates", type=int, default=8, help="of the plain recipe in a sample (default 8)")
-    parser.add_argument("--repeats", type=int, default=3, help="samples on either side (default 3)")
-    parser.add_argument("--output", type=Path, help="write the figures as JSON")
+    parser.add_argument("--scale", type=float, default=1.0, help="scale of the collection (default 1)")
+    parser.add_argument(
+        "--system", default="ap-cnn", help="preset of the recommended recipe (default ap-cnn)"
+    )
+    parser.add_argument(
+        "--updates", type=int, default=8, help="updates in a sample of the plain recipe (default 8)"
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="samples before and after (default 3)")
+    parser.add_argument("--output", type=Path, help="JSON file for the figures")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        shape = prepared(Path(folder), options.scale)
-        row = measure(options.system, shape, options.updates, options.repeats)
+        inputs = prepare(Path(folder), options.scale)
+        row = measure(options.system, inputs, options.updates, options.repeats)
     print(
         f"{row['pairs']:,} pairs of {row['questions']:,} questions, {row['threads']} threads, {row['system']}"
     )
     ours, plain = row["recommended"], row["plain"]
     print(
-        f"recommended  {ours['epoch']:8.1f} s an epoch, whole: {ours['train']:.1f} s of training "
-        f"({ours['mining']:.1f} s of it to find negatives), {ours['dev']:.1f} s of dev"
+        f"recommended  {ours['epoch']:8.1f} s per epoch, measured in full: {ours['train']:.1f} s of training "
+        f"({ours['mining']:.1f} s of it mining), {ours['dev']:.1f} s of dev"
     )
     print(
-        f"plain        {plain['epoch']:8.1f} s an epoch ({plain['least']:.1f} to {plain['most']:.1f}), "
+        f"plain        {plain['epoch']:8.1f} s per epoch ({plain['least']:.1f} to {plain['most']:.1f}), "
         f"from {plain['samples']} samples of {plain['updates_in_a_sample']} updates"
     )
     print(f"ratio        {row['ratio']:8.1f}")

@@ -1,11 +1,12 @@
-"""Attentive pooling over a transformer against the cross-encoder of the same network, on the same pools.
+"""Attentive pooling over a transformer against a cross-encoder with the same network, on the same pools.
 
     python -m bench.transformer [--network FOLDER] [--scale 0.02] [--repeats 5] [--device cuda]
 
-Two shapes: InsuranceQA's test1, whose pools share answers, and WikiQA's dev split, whose pools do not. Some
-pairs are drawn at random for the cross-encoder, for which a pair costs the same whatever the pools share.
-Figures are medians over runs of all systems in turn; times hold encoding and joining, texts being token ids.
-Without --network it is one of MiniLM's size with random weights: what the weights are makes no difference.
+There are two workloads: InsuranceQA's test1, whose pools share answers, and WikiQA's dev split, whose pools
+do not. The cross-encoder scores a random sample of the pairs, as its cost per pair does not depend on what
+pools share. Figures are medians over repeats in which the systems alternate; times are from token ids to
+scores. Without --network the network has MiniLM's size and random weights, on which the speed does not
+depend.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from aptool.config import load_recipe
 from aptool.models.initialization import Corpus, EncoderSpec
 from aptool.models.ranker import Ranker, build_ranker, initialize
 from aptool.scoring.scorer import Scorer
-from bench import shapes
+from bench import workloads
 
 SYSTEMS = ("ap-minilm", "mean-minilm", "cross-minilm")
 MINILM = {
@@ -42,7 +43,7 @@ PAIR = {"before": [101], "between": [102], "after": [102], "types": [0, 0, 0, 1,
 
 
 def rankers(network: Path | None, device: torch.device) -> dict[str, Ranker]:
-    """The systems on one network, in evaluation mode."""
+    """The systems over one network, in evaluation mode."""
     made = {}
     for name in SYSTEMS:
         torch.manual_seed(0)
@@ -59,9 +60,9 @@ def rankers(network: Path | None, device: torch.device) -> dict[str, Ranker]:
 
 
 def measure(
-    ranker: Ranker, shape: shapes.Shape, pairs: np.ndarray, device: torch.device
+    ranker: Ranker, workload: workloads.Workload, pairs: np.ndarray, device: torch.device
 ) -> tuple[float, float]:
-    """Seconds that scoring these pairs takes, and the share of it in which texts are encoded."""
+    """Seconds to score these pairs, and the share of encoding in them."""
     scorer = Scorer(ranker, device=device)
     spent: dict[str, float] = defaultdict(float)
 
@@ -75,10 +76,15 @@ def measure(
         return measured
 
     scorer._encode = timed("encode", scorer._encode)
-    scorer._pair_scorer.score_pairs = timed("join", scorer._pair_scorer.score_pairs)  # type: ignore[method-assign]
+    scorer._pair_scorer.score_pairs = timed("score", scorer._pair_scorer.score_pairs)  # type: ignore[method-assign]
     begun = _now(device)
-    scorer.score(shape.questions, shape.answers, shape.pair_question[pairs], shape.pair_answer[pairs])
-    return _now(device) - begun, spent["encode"] / (spent["encode"] + spent["join"])
+    scorer.score(
+        workload.questions,
+        workload.answers,
+        workload.pair_question[pairs],
+        workload.pair_answer[pairs],
+    )
+    return _now(device) - begun, spent["encode"] / (spent["encode"] + spent["score"])
 
 
 def _now(device: torch.device) -> float:
@@ -90,31 +96,31 @@ def _now(device: torch.device) -> float:
 def run(
     network: Path | None, scale: float, sample: int, repeats: int, device: torch.device
 ) -> list[dict[str, Any]]:
-    """Prints a line a system and shape; returns the figures."""
+    """Prints a line per workload and system; returns the figures."""
     systems = rankers(network, device)
     rows = []
     print(f"{device}, {torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}\n")
-    print("shape        system            pairs   pairs/s   / cross    encoding")
-    for title, shape in (("insuranceqa", shapes.insuranceqa(scale)), ("wikiqa", shapes.wikiqa())):
-        every = np.arange(len(shape.pair_question))
+    print("workload     system            pairs   pairs/s   / cross    encoding")
+    for title, workload in (("insuranceqa", workloads.insuranceqa(scale)), ("wikiqa", workloads.wikiqa())):
+        every = np.arange(len(workload.pair_question))
         some = np.sort(np.random.default_rng(0).choice(every, min(sample, len(every)), replace=False))
         rates: dict[str, list[float]] = {name: [] for name in SYSTEMS}
         shares: dict[str, list[float]] = {name: [] for name in SYSTEMS}
         for _ in range(repeats):
             for name, ranker in systems.items():
                 pairs = some if name == "cross-minilm" else every
-                seconds, share = measure(ranker, shape, pairs, device)
+                seconds, share = measure(ranker, workload, pairs, device)
                 rates[name].append(len(pairs) / seconds)
                 shares[name].append(share)
         for name in SYSTEMS:
             ratios = [one / other for one, other in zip(rates[name], rates["cross-minilm"], strict=True)]
             row = {
-                "shape": title,
+                "workload": title,
                 "system": name,
                 "pairs": len(some) if name == "cross-minilm" else len(every),
                 "pairs_per_second": statistics.median(rates[name]),
                 "to_cross": statistics.median(ratios),
-                # All of a cross-encoder's work is encoding, and is done in its join.
+                # A cross-encoder only encodes, and does so in its kernel.
                 "encoding": 1.0 if name == "cross-minilm" else statistics.median(shares[name]),
             }
             rows.append(row)
@@ -131,12 +137,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--network", type=Path, help="a folder with a network in the Hugging Face layout")
-    parser.add_argument("--scale", type=float, default=0.02, help="share of 900,000 pairs (default 0.02)")
-    parser.add_argument("--sample", type=int, default=512, help="pairs for the cross-encoder")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
-    parser.add_argument("--output", type=Path, help="write the figures as JSON")
+    parser.add_argument("--network", type=Path, help="folder of a network in the Hugging Face layout")
+    parser.add_argument("--scale", type=float, default=0.02, help="fraction of 900,000 pairs (default 0.02)")
+    parser.add_argument("--sample", type=int, default=512, help="pairs for the cross-encoder (default 512)")
+    parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="(default cpu)")
+    parser.add_argument("--output", type=Path, help="JSON file for the figures")
     options = parser.parse_args()
     rows = run(options.network, options.scale, options.sample, options.repeats, options.device)
     if options.output is not None:

@@ -1,18 +1,18 @@
-"""The simulation of clusters, where its result can be worked out by hand."""
+"""The simulation of clusters, where its result can be computed by hand."""
 
 import math
 
-from bench.simulation import Costs, Work, new_answers, play
+from bench.simulation import Costs, Scenario, new_answers, simulate
 
-# A unit of 100 pairs: 1 s of joining, nothing else unless a test says so.
+# A unit of 100 pairs takes 1 s of scoring, and nothing else unless a test says so.
 PLAIN = Costs(
     pair=0.01, answer=0.0, unit=0.0, start=5.0, driver=0.0, merge=0.0, pair_read=0, pair_written=0, spread=0.0
 )
 
 
-def seconds(costs=PLAIN, **work):
+def seconds(costs=PLAIN, **scenario):
     usual = {"pairs": 800, "pairs_in_unit": 100, "answers": 0, "workers": 2}
-    return play(costs, Work(**usual | work)).seconds
+    return simulate(costs, Scenario(**usual | scenario)).seconds
 
 
 def test_work_is_shared_out():
@@ -30,20 +30,20 @@ def test_driver_hands_out_one_unit_after_another():
     costs = Costs(**{**vars(PLAIN), "driver": 1.0})
 
     assert seconds(costs, workers=4) == 5 + 8 + 1
-    assert math.isclose(play(costs, Work(800, 100, 0, 4)).driver, 8 / 14)
+    assert math.isclose(simulate(costs, Scenario(800, 100, 0, 4)).driver, 8 / 14)
 
 
-def test_store_moves_so_many_bytes_for_all():
-    """800 pairs of 1 byte read and 1 written at 100 bytes a second take the store 16 s, however many work."""
-    costs = Costs(**{**vars(PLAIN), "pair": 0.0, "pair_read": 1, "pair_written": 1, "store": 100.0})
-    played = play(costs, Work(800, 100, 0, 100, merged_by_driver=False))
+def test_storage_bandwidth_is_shared():
+    """800 pairs of 1 byte read and 1 written at 100 bytes a second take 16 s for any number of workers."""
+    costs = Costs(**{**vars(PLAIN), "pair": 0.0, "pair_read": 1, "pair_written": 1, "storage": 100.0})
+    simulated = simulate(costs, Scenario(800, 100, 0, 100, merged_by_driver=False))
 
-    assert played.seconds == 5 + 16
+    assert simulated.seconds == 5 + 16
 
 
 def test_merge_comes_last():
     """800 pairs of 2 bytes at a second a byte."""
-    costs = Costs(**{**vars(PLAIN), "merge": 1.0, "pair_written": 2, "store": 1e12})
+    costs = Costs(**{**vars(PLAIN), "merge": 1.0, "pair_written": 2, "storage": 1e12})
 
     assert math.isclose(seconds(costs, workers=2), 9 + 1600, rel_tol=1e-9)
     assert math.isclose(seconds(costs, workers=2, merged_by_driver=False), 9, rel_tol=1e-9)
@@ -52,13 +52,13 @@ def test_merge_comes_last():
 def test_each_answer_is_new_to_a_worker_once():
     assert math.isclose(new_answers(50, 0, 1e9), 50)
     assert math.isclose(new_answers(50, 1e9, 1e9), 0, abs_tol=1e-9)
-    # Two halves meet what the whole meets.
+    # Two halves meet as many as the whole.
     assert math.isclose(new_answers(50, 0, 30) + new_answers(50, 30, 30), new_answers(50, 0, 60))
     assert new_answers(math.inf, 123, 30) == 30
 
 
-def test_deaths_cost_time_and_no_unit():
-    played = play(PLAIN, Work(80_000, 100, 0, 4, deaths=360.0))
+def test_failures_cost_time_but_no_unit():
+    simulated = simulate(PLAIN, Scenario(80_000, 100, 0, 4, failures=360.0))
 
-    assert played.lost > 0
-    assert played.seconds > play(PLAIN, Work(80_000, 100, 0, 4)).seconds
+    assert simulated.lost > 0
+    assert simulated.seconds > simulate(PLAIN, Scenario(80_000, 100, 0, 4)).seconds

@@ -1,4 +1,4 @@
-"""Texts of a published shape as token ids, for timing; nothing in them can be learned."""
+"""Workloads of published shapes: random token ids, for measurements of speed."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from aptool.text.tokenizer import Tokens
 VOCABULARY = 22_353  # InsuranceQA V1
 
 
-class Shape(NamedTuple):
+class Workload(NamedTuple):
     """Questions, answers and the pairs to score."""
 
     questions: Tokens
@@ -18,16 +18,15 @@ class Shape(NamedTuple):
     pair_answer: np.ndarray
 
 
-def insuranceqa(scale: float, seed: int = 0) -> Shape:
+def insuranceqa(scale: float, seed: int = 0) -> Workload:
     """InsuranceQA's test1 at a scale: 1,800 questions of 7 words, 24,981 answers of 95, pools of 500.
 
-    A scale below 1 has that share of the questions and of the answers, so an answer still stands in about 36
-    pools.
+    A scale below 1 reduces both the questions and the answers, so an answer is still in about 36 pools.
     """
     generator = np.random.default_rng(seed)
     questions, answers = round(1800 * scale), max(500, round(24_981 * scale))
     pools = [generator.choice(answers, 500, replace=False) for _ in range(questions)]
-    return Shape(
+    return Workload(
         _texts(questions, 7, 0.35, generator),
         _texts(answers, 95, 0.6, generator),
         np.repeat(np.arange(questions), 500),
@@ -35,10 +34,10 @@ def insuranceqa(scale: float, seed: int = 0) -> Shape:
     )
 
 
-def wikiqa(seed: int = 0) -> Shape:
-    """WikiQA's dev split: 126 questions of 7 words with 9 answers of 25 each, which no other question has."""
+def wikiqa(seed: int = 0) -> Workload:
+    """WikiQA's dev split: 126 questions of 7 words, each with 9 answers of 25 words in no other pool."""
     generator = np.random.default_rng(seed)
-    return Shape(
+    return Workload(
         _texts(126, 7, 0.35, generator),
         _texts(126 * 9, 25, 0.5, generator),
         np.repeat(np.arange(126), 9),
@@ -47,7 +46,7 @@ def wikiqa(seed: int = 0) -> Shape:
 
 
 def _texts(count: int, mean: float, spread: float, generator: np.random.Generator) -> Tokens:
-    """Log-normal lengths around a mean, words by Zipf's law."""
+    """Texts with log-normal lengths and Zipf-distributed words."""
     lengths = (
         generator.lognormal(np.log(mean) - spread**2 / 2, spread, count).round().astype(np.int64).clip(1, 400)
     )
