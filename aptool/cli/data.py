@@ -5,31 +5,40 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from aptool.cli.parameters import HiddenArgument, one_output
+from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, UsageError
 
 if TYPE_CHECKING:
     from aptool.datasets.stats import Statistics
-    from aptool.datasets.tabular import Layout
+    from aptool.datasets.tabular import ColumnNames
     from aptool.formats.collection import Collection
 
 logger = logging.getLogger(__name__)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_output = click.option("--output", metavar="OUT", required=True, help="The collection's folder.")
+_output = click.option("--output", metavar="FOLDER", required=True, help="Folder of the collection to write.")
+_output_or_argument = click.option(
+    "--output",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Folder of the collection to write.",
+)
 _splits = click.argument("splits", metavar="SPLIT=PATH...", nargs=-1, required=True)
 _questions = click.option(
     "--questions",
     type=click.Choice(["all", "answerable", "both-labels"]),
     default="all",
     show_default=True,
-    help="Which to keep: answerable ones have a right answer, both-labels a right and a wrong candidate.",
+    help="Questions to keep: all, those with a relevant answer, or those with a relevant and a non-relevant "
+    "candidate.",
 )
 
 
@@ -39,16 +48,18 @@ def data() -> None:
 
 
 @data.command()
-@click.argument("out", metavar="OUT")
-@click.option("--limit", type=int, metavar="N", help="At most so many functions.")
-def functions(out: str, limit: int | None) -> None:
-    """Make the built-in collection: code search over the installed Python packages."""
+@click.argument("out", cls=HiddenArgument, required=False, type=click.Path(path_type=Path))
+@_output_or_argument
+@click.option("--limit", type=int, metavar="N", help="Maximum number of functions.")
+def functions(out: Path | None, output: Path | None, limit: int | None) -> None:
+    """Build the collection of functions: code search over the installed Python packages."""
     from aptool.datasets.functions import build
     from aptool.datasets.importing import check_output
     from aptool.formats.collection import Collection
 
+    out = one_output(output, out)
     check_output(out)
-    build(Path(out), limit=limit)
+    build(out, limit=limit)
     _report(Collection(out))
 
 
@@ -67,7 +78,7 @@ def import_() -> None:
 def wikiqa(splits: tuple[str, ...], output: str, questions: str) -> None:
     """Import WikiQA: its TSV files, or the Parquet files of the hub's microsoft/wiki_qa.
 
-    --questions answerable keeps those that the paper uses.
+    The paper's questions are those of --questions answerable.
     """
     from aptool.datasets.importing import parse_splits
     from aptool.datasets.wikiqa import build
@@ -82,13 +93,13 @@ def wikiqa(splits: tuple[str, ...], output: str, questions: str) -> None:
 @click.option(
     "--variant",
     type=click.Choice(["raw", "clean"]),
-    help="Which TREC-QA this is; clean is checked.  [default: clean if every question outside train has a "
-    "right and a wrong candidate, else raw]",
+    help="Variant of TREC-QA; clean is verified.  [default: clean if every question outside train has a "
+    "relevant and a non-relevant candidate, else raw]",
 )
 def trecqa(splits: tuple[str, ...], output: str, questions: str, variant: str | None) -> None:
     """Import TREC-QA: jacana's XML-like files, or folders with a.toks, b.toks, id.txt and sim.txt.
 
-    --questions both-labels keeps those that the paper uses.
+    The paper's questions are those of --questions both-labels.
     """
     from typing import cast
 
@@ -111,14 +122,14 @@ def trecqa(splits: tuple[str, ...], output: str, questions: str, variant: str | 
     type=click.Choice(["100", "500", "1000", "1500"]),
     default="500",
     show_default=True,
-    help="V2: which of its pools.",
+    help="Candidates per question; V2 only.",
 )
 @click.option(
     "--tokens",
     type=click.Choice(["token", "raw"]),
     default="token",
     show_default=True,
-    help="V2: which of its two ways of cutting text into words.",
+    help="Tokenization of the texts; V2 only.",
 )
 def insuranceqa(folder: str, output: str, questions: str, pool_size: str, tokens: str) -> None:
     """Import InsuranceQA from FOLDER, the V1 or V2 of github.com/shuzi/insuranceQA."""
@@ -126,20 +137,24 @@ def insuranceqa(folder: str, output: str, questions: str, pool_size: str, tokens
 
     collection = build(output, folder, questions=questions, pool_size=int(pool_size), tokens=tokens)
     for split in collection.manifest["details"].get("splits_not_found", []):
-        logger.info(f"{split}: left out, its file is not in {folder}")
+        logger.info(f"{split}: skipped, its file is not in {folder}")
     _report(collection)
 
 
 def _columns(command: Command) -> Command:
-    """The options that say where the parts of a pair stand."""
+    """The options that name the columns of a pair."""
     for option, default, text in reversed(
         (
-            ("--question", "question", "The question's text."),
-            ("--answer", None, "A candidate's text.  [default: answer; in JSON: text]"),
-            ("--label", "label", "Its relevance: 0, or 1 and more."),
-            ("--question-id", None, "The question's id.  [default: questions are told apart by their text]"),
-            ("--answer-id", None, "The candidate's id.  [default: as for questions]"),
-            ("--name", None, "What to call the collection.  [default: the name of its folder]"),
+            ("--question", "question", "Column of the question's text."),
+            ("--answer", None, "Column of the candidate's text.  [default: answer; in JSON: text]"),
+            ("--label", "label", "Column of the relevance: 0, or 1 and more."),
+            (
+                "--question-id",
+                None,
+                "Column of the question's id.  [default: a question is identified by its text]",
+            ),
+            ("--answer-id", None, "Column of the candidate's id.  [default: as for questions]"),
+            ("--name", None, "Name of the collection.  [default: the name of its folder]"),
         )
     ):
         metavar = "NAME"
@@ -154,26 +169,26 @@ def _columns(command: Command) -> Command:
 @_output
 @_questions
 @_columns
-@click.option("--delimiter", help="What separates columns.  [default: comma for .csv, else tab]")
+@click.option("--delimiter", help="Column separator.  [default: comma for .csv, else tab]")
 @click.option(
     "--quotes",
     type=click.Choice(["literal", "csv"]),
     help="Whether quotation marks are text or enclose fields.  [default: csv with commas, else literal]",
 )
-def tsv(splits: tuple[str, ...], output: str, questions: str, name: str | None, **layout: Any) -> None:
-    """Import your own table: a header line, then one row for each question and candidate.
+def tsv(splits: tuple[str, ...], output: str, questions: str, name: str | None, **options: Any) -> None:
+    """Import a table of your own: a header line, then one row per question and candidate.
 
-    Columns are found by the names in the header; others are ignored.
+    Columns are found by their names in the header; other columns are ignored.
     """
     from aptool.datasets.importing import parse_splits
-    from aptool.datasets.tabular import Layout, build_tsv
+    from aptool.datasets.tabular import ColumnNames, build_tsv
 
-    delimiter = layout["delimiter"]
+    delimiter = options["delimiter"]
     if delimiter == "\\t":
-        layout["delimiter"] = "\t"
+        options["delimiter"] = "\t"
     elif delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise UsageError(f"--delimiter {delimiter!r}: expected one character other than a quotation mark")
-    given = Layout(**{**layout, "answer": layout["answer"] or "answer"})
+    given = ColumnNames(**{**options, "answer": options["answer"] or "answer"})
     named = name or _name_of(output)
     _report(build_tsv(output, parse_splits(splits), given, name=named, questions=questions), given)
 
@@ -183,50 +198,53 @@ def tsv(splits: tuple[str, ...], output: str, questions: str, name: str | None, 
 @_output
 @_questions
 @_columns
-@click.option("--candidates", default="candidates", metavar="NAME", show_default=True, help="Their list.")
-def jsonl(splits: tuple[str, ...], output: str, questions: str, name: str | None, **layout: Any) -> None:
-    """Import your own JSON Lines: one object for each question with its candidates.
+@click.option(
+    "--candidates", default="candidates", metavar="NAME", show_default=True, help="Key of the list."
+)
+def jsonl(splits: tuple[str, ...], output: str, questions: str, name: str | None, **options: Any) -> None:
+    """Import JSON Lines of your own: one object per question with its candidates.
 
     {"question": "...", "candidates": [{"text": "...", "label": 1}, ...]}
     """
     from aptool.datasets.importing import parse_splits
-    from aptool.datasets.tabular import Layout, build_jsonl
+    from aptool.datasets.tabular import ColumnNames, build_jsonl
 
-    given = Layout(**{**layout, "answer": layout["answer"] or "text"})
+    given = ColumnNames(**{**options, "answer": options["answer"] or "text"})
     named = name or _name_of(output)
     _report(build_jsonl(output, parse_splits(splits), given, name=named, questions=questions), given)
 
 
 @data.command()
-@click.argument("out", metavar="OUT")
+@click.argument("out", cls=HiddenArgument, required=False, type=click.Path(path_type=Path))
+@_output_or_argument
 @click.option(
     "--like",
     type=click.Choice(["insuranceqa", "trecqa", "wikiqa"]),
     required=True,
-    help="Whose shape it takes.",
+    help="Published collection whose size and lengths it takes.",
 )
 @click.option("--scale", type=float, default=1.0, show_default=True, help="Factor on questions and answers.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-def synthetic(out: str, like: str, scale: float, seed: int) -> None:
-    """Make a collection of made-up words in a published shape, for measuring."""
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
+def synthetic(out: Path | None, output: Path | None, like: str, scale: float, seed: int) -> None:
+    """Generate a collection of made-up words with the shape of a published one, for measurements."""
     from aptool.datasets.synthetic import build
 
-    _report(build(out, like=like, scale=scale, seed=seed))
+    _report(build(one_output(output, out), like=like, scale=scale, seed=seed))
 
 
 @data.command()
 @click.argument("collection", metavar="COLLECTION")
-@click.option("--vectors", metavar="FILE", help="Also count the words that these vectors lack.")
+@click.option("--vectors", metavar="FILE", help="Also count words without a vector.")
 @click.option(
     "--words",
-    type=click.Choice(["tokenizer", "spaces"]),
+    type=click.Choice(["tokenizer", "whitespace"]),
     default="tokenizer",
     show_default=True,
-    help="What counts as a word: the tokenizer's, or what stands between spaces (closer to the paper's).",
+    help="What counts as a word: the tokenizer's tokens or whitespace tokens (closer to the paper).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
 def stats(collection: str, vectors: str | None, words: Any, as_json: bool) -> None:
-    """Describe a collection: the paper's table 1, and what else matters."""
+    """Print statistics of a collection: the paper's table 1 and more."""
     from aptool.datasets.stats import describe
     from aptool.formats.collection import Collection
 
@@ -241,9 +259,9 @@ def stats(collection: str, vectors: str | None, words: Any, as_json: bool) -> No
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.pass_context
 def check(context: click.Context, paths: tuple[str, ...]) -> None:
-    """Validate pools, answers, qrels, run files, and collections.
+    """Validate pools, answers, qrels, runs and collections.
 
-    Exits with 1 if anything is wrong with any of them.
+    The exit code is 1 if any of them is invalid.
     """
     from aptool.datasets.check import check_path
 
@@ -255,7 +273,7 @@ def check(context: click.Context, paths: tuple[str, ...]) -> None:
             bad += 1
             click.echo(str(error))
     if bad:
-        logger.info(f"{bad} of {len(paths)} not valid")
+        logger.info(f"{bad} of {len(paths)} invalid")
         context.exit(1)
 
 
@@ -263,23 +281,23 @@ def _name_of(output: str) -> str:
     return re.sub(r"\s+", "-", Path(output).resolve().name) or "collection"
 
 
-def _report(collection: Collection, layout: Layout | None = None) -> None:
-    """A short table of what was made on stdout; on stderr where it is, and which policies did what."""
+def _report(collection: Collection, names: ColumnNames | None = None) -> None:
+    """Prints the splits as a table; logs the path and the rows that each policy touched."""
     manifest = collection.manifest
     read = manifest.get("details", {}).get("read", {})
-    rows = [["split", "questions", "candidates", "right"]]
+    rows = [["split", "questions", "candidates", "relevant"]]
     if read:
         rows[0] += ["questions read", "candidates read"]
     for split, counts in manifest["splits"].items():
         values = [*counts.values(), *read.get(split, {}).values()]
         rows.append([split, *(f"{value:,}" for value in values)])
-    _print_table(rows)
+    print_table(rows)
     for policy, touched in manifest["policies"].items():
         for split, count in touched.items():
             if count:
                 logger.info(f"{split}: {policy.replace('_', ' ')}: {count:,}")
-    if layout is not None and layout.question_id is None:
-        logger.info("questions with the same text are one question (--question-id tells them apart)")
+    if names is not None and names.question_id is None:
+        logger.info("questions with the same text are one question (see --question-id)")
     logger.info(f"written: {collection.path}")
 
 
@@ -289,18 +307,21 @@ def _print_statistics(found: Statistics) -> None:
     for title, shown in (
         ("questions", [f"{s.questions:,}" for s in splits]),
         ("M: words per question", [f"{s.M:.2f}" for s in splits]),
-        ("L: words per right answer", [f"{s.L:.2f}" for s in splits]),
+        ("L: words per relevant answer", [f"{s.L:.2f}" for s in splits]),
         ("L over all candidates", [f"{s.L_all:.2f}" for s in splits]),
-        ("L/M, mean over right answers", [f"{s.L_over_M:.2f}" for s in splits]),
+        ("L/M, mean over relevant answers", [f"{s.L_over_M:.2f}" for s in splits]),
         ("candidates", [f"{s.candidates:,}" for s in splits]),
         ("candidates per question", [f"{s.pool_mean:.2f}" for s in splits]),
         ("smallest, largest pool", [f"{s.pool_least}, {s.pool_most}" for s in splits]),
-        ("right answers", [f"{s.right:,}" for s in splits]),
-        ("right answers per question", [f"{s.right_mean:.2f}" for s in splits]),
-        ("questions without right answer", [f"{s.without_right:,}" for s in splits]),
-        ("questions without wrong candidate", [f"{s.without_wrong:,}" for s in splits]),
-        ("right answers not in the pool", [f"{s.right_not_in_pool:,}" for s in splits]),
-        ("questions without right one in pool", [f"{s.questions_without_right_in_pool:,}" for s in splits]),
+        ("relevant answers", [f"{s.relevant:,}" for s in splits]),
+        ("relevant answers per question", [f"{s.relevant_mean:.2f}" for s in splits]),
+        ("questions without relevant answer", [f"{s.without_relevant:,}" for s in splits]),
+        ("questions without non-relevant candidate", [f"{s.without_nonrelevant:,}" for s in splits]),
+        ("relevant answers not in the pool", [f"{s.relevant_not_in_pool:,}" for s in splits]),
+        (
+            "questions without relevant candidate",
+            [f"{s.questions_without_relevant_in_pool:,}" for s in splits],
+        ),
         ("distinct answer texts", [f"{s.distinct_answers:,}" for s in splits]),
         ("texts repeated in a pool", [f"{s.repeated_texts:,}" for s in splits]),
     ):
@@ -309,21 +330,12 @@ def _print_statistics(found: Statistics) -> None:
         if any(touched.values()):
             shown = [f"{touched.get(split, 0):,}" for split in found.splits]
             rows.append([f"at import: {policy.replace('_', ' ')}", *shown])
-    counted = "the tokenizer's" if found.words == "tokenizer" else "what stands between spaces"
-    click.echo(f"{found.name} (words are {counted})")
-    _print_table(rows)
-    click.echo(f"{found.types:,} different words, {found.tokens:,} in all questions and distinct answers")
+    click.echo(f"{found.name} (words are {found.words} tokens)")
+    print_table(rows)
+    click.echo(f"{found.types:,} distinct words, {found.tokens:,} in all questions and distinct answers")
     if found.coverage is not None:
-        c = found.coverage
-        types, tokens = c.unknown_types / max(1, c.types), c.unknown_tokens / max(1, c.tokens)
+        covered = found.coverage
         click.echo(
-            f"without a vector: {c.unknown_types:,} different words ({types:.1%}), "
-            f"{c.unknown_tokens:,} in all ({tokens:.1%})"
+            f"without a vector: {covered.unknown_types:,} distinct words ({1 - covered.type_share:.1%}), "
+            f"{covered.unknown_tokens:,} in all ({1 - covered.token_share:.1%})"
         )
-
-
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *others in rows:
-        aligned = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
-        click.echo("  ".join([first.ljust(widths[0]), *aligned]))

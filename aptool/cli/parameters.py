@@ -1,5 +1,6 @@
 """Options that several commands share, and parameter types that click does not have."""
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,6 +25,29 @@ class Utf8(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8
 
 
 UTF8 = Utf8()
+
+
+class HiddenArgument(click.Argument):
+    """An argument that earlier versions documented: still accepted, not shown in the usage line."""
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """None."""
+        return []
+
+
+def one_output(output: Path | None, argument: Path | None) -> Path:
+    """The output of a command, from ``--output`` or from the argument that earlier versions took.
+
+    Raises:
+        click.UsageError: neither is given, or both.
+    """
+    if output is not None and argument is not None:
+        raise click.UsageError(f"The output is given twice: --output {output} and {argument}.")
+    path = output if output is not None else argument
+    if path is None:
+        raise click.UsageError("Missing option '--output'.")
+    return path
+
 
 device_option = click.option(
     "--device",

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import click
 
-from aptool.cli.parameters import device_option
-from aptool.errors import InputError, UsageError
+from aptool.cli.parameters import HiddenArgument, device_option, one_output
+from aptool.errors import InputError
+
+_output = click.option(
+    "--output", metavar="FILE", type=click.Path(path_type=Path), help="Word2vec binary file to write."
+)
 
 
 @click.group()
@@ -17,23 +21,38 @@ def vectors() -> None:
 
 @vectors.command()
 @click.argument("collection")
-@click.argument("out", type=click.Path(path_type=Path))
-@click.option("--split", default="train", show_default=True, help="Whose texts to learn from.")
-@click.option("--dim", type=click.IntRange(min=1), default=100, show_default=True, help="Numbers per word.")
+@click.argument("out", cls=HiddenArgument, required=False, type=click.Path(path_type=Path))
+@_output
+@click.option("--split", default="train", show_default=True, help="Split to learn from.")
+@click.option("--dim", type=click.IntRange(min=1), default=100, show_default=True, help="Vector dimension.")
 @click.option(
-    "--window", type=click.IntRange(1, 32), default=5, show_default=True, help="Farthest context word."
+    "--window", type=click.IntRange(1, 32), default=5, show_default=True, help="Context window, in words."
 )
-@click.option("--epochs", type=click.IntRange(min=1), default=5, show_default=True, help="Passes over them.")
+@click.option("--epochs", type=click.IntRange(min=1), default=5, show_default=True, help="Training epochs.")
 @click.option(
-    "--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Leave rarer words out."
+    "--min-count",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Minimum number of occurrences of a word.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
 def learn(
-    collection: str, out: Path, split: str, dim: int, window: int, epochs: int, min_count: int, seed: int
+    collection: str,
+    out: Path | None,
+    output: Path | None,
+    split: str,
+    dim: int,
+    window: int,
+    epochs: int,
+    min_count: int,
+    seed: int,
 ) -> None:
-    """Learn word vectors from the texts of COLLECTION and write them to OUT, a word2vec binary file."""
+    """Learn word vectors from the texts of COLLECTION with skip-gram."""
     from aptool.formats.atomic import check_apart, check_writable
     from aptool.formats.collection import Collection
+
+    out = one_output(output, out)
 
     opened = Collection(collection)
     opened.pools(split)
@@ -50,7 +69,7 @@ def learn(
     tokenizer = WordTokenizer.learn(texts, min_count=min_count)
     tokens = tokenizer.encode(texts)
     counts = tokens.counts(len(tokenizer))
-    first = UNK + 1  # padding and the unknown word are the tokenizer's, no words
+    first = UNK + 1  # the ids before are padding and the unknown word
     if len(tokenizer) == first:
         wanted = "a collection in which some word occurs as often"
         raise InputError(collection, problem=f"no word {min_count} times", expected=wanted)
@@ -69,32 +88,52 @@ def learn(
 
 
 @vectors.command()
-@click.argument("paths", metavar="OUT", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--model", required=True, metavar="NAME_OR_FOLDER", help="A sentence encoder.")
+@click.argument("paths", cls=HiddenArgument, nargs=-1, type=click.Path(path_type=Path))
+@_output
 @click.option(
-    "--collection", "collections", required=True, multiple=True, metavar="C...", help="Whose words to take."
+    "--model",
+    required=True,
+    metavar="NAME_OR_FOLDER",
+    help="Sentence encoder: a folder or a Hugging Face name.",
 )
-@click.option("--dim", type=click.IntRange(min=1), default=300, show_default=True, help="Numbers per word.")
+@click.option(
+    "--collection",
+    "collections",
+    required=True,
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Collection whose words get vectors; may be repeated.",
+)
+@click.option("--dim", type=click.IntRange(min=1), default=300, show_default=True, help="Vector dimension.")
 @click.option(
     "--sif",
     type=click.FloatRange(min=0, min_open=True),
     default=1e-2,
     show_default=True,
-    help="A word of frequency p is scaled by SIF / (SIF + p).",
+    help="Weight of a word of relative frequency p: SIF / (SIF + p).",
 )
 @device_option
 def distill(
-    paths: tuple[Path, ...], model: str, collections: tuple[str, ...], dim: int, sif: float, device: str
+    paths: tuple[Path, ...],
+    output: Path | None,
+    model: str,
+    collections: tuple[Path, ...],
+    dim: int,
+    sif: float,
+    device: str,
 ) -> None:
-    """Distill vectors for all words of the collections and write them to OUT, a word2vec binary file."""
+    """Distill static vectors for all words of collections from a sentence encoder."""
     from aptool.formats.atomic import check_apart, check_writable
     from aptool.formats.collection import Collection
 
-    # `--collection A B OUT` hands B over with OUT.
-    *more, out = paths
-    opened = [Collection(path) for path in [*map(Path, collections), *more]]
-    if out.is_dir():
-        raise UsageError(f"OUT is missing, or is a folder: {out}")
+    # In `--collection A B OUT`, as earlier versions took it, B and OUT are arguments.
+    more = [path for path in paths if path.is_dir()]
+    others = [path for path in paths if not path.is_dir()]
+    if len(others) > 1:
+        raise click.UsageError(f"{others[0]}: expected the folder of a collection.")
+    out = one_output(output, others[0] if others else None)
+    opened = [Collection(path) for path in [*collections, *more]]
     check_writable(out)
     check_apart(out, chain.from_iterable(one.path.glob("*") for one in opened))
 
@@ -124,4 +163,4 @@ def distill(
     )
     write_vectors(out, found)
     seconds = time.perf_counter() - start
-    click.echo(f"{out}: {len(found.words):,} words of {found.matrix.shape[1]} numbers in {seconds:.0f} s")
+    click.echo(f"{out}: {len(found.words):,} words, dimension {found.matrix.shape[1]}, in {seconds:.0f} s")

@@ -1,4 +1,4 @@
-"""Checking files against what their formats promise: pools, answers, qrels, runs and whole collections."""
+"""Validates files against their formats: pools, answers, qrels, runs and whole collections."""
 
 import hashlib
 from pathlib import Path
@@ -18,7 +18,7 @@ _QRELS_FIELDS, _RUN_FIELDS = 4, 6
 
 
 class _PoolsFound(NamedTuple):
-    """What a pools file holds."""
+    """The contents of a pools file, in numbers."""
 
     question_ids: set[str]
     candidates: int
@@ -26,13 +26,13 @@ class _PoolsFound(NamedTuple):
 
 
 def check_path(path: str) -> str:
-    """Checks one file or the folder of a collection through.
+    """Validates one file or the folder of a collection.
 
     Returns:
-        what it is and how much is in it, in words.
+        A description: its format and how much is in it.
 
     Raises:
-        InputError: the first thing found wrong, with its place.
+        InputError: the first fault, with its place.
     """
     if not storage.is_remote(path) and Path(path).is_dir():
         return _check_collection(path)
@@ -45,8 +45,8 @@ def check_path(path: str) -> str:
     if plain.endswith(".qrels") or (not plain.endswith(".run") and _looks_like_qrels(path)):
         qrels = read_qrels(path)
         questions = qrels["question_id"].n_unique()
-        right = qrels.filter(pl.col("relevance") > 0).height
-        return f"qrels, {questions:,} questions, {qrels.height:,} judgements, {right:,} right"
+        relevant = qrels.filter(pl.col("relevance") > 0).height
+        return f"qrels, {questions:,} questions, {qrels.height:,} judgements, {relevant:,} relevant"
     run = read_run(path)
     questions = run.frame["question_id"].n_unique()
     return f"run {run.tag!r}, {questions:,} questions, {run.frame.height:,} scored candidates"
@@ -109,8 +109,8 @@ def _check_split(collection: Collection, split: str, answers: Answers | None) ->
     found = _check_pools(collection.pools(split), answers)
     qrels_path = collection.qrels(split)
     qrels = read_qrels(qrels_path)
-    right = qrels.filter(pl.col("relevance") > 0).height
-    counted = {"questions": len(found.question_ids), "candidates": found.candidates, "positives": right}
+    relevant = qrels.filter(pl.col("relevance") > 0).height
+    counted = {"questions": len(found.question_ids), "candidates": found.candidates, "positives": relevant}
     stated = collection.manifest["splits"][split]
     for key, count in counted.items():
         if stated[key] != count:
@@ -124,10 +124,10 @@ def _check_split(collection: Collection, split: str, answers: Answers | None) ->
 
 
 def _looks_like_qrels(path: str) -> bool:
-    """Tells qrels from a run by the first line of a file whose name does not say.
+    """Distinguishes qrels from a run by the first line of a file whose name does not tell.
 
     Raises:
-        InputError: it looks like neither.
+        InputError: it is neither.
     """
     for _, line in read_lines(path):
         fields = line.split()
@@ -139,4 +139,4 @@ def _looks_like_qrels(path: str) -> bool:
             return False
         expected = "a pools, answers, qrels or run file, collection.json, or the folder of a collection"
         raise InputError(path, value=line, expected=expected)
-    raise InputError(path, problem="no line", expected="qrels, a run, or another file that aptool knows")
+    raise InputError(path, problem="no line", expected="qrels, a run, or another file of a known format")

@@ -1,8 +1,8 @@
 """The built-in collection: code search as re-ranking, over the Python packages installed here.
 
-The question is the first sentence of a function's docstring, the answer that function's source as words,
-and the pool the answer with the best others of its split by BM25, as a first stage would hand them over.
-Nothing is imported, nothing downloaded, and the same package versions give the same bytes everywhere.
+The question is the first sentence of a function's docstring, the relevant answer that function's source as
+words, and the pool this answer with the best others of its split by BM25, as a first stage retrieves them.
+No package is imported and nothing is downloaded; the same package versions give the same bytes everywhere.
 """
 
 import hashlib
@@ -56,13 +56,13 @@ def build(
     *,
     sources: Iterable[SourceFile] | None = None,
 ) -> None:
-    """Builds the collection ``functions`` in the folder ``out``, replacing one that stands there.
+    """Builds the collection ``functions`` in the folder ``out``, replacing an existing one.
 
     Args:
         out: the collection's folder.
-        limit: at most so many functions in all, a fixed sample with the splits' proportions kept; at least
+        limit: maximum number of functions, a fixed sample that keeps the splits' proportions; at least
             ``SMALLEST_LIMIT``.
-        sources: files to take functions from in place of the installed packages.
+        sources: files to take functions from, instead of the installed packages.
 
     Raises:
         UsageError: the limit is too small.
@@ -109,7 +109,7 @@ def split_of(file: str) -> str:
 
 
 def answer_id(answer: str) -> str:
-    """An id that says nothing of whose answer it is: ties between scores are broken by it."""
+    """An id that does not depend on the question: ties between scores are broken by it."""
     return "a" + hashlib.sha256(answer.encode()).hexdigest()[:12]
 
 
@@ -123,7 +123,7 @@ def question_words(question: str) -> list[str]:
 
 
 def without_copies(found: Mapping[str, list[Function]], dropped: Dropped) -> Splits:
-    """Leaves out what would stand twice: answers, questions, and near-copies across splits.
+    """Drops duplicates: repeated answers and questions, and near-copies across splits.
 
     - Of functions with one answer text, the first is kept.
     - Of functions with one question, the first is kept if the others are near-copies of it (versions,
@@ -218,14 +218,14 @@ def _less(splits: Splits, gone: set[str]) -> Splits:
 
 
 def _pools(functions: list[Function]) -> Iterator[LabelledPool]:
-    """The pool of each question, in the order of answer ids, which betrays nothing of the gold answer."""
+    """The pool of each question, ordered by answer id, which does not depend on relevance."""
     ids = [answer_id(function.answer) for function in functions]
     index = BM25([function.answer.split() for function in functions])
     best, _ = index.top([function.question for function in functions], POOL_SIZE)
-    for gold, function in enumerate(functions):
-        others = [row for row in best[gold].tolist() if row != gold][: POOL_SIZE - 1]
-        pool = sorted(ids[row] for row in (gold, *others))
-        yield LabelledPool(function.name, function.question, pool, None, {ids[gold]: 1})
+    for relevant, function in enumerate(functions):
+        others = [row for row in best[relevant].tolist() if row != relevant][: POOL_SIZE - 1]
+        pool = sorted(ids[row] for row in (relevant, *others))
+        yield LabelledPool(function.name, function.question, pool, None, {ids[relevant]: 1})
 
 
 def _details(versions: Mapping[str, str], splits: Splits) -> dict[str, object]:

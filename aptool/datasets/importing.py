@@ -1,8 +1,8 @@
-"""What all importers share: rows become pools, pools become a collection, and every row is accounted for.
+"""Shared by all importers: rows become pools, pools become a collection, and every row is counted.
 
-An importer reads its format into `Pair`s. `pools_of` groups them by question and holds them to what a
-collection needs, so that a mistake is reported with the line that it stands on. `write_collection` hands
-the pools to `CollectionWriter`, in which the policies live, and records beside them how much was read.
+An importer reads its format into `Pair`s. `pools_of` groups them by question and checks what a collection
+requires, so that an error names the line. `write_collection` passes the pools to `CollectionWriter`, which
+applies the policies, and records how much was read.
 """
 
 import re
@@ -24,10 +24,10 @@ class Pair(NamedTuple):
     """One question with one candidate, as a row of a file has it.
 
     Attributes:
-        place: the number of the row or line, for messages.
-        question_id: names the question; pairs with the same one belong together.
+        place: number of the row or line, for messages.
+        question_id: the same for all pairs of a question.
         question: its text, the same in all of them.
-        answer_id: names the candidate; where None, it is called after its place in the pool.
+        answer_id: id of the candidate; None: made from its position in the pool.
         answer: its text.
         relevance: its judgement.
     """
@@ -41,7 +41,7 @@ class Pair(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """What a format calls the parts of a pair, for messages."""
+    """The names of the parts of a pair in a format, for messages."""
 
     question_id: str = "question_id"
     question: str = "question"
@@ -51,7 +51,7 @@ class Columns(NamedTuple):
 
 
 class _Pool:
-    """A pool while its pairs come in."""
+    """A pool under construction."""
 
     def __init__(self, pair: Pair) -> None:
         self.place = pair.place
@@ -68,17 +68,17 @@ def pools_of(
 ) -> Iterator[LabelledPool]:
     """Groups pairs by question id, in the order in which the questions first appear.
 
-    Memory holds the file's text: the pairs of a question need not stand together.
+    Memory holds the file's text: the pairs of a question need not be adjacent.
 
     Args:
         path: where the pairs come from, for messages.
         pairs: the rows.
-        columns: what the format calls their parts, for messages.
-        unit: what a place is: ``line`` or ``row``.
-        empty_answers: whether a candidate without any text is let through.
+        columns: the names of their parts, for messages.
+        unit: what a place counts: ``line`` or ``row``.
+        empty_answers: whether a candidate may have an empty text.
 
     Raises:
-        InputError: there is no pair, an id or a text is not one, or two rows contradict each other.
+        InputError: there is no pair, an id or a text is not valid, or two rows contradict each other.
     """
     pools: dict[str, _Pool] = {}
     for pair in pairs:
@@ -125,10 +125,10 @@ def _add(path: str | Path, unit: str, pool: _Pool, pair: Pair, columns: Columns)
 
 
 def check_text(path: str | Path, place: str, column: str, value: str, *, empty: bool = False) -> None:
-    """Holds a text to what can be stored.
+    """Checks a text.
 
     Raises:
-        InputError: it is blank (unless ``empty`` lets that through), or no UTF-8 can carry it.
+        InputError: it is blank and ``empty`` is False, or it has a NUL character or a lone surrogate.
     """
     if not empty and not value.strip():
         raise InputError(path, place=place, column=column, value=value, expected="a text")
@@ -141,11 +141,11 @@ def parse_label(path: str | Path, place: str, column: str, value: str, *, graded
     """A relevance label: 0 or 1, or where ``graded`` any whole number of at most nine digits.
 
     Raises:
-        InputError: it is something else.
+        InputError: it is not.
     """
     if value in ("0", "1") or (graded and _INTEGER.fullmatch(value)):
         return int(value)
-    expected = "a whole number, 0 for a wrong answer and 1 or more for a right one" if graded else "0 or 1"
+    expected = "a whole number: 0 not relevant, 1 or more relevant" if graded else "0 or 1"
     raise InputError(path, place=place, column=column, value=value, expected=expected)
 
 
@@ -167,10 +167,10 @@ def parse_splits(arguments: Iterable[str]) -> dict[str, str]:
 
 
 def check_output(out: str | Path) -> None:
-    """Makes sure that nothing but a collection is about to be replaced.
+    """Checks that writing a collection to ``out`` replaces at most another collection.
 
     Raises:
-        InputError: ``out`` is a file, or a folder with something else in it.
+        InputError: ``out`` is a file, or a folder of another kind.
     """
     path = Path(out)
     if path.is_dir() and any(path.iterdir()) and not (path / MANIFEST).is_file():
@@ -180,8 +180,8 @@ def check_output(out: str | Path) -> None:
         raise InputError(path, problem="a file", expected="a folder, or nothing yet")
 
 
-class Source(NamedTuple):
-    """The pools of one split and the file they are read from."""
+class SplitPools(NamedTuple):
+    """The pools of one split, and the file that they are read from."""
 
     path: str | Path
     pools: Iterable[LabelledPool]
@@ -192,7 +192,7 @@ def write_collection(
     *,
     name: str,
     source: str,
-    splits: Mapping[str, Source],
+    splits: Mapping[str, SplitPools],
     questions: str = "all",
     details: Mapping[str, Any] | None = None,
     answers: Iterable[tuple[str, str]] | None = None,
@@ -200,16 +200,16 @@ def write_collection(
     """Writes a collection; its manifest's ``details.read`` says what was read before any policy.
 
     Args:
-        out: the folder; a collection that stands there is replaced when all is well.
+        out: the folder; an existing collection is replaced on success.
         name: one word.
-        source: where the text came from, in words.
+        source: description of where the text comes from.
         splits: split -> its pools, read one after the other.
         questions: which questions are kept, see `CollectionWriter`.
-        details: what else the manifest should say.
+        details: further entries of the manifest.
         answers: the ``(answer id, text)`` pairs that the pools share.
 
     Raises:
-        AptoolError: as reading raises it, or no question of a split is left.
+        AptoolError: a pool cannot be read, or no question of a split is left.
     """
     check_output(out)
     read: dict[str, dict[str, int]] = {}
@@ -235,7 +235,7 @@ def write_collection(
 
 
 def _counted(pools: Iterable[LabelledPool], counts: Counter[str]) -> Iterator[LabelledPool]:
-    """The pools that have a candidate, which is what a writer takes."""
+    """The pools that have a candidate; counts what was read."""
     for pool in pools:
         counts["questions"] += 1
         counts["candidates"] += len(pool.answer_ids)

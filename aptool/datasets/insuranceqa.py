@@ -3,16 +3,16 @@
 Version 1 and version 2 are different data: other splits, other answers. Both write words as ``idx_N`` of a
 vocabulary file, and both share one set of answers among all pools.
 
-Version 1 draws pools at random, so that some candidates stand in a pool twice; its training questions have
-no pool, and get one of their right answers only (training draws wrong ones from all answers). Version 2
-takes pools from a search engine, which often misses the right answer.
+Version 1 samples pools at random, so that some candidates are repeated in a pool; its training questions have
+no pool, and get one of their relevant answers only (training samples negatives from all answers). Version 2
+takes pools from a search engine, which often misses the relevant answer.
 """
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from aptool.datasets.importing import Source, write_collection
+from aptool.datasets.importing import SplitPools, write_collection
 from aptool.datasets.lines import open_bytes, read_rows
 from aptool.errors import InputError, UsageError
 from aptool.formats import storage
@@ -29,14 +29,14 @@ V2_POOLS = "InsuranceQA.question.anslabel.{tokens}.{size}.pool.solr.{part}.encod
 V2_PARTS = {"train": "train", "dev": "valid", "test": "test"}
 
 
-class Layout(NamedTuple):
-    """The files of one version, by their names in the folder.
+class Release(NamedTuple):
+    """The files of one version of the data.
 
     Attributes:
         version: 1 or 2.
         answers: the file of answers.
         splits: split -> its file.
-        columns: split -> in which columns stand the question, the right answers and, if anywhere, the pool.
+        columns: split -> the columns of the question, the relevant answers and, if there is one, the pool.
     """
 
     version: int
@@ -53,47 +53,47 @@ def build(
     pool_size: int = 500,
     tokens: str = "token",
 ) -> Collection:
-    """Imports version 1 or 2, whichever ``folder`` holds; splits whose file is not there are left out.
+    """Imports version 1 or 2, whichever ``folder`` contains; splits without a file are skipped.
 
     The manifest names them under ``details.splits_not_found``.
 
     Args:
         out: the collection's folder.
         folder: V1 or V2 of the published repository, local or a URL; files may be packed (.gz) or not.
-        questions: which are kept. Version 1's training questions have no wrong candidates, so there
-            ``both-labels`` cannot be asked for.
+        questions: which are kept; not ``both-labels`` for version 1, whose training questions have no
+            non-relevant candidates.
         pool_size: version 2: which of the published pool sizes, 100, 500, 1000 or 1500.
-        tokens: version 2: ``token`` or ``raw``, its two ways of cutting text into words.
+        tokens: version 2: ``token`` or ``raw``, its two tokenizations.
 
     Raises:
         InputError: a file is missing or is not what it should be; the message names it, and the line.
         UsageError: ``questions`` does not fit the version.
     """
     folder = folder.rstrip("/")
-    layout = find_layout(folder, pool_size, tokens)
-    if layout.version == 1 and questions == "both-labels":
+    release = find_release(folder, pool_size, tokens)
+    if release.version == 1 and questions == "both-labels":
         raise UsageError(
-            "--questions both-labels: the training questions of InsuranceQA V1 have no wrong candidates"
+            "--questions both-labels: training questions of InsuranceQA V1 have no non-relevant candidates"
         )
-    paths = {split: _find(folder, name) for split, name in layout.splits.items()}
+    paths = {split: _find(folder, name) for split, name in release.splits.items()}
     found = {split: path for split, path in paths.items() if path is not None}
     vocabulary = read_vocabulary(_needed(folder, VOCABULARY))
-    answers = read_answers(_needed(folder, layout.answers), vocabulary)
+    answers = read_answers(_needed(folder, release.answers), vocabulary)
     sources = {
-        split: Source(path, read_pools(path, split, layout.columns[split], vocabulary, answers))
+        split: SplitPools(path, read_pools(path, split, release.columns[split], vocabulary, answers))
         for split, path in found.items()
     }
-    details: dict[str, object] = {"version": layout.version}
-    if layout.version == 2:
+    details: dict[str, object] = {"version": release.version}
+    if release.version == 2:
         details |= {"pool_size": pool_size, "tokens": tokens}
     else:
-        details |= {"train_pools": "the right answers only"}
+        details |= {"train_pools": "the relevant answers only"}
     if len(found) < len(paths):
         details["splits_not_found"] = [split for split, path in paths.items() if path is None]
     return write_collection(
         out,
-        name=f"insuranceqa-v{layout.version}",
-        source=f"InsuranceQA V{layout.version} (Feng et al. 2015), {HOME}",
+        name=f"insuranceqa-v{release.version}",
+        source=f"InsuranceQA V{release.version} (Feng et al. 2015), {HOME}",
         splits=sources,
         questions=questions,
         details=details,
@@ -101,24 +101,24 @@ def build(
     )
 
 
-def find_layout(folder: str, pool_size: int, tokens: str) -> Layout:
+def find_release(folder: str, pool_size: int, tokens: str) -> Release:
     """Which version a folder holds, told by its question files.
 
     Raises:
         InputError: neither or both.
     """
     train_and_pools = {"train": V1_TRAIN, **V1_POOLS}
-    first = Layout(
+    first = Release(
         1, V1_ANSWERS, train_and_pools, {"train": (0, 1, None)} | dict.fromkeys(V1_POOLS, (1, 0, 2))
     )
     parts = {
         split: V2_POOLS.format(tokens=tokens, size=pool_size, part=part) for split, part in V2_PARTS.items()
     }
-    second = Layout(2, V2_ANSWERS.format(tokens=tokens), parts, dict.fromkeys(V2_PARTS, (1, 2, 3)))
+    second = Release(2, V2_ANSWERS.format(tokens=tokens), parts, dict.fromkeys(V2_PARTS, (1, 2, 3)))
     held = [
-        layout
-        for layout in (first, second)
-        if any(_find(folder, name) for name in (*layout.splits.values(), layout.answers))
+        release
+        for release in (first, second)
+        if any(_find(folder, name) for name in (*release.splits.values(), release.answers))
     ]
     if len(held) == 1:
         return held[0]
@@ -175,17 +175,17 @@ def read_pools(
     Raises:
         InputError: a line is not a question, or a word or a label is unknown.
     """
-    question_at, right_at, pool_at = columns
+    question_at, relevant_at, pool_at = columns
     width = max(column for column in columns if column is not None) + 1
     found = False
-    for number, fields in _fields(path, width, "a question, its right answers and its pool"):
+    for number, fields in _fields(path, width, "a question, its relevant answers and its pool"):
         found = True
         question = _text(path, number, fields[question_at], vocabulary)
-        right = _labels(path, number, fields[right_at], "right answers", answers)
-        pool = right if pool_at is None else _labels(path, number, fields[pool_at], "pool", answers)
+        relevant = _labels(path, number, fields[relevant_at], "relevant answers", answers)
+        pool = relevant if pool_at is None else _labels(path, number, fields[pool_at], "pool", answers)
         if not question:
             raise InputError(path, place=f"line {number}", column="question", value="", expected="a question")
-        yield LabelledPool(f"{split}-{number}", question, pool, None, dict.fromkeys(right, 1))
+        yield LabelledPool(f"{split}-{number}", question, pool, None, dict.fromkeys(relevant, 1))
     if not found:
         raise InputError(path, problem="no line", expected="questions")
 

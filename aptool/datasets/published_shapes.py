@@ -1,4 +1,4 @@
-"""Published collections in numbers: how many questions and answers, how long, how unevenly spread."""
+"""Sizes of published collections: numbers of questions and answers, lengths, and how they are spread."""
 
 from dataclasses import dataclass, replace
 
@@ -14,31 +14,31 @@ class Sizes:
     """One split.
 
     Attributes:
-        questions: how many.
-        answers: right and, unless the pools share answers, wrong answers of all its questions.
-        right: right answers of all its questions.
+        questions: number of questions.
+        answers: relevant and, unless pools share answers, non-relevant answers of all its questions.
+        relevant: relevant answers of all its questions.
     """
 
     questions: int
     answers: int
-    right: int
+    relevant: int
 
 
 @dataclass(frozen=True)
-class Shape:
-    """A published collection in numbers.
+class CollectionShape:
+    """Sizes of a published collection.
 
     Attributes:
-        splits: its splits.
-        shared_pool: candidates drawn from all answers into each pool outside ``train``; None: pools have
+        splits: the sizes of its splits.
+        shared_pool: candidates of each pool outside ``train``, sampled from all answers; None: pools have
             their own answers.
         question_length: mean, and standard deviation of the logarithm.
         answer_length: the same.
         longest: of a question, of an answer.
         pool_spread: standard deviation of the logarithm of the number of candidates.
-        right_spread: that of the number of right answers.
-        vocabulary: words to draw from.
-        topics: how many.
+        relevant_spread: that of the number of relevant answers.
+        vocabulary: number of words.
+        topics: number of topics.
     """
 
     splits: dict[str, Sizes]
@@ -47,7 +47,7 @@ class Shape:
     answer_length: tuple[float, float]
     longest: tuple[int, int]
     pool_spread: float
-    right_spread: float
+    relevant_spread: float
     vocabulary: int
     topics: int
 
@@ -55,7 +55,7 @@ class Shape:
 # Splits and mean lengths as published (dos Santos et al. 2016, table 1; Feng et al. 2015); spreads measured
 # on the published training and development files.
 SHAPES = {
-    "insuranceqa": Shape(
+    "insuranceqa": CollectionShape(
         splits={
             "train": Sizes(12_887, 18_540, 18_540),
             "dev": Sizes(1_000, 1_454, 1_454),
@@ -67,11 +67,11 @@ SHAPES = {
         answer_length=(95.0, 0.55),
         longest=(56, 1_200),
         pool_spread=0.42,
-        right_spread=0.42,
+        relevant_spread=0.42,
         vocabulary=22_352,
         topics=150,
     ),
-    "trecqa": Shape(
+    "trecqa": CollectionShape(
         splits={
             "train": Sizes(1_162, 53_313, 6_299),
             "dev": Sizes(65, 1_117, 205),
@@ -82,11 +82,11 @@ SHAPES = {
         answer_length=(28.9, 0.49),
         longest=(33, 261),
         pool_spread=1.1,
-        right_spread=0.9,
+        relevant_spread=0.9,
         vocabulary=57_878,
         topics=300,
     ),
-    "wikiqa": Shape(
+    "wikiqa": CollectionShape(
         splits={
             "train": Sizes(873, 8_672, 1_040),
             "dev": Sizes(126, 1_130, 140),
@@ -97,23 +97,25 @@ SHAPES = {
         answer_length=(22.8, 0.56),
         longest=(19, 166),
         pool_spread=0.71,
-        right_spread=0.3,
+        relevant_spread=0.3,
         vocabulary=30_239,
         topics=300,
     ),
 }
 
 
-def scaled(shape: Shape, scale: float) -> Shape:
+def scaled(shape: CollectionShape, scale: float) -> CollectionShape:
     """The shape with ``scale`` times the questions and answers; at least one question a split."""
     splits = {}
     for split, sizes in shape.splits.items():
         questions = max(1, round(sizes.questions * scale))
-        right = max(questions, round(sizes.right * scale))
-        wrong = (
-            max(questions, round((sizes.answers - sizes.right) * scale)) if sizes.answers > sizes.right else 0
+        relevant = max(questions, round(sizes.relevant * scale))
+        nonrelevant = (
+            max(questions, round((sizes.answers - sizes.relevant) * scale))
+            if sizes.answers > sizes.relevant
+            else 0
         )
-        splits[split] = Sizes(questions, right + wrong, right)
+        splits[split] = Sizes(questions, relevant + nonrelevant, relevant)
     topics = max(4, round(shape.topics * scale**0.5))
     # A topic needs enough words for keywords and their synonyms.
     vocabulary = max(NOT_OF_TOPICS + 8 * KEYWORDS * topics, round(shape.vocabulary * scale**0.5))

@@ -1,11 +1,11 @@
-"""Collections of a published shape with made-up words, for measuring at any size.
+"""Collections with the shape of published ones and made-up words, for measurements at any size.
 
 How relevance comes about. A question has a topic, a facet (what kind of thing it asks for) and a few
-keywords of its topic. A right answer has the same topic, words that the facet calls for, and some of the
+keywords of its topic. A relevant answer has the same topic, words that the facet calls for, and some of the
 keywords. In the question, three in five keywords appear as their synonyms, and a facet is asked for with
 other words than it is answered with. So the words that both share find the topic and some of the keywords,
-while the facet and the synonyms must be learnt from the training split; topics, facets and synonyms are the
-same in all splits. Wrong answers of the same pool have the same topic and another facet (``trecqa`` and
+while the facet and the synonyms must be learned from the training split; topics, facets and synonyms are the
+same in all splits. Non-relevant answers of a pool have the same topic and another facet (``trecqa`` and
 ``wikiqa``, whose candidates come from one page or one search) or are drawn from all answers
 (``insuranceqa``).
 
@@ -25,13 +25,13 @@ import numpy as np
 
 from aptool.datasets.importing import check_output
 from aptool.datasets.made_up_words import FACETS, Lexicon
-from aptool.datasets.published_shapes import KEYWORDS, SHAPES, Shape, scaled, spread_sizes
+from aptool.datasets.published_shapes import KEYWORDS, SHAPES, CollectionShape, scaled, spread_sizes
 from aptool.errors import UsageError
 from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
 
 BLOCK = 500  # questions
 SYNONYMS = 0.6  # share of a question's keywords that its answers have under another name
-DISTRACTING = 0.4  # share of a same-topic wrong answer's keywords that are the question's
+DISTRACTING = 0.4  # share of the question's keywords in a non-relevant answer of its topic
 # Which kind each word is of. Facet, keyword, topic, any topic; the rest are function words.
 ANSWER_MIX = (0.10, 0.10, 0.20, 0.10)
 QUESTION_MIX = (0.15, 0.35, 0.05, 0.0)
@@ -41,11 +41,11 @@ def build(out: str | Path, *, like: str, scale: float = 1.0, seed: int = 0) -> C
     """Writes a synthetic collection; the same arguments give the same bytes.
 
     Args:
-        out: the collection's folder; a collection that stands there is replaced.
+        out: the collection's folder; an existing collection is replaced.
         like: one of `SHAPES`.
         scale: factor on the numbers of questions and answers; pools keep their size, and vocabulary and
             topics grow with its square root.
-        seed: of everything drawn.
+        seed: random seed.
 
     Raises:
         UsageError: ``like`` is not a shape, or ``scale`` is not a positive number.
@@ -57,19 +57,19 @@ def build(out: str | Path, *, like: str, scale: float = 1.0, seed: int = 0) -> C
         raise UsageError(f"scale {scale}: expected a number above 0")
     check_output(out)
     shape = scaled(SHAPES[like], scale)
-    made = _Maker(shape, seed)
+    generator = _Generator(shape, seed)
     details = {"like": like, "scale": scale, "seed": seed, "numpy": np.__version__, "shape": asdict(shape)}
     source = f"made-up words in the shape of {like}"
     with CollectionWriter(out, name=f"synthetic-{like}", source=source, details=details) as writer:
         if shape.shared_pool is not None:
-            writer.add_answers(made.shared_answers())
+            writer.add_answers(generator.shared_answers())
         for split in shape.splits:
-            writer.add_split(split, made.pools(split))
+            writer.add_split(split, generator.pools(split))
     return Collection(out)
 
 
 class _Block(NamedTuple):
-    """A stretch of questions and what is drawn for them before any text.
+    """A block of questions and what is sampled for them before any text.
 
     ``keywords`` are places in the lexicon's topic words.
     """
@@ -79,32 +79,33 @@ class _Block(NamedTuple):
     keywords: np.ndarray  # (questions, KEYWORDS)
 
 
-class _Maker:
-    """Draws questions and answers block by block; a block is drawn anew, and the same, whenever needed."""
+class _Generator:
+    """Samples questions and answers block by block; a block is sampled, repeatably, whenever it is needed."""
 
-    def __init__(self, shape: Shape, seed: int) -> None:
+    def __init__(self, shape: CollectionShape, seed: int) -> None:
         self._shape = shape
         self._seed = seed
         self._lexicon = Lexicon(shape.vocabulary, shape.topics, seed)
         self._splits = list(shape.splits)
-        self._right: dict[str, np.ndarray] = {}
+        self._relevant: dict[str, np.ndarray] = {}
         self._own: dict[str, np.ndarray] = {}
         for index, (split, sizes) in enumerate(shape.splits.items()):
             rng = np.random.default_rng([seed, 1, index])
-            right = spread_sizes(sizes.right, sizes.questions, shape.right_spread, 1, rng)
-            wrong = np.zeros_like(right)
-            if sizes.answers > sizes.right:
-                wrong = spread_sizes(sizes.answers - sizes.right, sizes.questions, shape.pool_spread, 1, rng)
-            self._right[split], self._own[split] = right, right + wrong
+            relevant = spread_sizes(sizes.relevant, sizes.questions, shape.relevant_spread, 1, rng)
+            nonrelevant = np.zeros_like(relevant)
+            if sizes.answers > sizes.relevant:
+                total = sizes.answers - sizes.relevant
+                nonrelevant = spread_sizes(total, sizes.questions, shape.pool_spread, 1, rng)
+            self._relevant[split], self._own[split] = relevant, relevant + nonrelevant
 
     @cached_property
     def _names(self) -> np.ndarray:
-        """(answers,) the number by which each shared answer goes: any order, so that names tell nothing."""
+        """(answers,) the number in the id of each shared answer, shuffled: ids do not tell the question."""
         count = sum(int(own.sum()) for own in self._own.values())
         return np.random.default_rng([self._seed, 2]).permutation(count) + 1
 
     def shared_answers(self) -> Iterator[tuple[str, str]]:
-        """Ids and texts of the answers that all pools share."""
+        """Ids and texts of the shared answers."""
         number = 0
         for split in self._splits:
             for first in range(0, len(self._own[split]), BLOCK):
@@ -123,25 +124,25 @@ class _Maker:
             rng = self._rng(split, first, 3)
             taken = 0
             for index, question in enumerate(questions, first):
-                own, right = int(self._own[split][index]), int(self._right[split][index])
+                own, relevant = int(self._own[split][index]), int(self._relevant[split][index])
                 question_id = f"{split}-{index + 1}"
                 if shared:
-                    golds = np.arange(ends[index] - own, ends[index])
-                    yield self._shared_pool(split, question_id, question, golds, rng)
+                    rows = np.arange(ends[index] - own, ends[index])
+                    yield self._shared_pool(split, question_id, question, rows, rng)
                 else:
-                    yield _own_pool(question_id, question, texts[taken : taken + own], right, rng)
+                    yield _own_pool(question_id, question, texts[taken : taken + own], relevant, rng)
                     taken += own
 
     def _shared_pool(
-        self, split: str, question_id: str, question: str, golds: np.ndarray, rng: np.random.Generator
+        self, split: str, question_id: str, question: str, rows: np.ndarray, rng: np.random.Generator
     ) -> LabelledPool:
-        relevance = {str(name): 1 for name in self._names[golds]}
+        relevance = {str(name): 1 for name in self._names[rows]}
         size = min(self._shape.shared_pool or 0, len(self._names))
         if split == "train":
             return LabelledPool(question_id, question, list(relevance), None, relevance)
         drawn = rng.choice(len(self._names), size=size, replace=False, shuffle=False)
-        wrong = drawn[(drawn < golds[0]) | (drawn > golds[-1])]
-        pool = rng.permutation(np.concatenate([golds, wrong[: max(0, size - len(golds))]]))
+        nonrelevant = drawn[(drawn < rows[0]) | (drawn > rows[-1])]
+        pool = rng.permutation(np.concatenate([rows, nonrelevant[: max(0, size - len(rows))]]))
         return LabelledPool(question_id, question, [str(name) for name in self._names[pool]], None, relevance)
 
     def _rng(self, split: str, first: int, purpose: int) -> np.random.Generator:
@@ -181,17 +182,17 @@ class _Maker:
         return self._joined(words, lengths)
 
     def _answers(self, split: str, first: int) -> list[str]:
-        """Texts of the answers of a block: for each question its right ones, then its wrong ones."""
+        """Texts of the answers of a block: for each question the relevant ones, then the others."""
         block, rng = self._block(split, first), self._rng(split, first, 2)
         lexicon = self._lexicon
         own = self._own[split][first : first + BLOCK]
         owner = np.repeat(np.arange(len(own)), own)  # (answers,) the question of each
         within = np.arange(len(owner)) - np.repeat(np.cumsum(own) - own, own)
-        right = within < self._right[split][first : first + BLOCK][owner]
+        relevant = within < self._relevant[split][first : first + BLOCK][owner]
         topics = block.topics[owner]
         shift = rng.integers(1, FACETS, size=len(owner))
-        facets = (block.facets[owner] + np.where(right, 0, shift)) % FACETS
-        strange = ~right[:, None] & (rng.random((len(owner), KEYWORDS)) >= DISTRACTING)
+        facets = (block.facets[owner] + np.where(relevant, 0, shift)) % FACETS
+        strange = ~relevant[:, None] & (rng.random((len(owner), KEYWORDS)) >= DISTRACTING)
         keywords = np.where(strange, self._keywords(topics, rng), block.keywords[owner])
 
         lengths = _lengths(len(owner), self._shape.answer_length, self._shape.longest[1], rng)
@@ -240,10 +241,10 @@ def _kinds(
 
 
 def _own_pool(
-    question_id: str, question: str, texts: list[str], right: int, rng: np.random.Generator
+    question_id: str, question: str, texts: list[str], relevant: int, rng: np.random.Generator
 ) -> LabelledPool:
-    """A pool with answers of its own, in any order."""
+    """A pool with its own answers, shuffled."""
     order = rng.permutation(len(texts))
     ids = [f"{question_id}-{place}" for place in range(len(texts))]
-    relevance = {answer_id: int(at < right) for answer_id, at in zip(ids, order, strict=True)}
+    relevance = {answer_id: int(at < relevant) for answer_id, at in zip(ids, order, strict=True)}
     return LabelledPool(question_id, question, ids, [texts[at] for at in order], relevance)

@@ -1,7 +1,7 @@
-"""A user's own data: delimited text with one row a pair, or JSON Lines with one object a pool.
+"""Data of the user's own: delimited text with one row per pair, or JSON Lines with one object per pool.
 
-Columns are found by their names. Where there are no ids, a question is known by its text, and an answer
-by its text within the question, so that the same row twice is the same candidate twice.
+Columns are found by their names. Without ids, a question is identified by its text and an answer by its text
+within the question, so that a repeated row is a repeated candidate.
 """
 
 import csv
@@ -15,7 +15,7 @@ from typing import Any, Literal
 from aptool.datasets.importing import (
     Columns,
     Pair,
-    Source,
+    SplitPools,
     check_text,
     parse_label,
     pools_of,
@@ -25,24 +25,24 @@ from aptool.datasets.lines import read_lines, read_rows
 from aptool.errors import InputError, first_line
 from aptool.formats.collection import Collection, LabelledPool
 
-# Characters of a field in quotation marks. Some end is needed: one that is never closed reads on to it.
+# Most characters of a field in quotation marks: a quotation mark that is never closed reads on up to here.
 LONGEST_FIELD = 1 << 28
 
 _DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where the parts of a pair stand.
+class ColumnNames:
+    """The columns (or JSON keys) of the parts of a pair, and the format of a table.
 
     Attributes:
         question: column (or key) of the question's text.
         answer: column of the candidate's text, or its key in a candidate.
         label: column of its relevance, or its key in a candidate.
-        question_id: column of the question's id; None: known by its text.
-        answer_id: column of the candidate's id; None: known by its text.
+        question_id: column of the question's id; None: identified by its text.
+        answer_id: column of the candidate's id; None: identified by its text.
         candidates: key of the list of candidates, in JSON.
-        delimiter: what separates columns; None: a comma if the name ends in .csv or .csv.gz, else a tab.
+        delimiter: column separator; None: a comma if the name ends in .csv or .csv.gz, else a tab.
         quotes: ``literal``: quotation marks are text; ``csv``: they enclose fields, in which the delimiter
             and line breaks are text; None: ``csv`` where the delimiter is a comma, else ``literal``.
     """
@@ -64,73 +64,73 @@ class Layout:
 
 
 def build_tsv(
-    out: str | Path, splits: Mapping[str, str], layout: Layout, *, name: str, questions: str = "all"
+    out: str | Path, splits: Mapping[str, str], names: ColumnNames, *, name: str, questions: str = "all"
 ) -> Collection:
-    """Imports delimited text with a header line, one row a pair.
+    """Imports delimited text with a header line, one row per pair.
 
     Raises:
         InputError: a row is not a pair; the message names file, line, column, value and expectation.
     """
-    sources = {split: Source(path, read_tsv(path, layout)) for split, path in splits.items()}
-    return _build(out, sources, layout, name=name, questions=questions)
+    sources = {split: SplitPools(path, read_tsv(path, names)) for split, path in splits.items()}
+    return _build(out, sources, names, name=name, questions=questions)
 
 
 def build_jsonl(
-    out: str | Path, splits: Mapping[str, str], layout: Layout, *, name: str, questions: str = "all"
+    out: str | Path, splits: Mapping[str, str], names: ColumnNames, *, name: str, questions: str = "all"
 ) -> Collection:
-    """Imports JSON Lines, one object a question with its candidates.
+    """Imports JSON Lines, one object per question with its candidates.
 
     Raises:
         InputError: a line is not a pool; the message names file, line, key, value and expectation.
     """
-    sources = {split: Source(path, read_jsonl(path, layout)) for split, path in splits.items()}
-    return _build(out, sources, layout, name=name, questions=questions)
+    sources = {split: SplitPools(path, read_jsonl(path, names)) for split, path in splits.items()}
+    return _build(out, sources, names, name=name, questions=questions)
 
 
 def _build(
-    out: str | Path, sources: Mapping[str, Source], layout: Layout, *, name: str, questions: str
+    out: str | Path, sources: Mapping[str, SplitPools], names: ColumnNames, *, name: str, questions: str
 ) -> Collection:
     files = ", ".join(str(path).rsplit("/", 1)[-1] for path, _ in sources.values())
-    details = {"layout": {key: value for key, value in asdict(layout).items() if value is not None}}
+    details = {"layout": {key: value for key, value in asdict(names).items() if value is not None}}
     return write_collection(
         out, name=name, source=f"imported from {files}", splits=sources, questions=questions, details=details
     )
 
 
-def read_tsv(path: str, layout: Layout) -> Iterator[LabelledPool]:
+def read_tsv(path: str, names: ColumnNames) -> Iterator[LabelledPool]:
     """The pools of one delimited file."""
-    return pools_of(path, _identified(_tsv_pairs(path, layout), layout), layout.columns, empty_answers=False)
+    return pools_of(path, _identified(_tsv_pairs(path, names), names), names.columns, empty_answers=False)
 
 
-def read_jsonl(path: str, layout: Layout) -> Iterator[LabelledPool]:
+def read_jsonl(path: str, names: ColumnNames) -> Iterator[LabelledPool]:
     """The pools of one file of JSON Lines."""
-    return pools_of(path, _identified(_json_pairs(path, layout), layout), layout.columns, empty_answers=False)
+    return pools_of(path, _identified(_json_pairs(path, names), names), names.columns, empty_answers=False)
 
 
-def _identified(pairs: Iterator[Pair], layout: Layout) -> Iterator[Pair]:
-    """The same pairs with an id, made from the order of first appearance, where the file has none."""
+def _identified(pairs: Iterator[Pair], names: ColumnNames) -> Iterator[Pair]:
+    """Pairs with ids; where the file has none, they number the texts by first appearance."""
     questions: dict[str, str] = {}
     answers: dict[str, dict[str, str]] = {}
     for pair in pairs:
-        if layout.question_id is None:
+        if names.question_id is None:
             pair = pair._replace(question_id=questions.setdefault(pair.question, f"Q{len(questions)}"))
-        if layout.answer_id is None:
+        if names.answer_id is None:
             known = answers.setdefault(pair.question_id, {})
             answer_id = known.setdefault(pair.answer, f"{pair.question_id}-{len(known)}")
             pair = pair._replace(answer_id=answer_id)
         yield pair
 
 
-def _tsv_pairs(path: str, layout: Layout) -> Iterator[Pair]:
+def _tsv_pairs(path: str, names: ColumnNames) -> Iterator[Pair]:
     comma = path.lower().removesuffix(".gz").endswith(".csv")
-    delimiter = layout.delimiter or ("," if comma else "\t")
-    quotes = layout.quotes or ("csv" if delimiter == "," else "literal")
+    delimiter = names.delimiter or ("," if comma else "\t")
+    quotes = names.quotes or ("csv" if delimiter == "," else "literal")
     rows = _quoted_rows(path, delimiter) if quotes == "csv" else _literal_rows(path, delimiter)
-    names, columns = find_columns(path, rows, layout.columns, delimiter, options=True)
+    header, columns = find_columns(path, rows, names.columns, delimiter, options=True)
     for number, row in rows:
-        fields = row_fields(path, number, row, names)
+        fields = row_fields(path, number, row, header)
         question_id, question, answer_id, answer, label = (fields[column] for column in columns)
-        relevance = parse_label(path, f"line {number}", layout.label, label.strip(), graded=True)
+        relevance = parse_label(path, f"line {number}", names.label, label.strip(), graded=True)
         yield Pair(number, question_id, question, answer_id, answer, relevance)
 
 
@@ -140,11 +140,11 @@ def _literal_rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _quoted_rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Rows with the line on which each begins; a blank line is a row only inside quotation marks."""
+    """Rows with the line where each begins; a blank line is a row only inside quotation marks."""
     lines = (f"{line}\n" for _, line in read_lines(path))
     csv.field_size_limit(LONGEST_FIELD)
-    # Without `strict`, text after a closing quotation mark would be glued on, and a quotation mark that
-    # never closes would swallow the rest of the file.
+    # Without `strict`, text after a closing quotation mark would be appended to the field, and an unclosed
+    # quotation mark would make the rest of the file one field.
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     blank = 0
     while True:
@@ -169,21 +169,21 @@ def _quoted_rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 def find_columns(
     path: str, rows: Iterator[tuple[int, Any]], wanted: Columns, delimiter: str, *, options: bool = False
 ) -> tuple[list[str], list[int]]:
-    """Reads the header off ``rows`` and finds the wanted columns in it.
+    """Takes the header from ``rows`` and finds the wanted columns in it.
 
     Args:
         path: the file, for messages.
-        rows: its lines or rows, of which the first is taken.
+        rows: its lines or rows; the first is consumed.
         wanted: the columns' names.
-        delimiter: what separates them in a line.
-        options: whether there are command-line options that give them other names.
+        delimiter: their separator in a line.
+        options: whether command-line options can choose other names.
 
     Returns:
-        all column names, and for each part of ``wanted`` which column it is.
+        All column names, and the index of each column in ``wanted``.
 
     Raises:
-        InputError: there is no header, a name is repeated, or one is missing: the message lists those that
-            exist and says which is nearest.
+        InputError: there is no header, a name is repeated, or one is missing: the message lists the columns
+            of the file and names the nearest.
     """
     number, header = next(rows, (1, None))
     if header is None:
@@ -212,7 +212,7 @@ def _missing(name: str, names: Sequence[str], delimiter: str) -> str:
 
 
 def _option(name: str, wanted: Columns) -> str:
-    """The option that names a column; a column may be wanted for two reasons, of which the text is first."""
+    """The option that chooses a column; of a column with two uses, that of its text."""
     parts = ("question", "answer", "label", "question_id", "answer_id")
     part = next(part for part in parts if getattr(wanted, part) == name)
     return f"--{part.replace('_', '-')} says which"
@@ -226,7 +226,7 @@ def row_fields(path: str, number: int, fields: list[str], names: Sequence[str]) 
     """The fields of a row.
 
     Raises:
-        InputError: they are not as many as the header's.
+        InputError: their number differs from the header's.
     """
     if len(fields) != len(names):
         shown = ", ".join(names[:20])
@@ -235,10 +235,10 @@ def row_fields(path: str, number: int, fields: list[str], names: Sequence[str]) 
     return fields
 
 
-def _json_pairs(path: str, layout: Layout) -> Iterator[Pair]:
+def _json_pairs(path: str, names: ColumnNames) -> Iterator[Pair]:
     for number, line in read_lines(path):
         if line.strip():
-            yield from _json_pool(path, number, _parsed(path, number, line), layout)
+            yield from _json_pool(path, number, _parsed(path, number, line), names)
 
 
 def _parsed(path: str, number: int, line: str) -> dict[str, Any]:
@@ -265,24 +265,24 @@ def _refused(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _json_pool(path: str, number: int, pool: dict[str, Any], layout: Layout) -> Iterator[Pair]:
+def _json_pool(path: str, number: int, pool: dict[str, Any], names: ColumnNames) -> Iterator[Pair]:
     place = f"line {number}"
-    question = _json_text(path, place, layout.question, pool, "an object")
-    question_id = _json_id(path, place, layout.question_id, pool, "an object")
-    candidates = _json_value(path, place, layout.candidates, pool, "an object")
+    question = _json_text(path, place, names.question, pool, "an object")
+    question_id = _json_id(path, place, names.question_id, pool, "an object")
+    candidates = _json_value(path, place, names.candidates, pool, "an object")
     if not isinstance(candidates, list) or not candidates:
         expected = "a list of at least one candidate"
-        raise InputError(path, place=place, column=layout.candidates, value=candidates, expected=expected)
+        raise InputError(path, place=place, column=names.candidates, value=candidates, expected=expected)
     for index, candidate in enumerate(candidates, 1):
         where = f"{place}, candidate {index}"
         if not isinstance(candidate, dict):
             raise InputError(path, place=where, value=candidate, expected="a JSON object")
-        answer = _json_text(path, where, layout.answer, candidate, "a candidate")
-        answer_id = _json_id(path, where, layout.answer_id, candidate, "a candidate")
-        label = _json_value(path, where, layout.label, candidate, "a candidate")
+        answer = _json_text(path, where, names.answer, candidate, "a candidate")
+        answer_id = _json_id(path, where, names.answer_id, candidate, "a candidate")
+        label = _json_value(path, where, names.label, candidate, "a candidate")
         if isinstance(label, bool):
             label = int(label)
-        relevance = parse_label(path, where, layout.label, json.dumps(label), graded=True)
+        relevance = parse_label(path, where, names.label, json.dumps(label), graded=True)
         yield Pair(number, question_id, question, answer_id, answer, relevance)
 
 

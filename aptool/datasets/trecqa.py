@@ -3,9 +3,9 @@
 Two layouts are read: the files of jacana-qa (Yao et al., 2013), which look like XML and are not, and folders
 with one line per pair in ``a.toks`` (question), ``b.toks`` (answer), ``id.txt`` and ``sim.txt`` (label).
 
-Two data sets go by this name. Raw TREC-QA has dev and test questions whose candidates are all right or all
-wrong; clean TREC-QA does not, and figures on one do not compare with figures on the other. So a collection
-says which it is: as the caller states it, or else by looking at every split but ``train``.
+Two data sets go by this name. Raw TREC-QA has dev and test questions whose candidates are all relevant or
+all non-relevant; clean TREC-QA does not, and figures on one are not comparable with figures on the other. The
+manifest therefore states the variant: as given by the caller, or else found from every split but ``train``.
 """
 
 import re
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from aptool.datasets.importing import Columns, Pair, Source, parse_label, pools_of, write_collection
+from aptool.datasets.importing import Columns, Pair, SplitPools, parse_label, pools_of, write_collection
 from aptool.datasets.lines import read_rows, readable
 from aptool.errors import InputError, UsageError
 from aptool.formats import storage
@@ -51,7 +51,7 @@ def build(
             "--variant raw with --questions both-labels: raw TREC-QA with these left is clean TREC-QA"
         )
     # Read before anything is written: the manifest's variant depends on the labels. It is a few megabytes.
-    sources = {split: Source(path, list(read_pools(path))) for split, path in splits.items()}
+    sources = {split: SplitPools(path, list(read_pools(path))) for split, path in splits.items()}
     found = _variant(sources, questions)
     if variant == "clean" and found is not None:
         _check_clean(sources, questions)
@@ -77,15 +77,17 @@ def read_pools(path: str) -> Iterator[LabelledPool]:
     return _jacana_pools(path)
 
 
-def _variant(sources: Mapping[str, Source], questions: str) -> Variant | None:
-    """What the dev and test questions that will be kept show; None where there is no such split."""
+def _variant(sources: Mapping[str, SplitPools], questions: str) -> Variant | None:
+    """The variant that the kept dev and test questions show; None where there is no such split."""
     if all(split == "train" for split in sources):
         return None
     return "raw" if next(_one_sided(sources, questions), None) else "clean"
 
 
-def _one_sided(sources: Mapping[str, Source], questions: str) -> Iterator[tuple[str | Path, LabelledPool]]:
-    """The dev and test pools that will be kept although all their candidates have the same label."""
+def _one_sided(
+    sources: Mapping[str, SplitPools], questions: str
+) -> Iterator[tuple[str | Path, LabelledPool]]:
+    """The kept dev and test pools whose candidates all have the same label."""
     for split, (path, pools) in sources.items():
         for pool in pools if split != "train" and questions != "both-labels" else ():
             labels = {value > 0 for value in pool.relevance.values()}
@@ -93,9 +95,9 @@ def _one_sided(sources: Mapping[str, Source], questions: str) -> Iterator[tuple[
                 yield path, pool
 
 
-def _check_clean(sources: Mapping[str, Source], questions: str) -> None:
+def _check_clean(sources: Mapping[str, SplitPools], questions: str) -> None:
     for path, pool in _one_sided(sources, questions):
-        expected = "a right and a wrong answer, as clean TREC-QA has (--questions both-labels makes it so)"
+        expected = "a relevant and a non-relevant answer, as in clean TREC-QA (see --questions both-labels)"
         place = f"question {pool.question_id!r}"
         raise InputError(path, place=place, problem="candidates with one label only", expected=expected)
 

@@ -7,7 +7,7 @@ Parquet files of ``hf://datasets/microsoft/wiki_qa``, which carry no sentence id
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from aptool.datasets.importing import Columns, Pair, Source, parse_label, pools_of, write_collection
+from aptool.datasets.importing import Columns, Pair, SplitPools, parse_label, pools_of, write_collection
 from aptool.datasets.lines import open_bytes, open_plain, read_rows, readable
 from aptool.datasets.tabular import find_columns, row_fields
 from aptool.errors import InputError, first_line
@@ -32,7 +32,7 @@ def build(out: str | Path, splits: Mapping[str, str], *, questions: str = "all")
     Raises:
         InputError: a file is not WikiQA; the message names the line or row.
     """
-    sources = {split: Source(path, read_pools(path)) for split, path in splits.items()}
+    sources = {split: SplitPools(path, read_pools(path)) for split, path in splits.items()}
     return write_collection(out, name="wikiqa", source=SOURCE, splits=sources, questions=questions)
 
 

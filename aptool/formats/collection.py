@@ -1,8 +1,8 @@
 """Collections: a folder with a manifest, pools and qrels per split, and perhaps shared answers.
 
 All collections are written by ``CollectionWriter``. Importers pass it labelled pools; it applies the policies
-on duplicates, unanswerable questions and relevant answers missing from a pool, and the manifest counts the rows
-that each of them touched.
+on duplicates, unanswerable questions and relevant answers missing from a pool, and the manifest counts the
+rows that each of them touched.
 """
 
 import hashlib

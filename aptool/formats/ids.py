@@ -2,8 +2,8 @@
 
 An id has at least one character and no white space, control character or lone surrogate: white space ends a
 field of a run file, a control character breaks or hides a line in other tools, a lone surrogate has no UTF-8.
-A question's id comes first on a line, so it begins neither with ``#``, which makes the line a comment, nor with
-U+FEFF, which is taken for a byte order mark.
+A question's id comes first on a line, so it begins neither with ``#``, which makes the line a comment, nor
+with U+FEFF, which is taken for a byte order mark.
 """
 
 import re

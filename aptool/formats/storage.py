@@ -48,8 +48,8 @@ def open_native(path: str | Path) -> pa.NativeFile:
     """Opens a local file or a URL for Arrow.
 
     Arrow reads a local file by itself. Its threads must never read a Python file: they may still hold it when
-    the interpreter ends, and abort the process as they ask for the interpreter's lock. A ``pa.PythonFile``, which
-    is what a URL gives, is therefore to be read with ``use_threads=False``, as ``ParquetReader`` does.
+    the interpreter ends, and abort the process as they ask for the interpreter's lock. What a URL gives, a
+    ``pa.PythonFile``, is therefore to be read with ``use_threads=False``, as ``ParquetReader`` does.
 
     Raises:
         InputError: there is no such file, it is a folder, or it cannot be read.
@@ -67,7 +67,7 @@ def open_native(path: str | Path) -> pa.NativeFile:
 
 
 def expand(paths: tuple[str, ...] | list[str], suffix: str) -> list[str]:
-    """The files of ``paths``: a folder is expanded to its files that end in ``suffix``, a glob to its matches.
+    """The files of ``paths``: a folder expands to its files that end in ``suffix``, a glob to its matches.
 
     Files of one folder or glob are sorted by name; no file is repeated.
 

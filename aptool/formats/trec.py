@@ -5,8 +5,8 @@ by blanks and tabs; blank lines and lines that begin with ``#`` are skipped; a n
 gzip. The rank column and the second field are ignored, as in trec_eval.
 
 trec_eval reads the score ``abc`` as 0, the relevance ``0.9`` as 0, and orders NaN arbitrarily. Here each of
-these is an `InputError` with its line, and so is an id that is not legal (``formats.ids``). A file is parsed by
-polars as a whole; only if something in it is unusual is it read again line by line, to name line and fault.
+these is an `InputError` with its line, and so is an id that is not legal (``formats.ids``). A file is parsed
+by polars as a whole; only if something in it is unusual is it read again line by line, to name the fault.
 """
 
 import gzip

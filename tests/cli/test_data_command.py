@@ -33,7 +33,7 @@ def run(*arguments):
 def test_import_prints_counts_and_says_what_touched_them(tmp_path, wikiqa):
     result = run("import", "wikiqa", wikiqa, "--output", tmp_path / "out", "--questions", "answerable")
     assert [line.split() for line in result.stdout.splitlines()] == [
-        ["split", "questions", "candidates", "right", "questions", "read", "candidates", "read"],
+        ["split", "questions", "candidates", "relevant", "questions", "read", "candidates", "read"],
         ["train", "1", "2", "1", "2", "4"],
     ]
     assert result.messages == [
@@ -56,8 +56,8 @@ def test_a_collection_is_replaced_and_anything_else_is_not(tmp_path, wikiqa):
     (other / "thesis.txt").write_text("dear to someone", encoding="utf-8")
     for command in (
         ["import", "wikiqa", wikiqa, "--output", other],
-        ["synthetic", other, "--like", "wikiqa"],
-        ["functions", other],
+        ["synthetic", "--output", other, "--like", "wikiqa"],
+        ["functions", "--output", other],
     ):
         with pytest.raises(
             InputError, match=r"other: .*without collection\.json.*expected a collection to replace"
@@ -128,7 +128,7 @@ def test_trecqa_says_which_variant(tmp_path):
 
 
 def test_synthetic(tmp_path):
-    result = run("synthetic", tmp_path / "out", "--like", "insuranceqa", "--scale", "0.01")
+    result = run("synthetic", "--output", tmp_path / "out", "--like", "insuranceqa", "--scale", "0.01")
     assert [line.split()[:3] for line in result.stdout.splitlines()] == [
         ["split", "questions", "candidates"],
         ["train", "129", "185"],
@@ -136,3 +136,33 @@ def test_synthetic(tmp_path):
         ["test1", "18", "4,500"],
         ["test2", "18", "4,500"],
     ]
+
+
+def test_the_output_as_an_argument_still_works(tmp_path):
+    common = "synthetic", "--like", "wikiqa", "--scale", "0.01"
+    old, new = (run(*common, tmp_path / "old"), run(*common, "--output", tmp_path / "new"))
+    assert old.stdout == new.stdout
+    files = (
+        json.loads((tmp_path / name / "collection.json").read_text())["files"] for name in ("old", "new")
+    )
+    assert next(files) == next(files)
+
+
+@pytest.mark.parametrize("command", [["functions"], ["synthetic", "--like", "wikiqa"]])
+def test_the_output_is_given_once(aptool, tmp_path, command):
+    nowhere = aptool("data", *command)
+    assert (nowhere.code, nowhere.err) == (
+        2,
+        [f"aptool: Missing option '--output'. (see `aptool data {command[0]} --help`)"],
+    )
+    twice = aptool("data", *command, tmp_path / "a", "--output", tmp_path / "b")
+    assert (twice.code, len(twice.err)) == (2, 1)
+    assert "The output is given twice" in twice.err[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_shows_the_option_alone(aptool):
+    for command in ("functions", "synthetic"):
+        shown = "\n".join(aptool("data", command, "--help").out)
+        assert f"Usage: aptool data {command} [OPTIONS]\n" in shown
+        assert "--output FOLDER" in shown

@@ -115,7 +115,9 @@ def labels(data, column):
 
 TSV = Format(
     {"a.tsv": text("question\tanswer\tlabel", "who?\tmé\t1", 'who?\t"you\t0', "why?\tso\t2")},
-    lambda folder, out: tabular.build_tsv(out, {"train": f"{folder}/a.tsv"}, tabular.Layout(), name="mine"),
+    lambda folder, out: tabular.build_tsv(
+        out, {"train": f"{folder}/a.tsv"}, tabular.ColumnNames(), name="mine"
+    ),
     lambda files: {"train": rows(files["a.tsv"]) - 1},
 )
 JSONL = Format(
@@ -126,7 +128,7 @@ JSONL = Format(
         )
     },
     lambda folder, out: tabular.build_jsonl(
-        out, {"train": f"{folder}/a.jsonl"}, tabular.Layout(answer="text"), name="mine"
+        out, {"train": f"{folder}/a.jsonl"}, tabular.ColumnNames(answer="text"), name="mine"
     ),
     lambda files: {
         "train": sum(

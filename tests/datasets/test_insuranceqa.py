@@ -124,7 +124,7 @@ def test_pool_size_that_is_not_there(tmp_path):
 
 
 def test_v1_training_questions_have_no_wrong_candidate(tmp_path):
-    with pytest.raises(UsageError, match="no wrong candidates"):
+    with pytest.raises(UsageError, match="no non-relevant candidates"):
         insuranceqa.build(tmp_path / "out", write_folder(tmp_path / "V1", V1), questions="both-labels")
 
 
@@ -142,7 +142,7 @@ def test_v1_training_questions_have_no_wrong_candidate(tmp_path):
             "1\tidx_3\n2\tidx_3\n",
             "dev.label.token_idx.pool: line 1: column 'pool': '3'",
         ),
-        ("question.train.token_idx.label", "idx_1\t\n", "line 1: column 'right answers': ''"),
+        ("question.train.token_idx.label", "idx_1\t\n", "line 1: column 'relevant answers': ''"),
         ("question.train.token_idx.label", "idx_1 1\n", "line 1: 1 columns; expected 2"),
         ("question.dev.label.token_idx.pool", "", "question.dev.label.token_idx.pool: no line; "),
     ],

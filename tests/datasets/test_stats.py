@@ -19,9 +19,9 @@ needs_data = pytest.mark.skipif(not DATA, reason="APTOOL_DATA is not set")
 def small(tmp_path):
     """Three questions.
 
-    q1 "who is it ?" (4 words): right "it is me ." (4), wrong "no" (1), wrong "no" again under another id
-    q2 "why ?" (2 words): right "so that it's me" (6 for the tokenizer, which parts it ' s; 4 between
-       spaces), and an answer "x" that its pool lacks
+    q1 "who is it ?" (4 words): relevant "it is me ." (4), non-relevant "no" (1), "no" again under another id
+    q2 "why ?" (2 words): relevant "so that it's me" (6 for the tokenizer, which parts it ' s; 4 whitespace
+       tokens), and an answer "x" that its pool lacks
     q3 "when ?" (2 words): wrong "no" (1)
     """
     pools = [
@@ -47,17 +47,17 @@ def test_counted_by_hand(small):
     assert lengths == pytest.approx([(4 + 2 + 2) / 3, (4 + 6) / 2])
     assert dev.L_all == pytest.approx((4 + 1 + 1 + 6 + 1) / 5)
     assert dev.L_over_M == pytest.approx((4 / 4 + 6 / 2) / 2)
-    assert (dev.right, dev.right_mean) == (3, 1)
-    assert (dev.without_right, dev.without_wrong) == (1, 1)
-    assert (dev.right_not_in_pool, dev.questions_without_right_in_pool) == (1, 1)
+    assert (dev.relevant, dev.relevant_mean) == (3, 1)
+    assert (dev.without_relevant, dev.without_nonrelevant) == (1, 1)
+    assert (dev.relevant_not_in_pool, dev.questions_without_relevant_in_pool) == (1, 1)
     assert (dev.distinct_answers, dev.repeated_texts) == (3, 1)
     assert found.policies["duplicate_candidates_dropped"] == {"dev": 1}
     # Words: who is it ? why when me . no so that ' s; running: 8 in questions, 4 + 1 + 6 in answers.
     assert (found.types, found.tokens) == (13, 19)
 
 
-def test_words_between_spaces(small):
-    found = describe(small, words="spaces")
+def test_whitespace_tokens(small):
+    found = describe(small, words="whitespace")
     assert round(found.splits["dev"].L, 6) == (4 + 4) / 2
     # it's is one word now.
     assert (found.types, found.tokens) == (12, 17)
@@ -93,25 +93,27 @@ def test_json_holds_what_the_table_shows(small):
     assert found["splits"]["dev"]["questions"] == 3
     assert found["splits"]["dev"]["M"] == pytest.approx(8 / 3)
     table = CliRunner().invoke(data, ["stats", str(small.path)], catch_exceptions=False).stdout
-    assert table.splitlines()[0] == "small (words are the tokenizer's)"
+    assert table.splitlines()[0] == "small (words are tokenizer tokens)"
     lines = {line[:40].strip(): line.split()[-1] for line in table.splitlines()}
     assert lines["M: words per question"] == "2.67"
-    assert lines["questions without right answer"] == "1"
+    assert lines["questions without relevant answer"] == "1"
 
 
 @needs_data
 def test_table_1_of_the_paper(tmp_path):
-    """Questions exactly; M and L as near as words between spaces come to the paper's rounded means."""
+    """Questions exactly; M and L as near as whitespace tokens come to the paper's rounded means."""
     files = {split: f"{DATA}/wikiqa/WikiQA-{split}.tsv" for split in ("train", "dev")}
-    found = describe(wikiqa.build(tmp_path / "w", files, questions="answerable"), words="spaces").splits
+    found = describe(wikiqa.build(tmp_path / "w", files, questions="answerable"), words="whitespace").splits
     assert (found["train"].questions, found["dev"].questions) == (873, 126)
     assert (round(found["train"].M), round(found["dev"].M)) == (6, 6)
     assert round(found["dev"].pool_mean) == 9
     assert 23 < found["train"].L < 27  # the paper has 25
-    assert found["train"].without_right == found["dev"].without_right == 0
+    assert found["train"].without_relevant == found["dev"].without_relevant == 0
 
     folders = {"train": f"{DATA}/trecqa/train-all", "dev": f"{DATA}/trecqa/clean-dev"}
-    found = describe(trecqa.build(tmp_path / "t", folders, questions="both-labels"), words="spaces").splits
+    found = describe(
+        trecqa.build(tmp_path / "t", folders, questions="both-labels"), words="whitespace"
+    ).splits
     assert (found["train"].questions, found["dev"].questions) == (1162, 65)
     assert (round(found["dev"].M), round(found["dev"].L)) == (8, 28)
-    assert found["train"].without_wrong == found["dev"].without_right == 0
+    assert found["train"].without_nonrelevant == found["dev"].without_relevant == 0

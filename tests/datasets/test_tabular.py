@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from aptool.datasets.tabular import Layout, build_jsonl, build_tsv
+from aptool.datasets.tabular import ColumnNames, build_jsonl, build_tsv
 from aptool.errors import InputError
 from aptool.formats.pools import list_units, read_pools
 from aptool.formats.trec import read_qrels
@@ -29,11 +29,11 @@ def pools_of(collection, split="train"):
 
 
 def import_tsv(tmp_path, path, **layout):
-    return build_tsv(tmp_path / "out", {"train": path}, Layout(**layout), name="mine")
+    return build_tsv(tmp_path / "out", {"train": path}, ColumnNames(**layout), name="mine")
 
 
 def import_jsonl(tmp_path, path, **layout):
-    given = Layout(**{"answer": "text", **layout})
+    given = ColumnNames(**{"answer": "text", **layout})
     return build_jsonl(tmp_path / "out", {"train": path}, given, name="mine")
 
 

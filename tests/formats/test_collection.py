@@ -184,7 +184,7 @@ def test_an_unknown_split_names_those_that_there_are(tmp_path):
     collection = write(tmp_path / "c", {"train": [pool()], "test1": [pool()]})
 
     for open_split in (collection.pools, collection.qrels):
-        with pytest.raises(InputError, match=re.escape("c: \"split 'test'\": expected one of train, test1")):
+        with pytest.raises(InputError, match=re.escape("c: split 'test'; expected one of train, test1")):
             open_split("test")
 
 

@@ -114,26 +114,41 @@ def test_numbers_that_are_not_finite_are_an_error(monkeypatch):
 def test_without_the_extra_the_command_says_what_to_install(aptool, collection_folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     out = tmp_path / "v.bin"
-    done = aptool("vectors", "distill", "--model", "a/b", "--collection", collection_folder, out)
+    done = aptool("vectors", "distill", "--model", "a/b", "--collection", collection_folder, "--output", out)
     assert done.code == 1
     assert done.err == ['aptool: distilling from a/b needs transformers: `pip install "aptool[distill]"`']
     assert not out.exists()
 
 
-def test_collections_may_follow_one_option(aptool, collection_folder, tmp_path, monkeypatch):
+def test_collections_may_be_several_and_the_output_an_argument(
+    aptool, collection_folder, tmp_path, monkeypatch
+):
     monkeypatch.setattr(
         "aptool.text.distill.load_encoder", lambda name: SentenceEncoder(Letters(), Average())
     )
     single, double = tmp_path / "single.bin", tmp_path / "double.bin"
     common = "vectors", "distill", "--model", "a/b", "--collection", collection_folder
-    assert aptool(*common, single, "--dim", 3).code == 0
-    assert aptool(*common, collection_folder, "--dim", 3, double).code == 0
+    assert aptool(*common, "--output", single, "--dim", 3).code == 0
     # The same words, each twice as often: the same frequencies.
-    assert single.read_bytes() == double.read_bytes()
+    for arguments in (
+        ("--collection", collection_folder, "--output", double),
+        (collection_folder, "--output", double),
+        (collection_folder, double),
+        ("--collection", collection_folder, double),
+    ):
+        double.unlink(missing_ok=True)
+        assert aptool(*common, "--dim", 3, *arguments).code == 0
+        assert single.read_bytes() == double.read_bytes()
     assert read_vectors(single).matrix.shape[1] == 3
-    forgotten = aptool(*common, collection_folder)
-    assert forgotten.code == 2
-    assert "OUT is missing" in forgotten.err[0]
+    for arguments, message in (
+        ((), "Missing option '--output'"),
+        ((collection_folder,), "Missing option '--output'"),
+        ((tmp_path / "a.bin", "--output", tmp_path / "b.bin"), "The output is given twice"),
+        ((tmp_path / "none", tmp_path / "b.bin"), "expected the folder of a collection"),
+    ):
+        wrong = aptool(*common, *arguments)
+        assert (wrong.code, len(wrong.err)) == (2, 1)
+        assert message in wrong.err[0]
 
 
 class Letters(Words):
@@ -172,7 +187,16 @@ def encoder_folder(tmp_path):
 def test_a_transformer_is_distilled_by_the_command(aptool, encoder_folder, collection_folder, tmp_path):
     out = tmp_path / "v.bin"
     done = aptool(
-        "vectors", "distill", "--model", encoder_folder, "--collection", collection_folder, "--dim", 8, out
+        "vectors",
+        "distill",
+        "--model",
+        encoder_folder,
+        "--collection",
+        collection_folder,
+        "--dim",
+        8,
+        "--output",
+        out,
     )
     assert done.code == 0, done.err
     vectors = read_vectors(out)
@@ -182,7 +206,7 @@ def test_a_transformer_is_distilled_by_the_command(aptool, encoder_folder, colle
 
 def test_a_folder_without_a_transformer_is_one_line(aptool, encoder_folder, collection_folder, tmp_path):
     (encoder_folder / "model.safetensors").unlink()
-    common = "--collection", collection_folder, tmp_path / "v.bin"
+    common = "--collection", collection_folder, "--output", tmp_path / "v.bin"
     for model in (encoder_folder, collection_folder):
         done = aptool("vectors", "distill", "--model", model, *common)
         assert done.code == 1

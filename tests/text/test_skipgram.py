@@ -111,7 +111,9 @@ def test_the_command_learns_from_the_training_split(aptool, collection_folder, t
     from aptool.text.vectors import read_vectors
 
     out = tmp_path / "learned.bin"
-    done = aptool("vectors", "learn", collection_folder, out, "--dim", 12, "--epochs", 2, "--seed", 3)
+    done = aptool(
+        "vectors", "learn", collection_folder, "--output", out, "--dim", 12, "--epochs", 2, "--seed", 3
+    )
     assert done.code == 0
     vectors = read_vectors(out)
     assert vectors.matrix.shape[1] == 12
@@ -124,18 +126,21 @@ def test_the_command_learns_from_the_training_split(aptool, collection_folder, t
 
 
 def test_the_command_says_what_is_wrong(aptool, collection_folder, tmp_path):
-    missing = aptool("vectors", "learn", tmp_path / "none", tmp_path / "v.bin")
+    missing = aptool("vectors", "learn", tmp_path / "none", "--output", tmp_path / "v.bin")
     assert missing.code == 1
     assert len(missing.err) == 1
-    split = aptool("vectors", "learn", collection_folder, tmp_path / "v.bin", "--split", "none")
+    split = aptool("vectors", "learn", collection_folder, "--output", tmp_path / "v.bin", "--split", "none")
     assert split.code == 1
     assert "expected one of train, dev, test" in split.err[0]
-    rare = aptool("vectors", "learn", collection_folder, tmp_path / "v.bin", "--min-count", 9999)
+    rare = aptool("vectors", "learn", collection_folder, "--output", tmp_path / "v.bin", "--min-count", 9999)
     assert (rare.code, list(tmp_path.glob("v.bin"))) == (1, [])
     assert "no word 9999 times; expected a collection" in rare.err[0]
-    inputs = aptool("vectors", "learn", collection_folder, collection_folder / "train.qrels")
+    inputs = aptool("vectors", "learn", collection_folder, "--output", collection_folder / "train.qrels")
     assert "read by the same command; expected another file" in inputs.err[0]
     (tmp_path / "file").write_text("")
-    unwritable = aptool("vectors", "learn", collection_folder, tmp_path / "file" / "v.bin")
+    for arguments in ((), (tmp_path / "v.bin", "--output", tmp_path / "w.bin")):
+        usage = aptool("vectors", "learn", collection_folder, *arguments)
+        assert (usage.code, len(usage.err)) == (2, 1)
+    unwritable = aptool("vectors", "learn", collection_folder, "--output", tmp_path / "file" / "v.bin")
     assert unwritable.code == 1
     assert len(unwritable.err) == 1
