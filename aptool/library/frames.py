@@ -11,8 +11,14 @@ from typing import Any
 import polars as pl
 
 from aptool.errors import AptoolError, InputError, shortened
-from aptool.formats.schemas import load_schema
-from aptool.library.arguments import check_text
+from aptool.formats.ids import (
+    ANSWER_ID,
+    EXPECTED_ANSWER_ID,
+    EXPECTED_QUESTION_ID,
+    QUESTION_ID,
+    is_answer_id,
+    is_question_id,
+)
 
 # The first name is ours; the others are those of trec_eval, ir_measures and PyTerrier.
 NAMES = {
@@ -23,8 +29,6 @@ NAMES = {
     "score": ("score",),
     "relevance": ("relevance", "label"),
 }
-_ID = "an id (str) without white space"
-_QUESTION_ID = f"{_ID} that does not begin with '#'"
 _INT64 = 1 << 63
 
 
@@ -92,10 +96,10 @@ def frame_from_dict(name: str, table: object, column: str, kind: pl.DataType) ->
     answers: list[str] = []
     values: list[float] = []
     for question, inner in _items(name, table, None, form):
-        check_text(name, question, None, _QUESTION_ID)
         place = f"question {shortened(question)}"
+        check_id(name, None, "question_id", question)
         for answer, value in _items(name, inner, place, form):
-            check_text(name, answer, place, _ID)
+            check_id(name, place, "answer_id", answer)
             questions.append(question)
             answers.append(answer)
             values.append(_plain(name, f"{place}, answer {shortened(answer)}", column, value, kind))
@@ -103,6 +107,20 @@ def frame_from_dict(name: str, table: object, column: str, kind: pl.DataType) ->
         {"question_id": questions, "answer_id": answers, column: values},
         schema={"question_id": pl.String, "answer_id": pl.String, column: kind},
     )
+
+
+def check_id(name: str, place: str | None, column: str, value: object) -> None:
+    """Checks an id of ``column``, which is question_id or answer_id.
+
+    Raises:
+        InputError: it is no text, or not a legal id.
+    """
+    legal, expected = is_answer_id, EXPECTED_ANSWER_ID
+    if column == "question_id":
+        legal, expected = is_question_id, EXPECTED_QUESTION_ID
+    if not legal(value):
+        expected = expected if isinstance(value, str) else "text (str)"
+        raise InputError(name, place=place, column=column, value=value, expected=expected)
 
 
 def check_frame(name: str, frame: pl.DataFrame) -> None:
@@ -121,12 +139,8 @@ def check_frame(name: str, frame: pl.DataFrame) -> None:
         _check(name, frame, column.name, column.is_null(), "a value")
         if column.dtype.is_float():
             _check(name, frame, column.name, ~column.is_finite(), "a finite number")
-    schema = load_schema("pools")["properties"]
-    patterns = (
-        ("question_id", schema["question_id"]["pattern"], _QUESTION_ID),
-        ("answer_id", schema["candidates"]["items"]["properties"]["answer_id"]["pattern"], _ID),
-    )
-    for column_name, pattern, expected in patterns:
+    ids = (("question_id", QUESTION_ID, EXPECTED_QUESTION_ID), ("answer_id", ANSWER_ID, EXPECTED_ANSWER_ID))
+    for column_name, pattern, expected in ids:
         _check(name, frame, column_name, ~frame[column_name].str.contains(pattern), expected)
     pairs = frame.select(pl.struct("question_id", "answer_id").is_first_distinct().not_()).to_series()
     _check(name, frame, "answer_id", pairs, "each answer of a question once")

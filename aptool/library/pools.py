@@ -14,7 +14,7 @@ from aptool.formats.collection import answers_beside
 from aptool.formats.pools import PoolRecord, PoolsWriter, Unit, list_units, read_answers, read_pools
 from aptool.formats.storage import expand
 from aptool.library.arguments import PathLike, check_list, check_path, check_text
-from aptool.library.frames import check_frame, frame_from_pandas, frame_from_polars, to_pandas
+from aptool.library.frames import check_frame, check_id, frame_from_pandas, frame_from_polars, to_pandas
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -186,8 +186,8 @@ def _rows(pools: object) -> Iterator[tuple[str, str, str, str]]:
     if not isinstance(pools, Mapping) or not pools:
         raise InputError("pools", value=pools, expected=_FORM)
     for question_id, pool in pools.items():
-        check_text("pools", question_id, None, "a question id (str)")
         place = f"question {shortened(question_id)}"
+        check_id("pools", None, "question_id", question_id)
         if not isinstance(pool, tuple | list) or len(pool) != 2:
             raise InputError("pools", place=place, value=pool, expected=_FORM)
         question, answers = pool
@@ -195,7 +195,7 @@ def _rows(pools: object) -> Iterator[tuple[str, str, str, str]]:
         if not isinstance(answers, Mapping) or not answers:
             raise InputError("pools", place=place, value=answers, expected="a dict {answer id: answer}")
         for answer_id, answer in answers.items():
-            check_text("pools", answer_id, place, "an answer id (str)")
+            check_id("pools", place, "answer_id", answer_id)
             check_text("pools", answer, f"{place}, answer {shortened(answer_id)}")
             yield question_id, question, answer_id, answer
 

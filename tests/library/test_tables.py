@@ -9,6 +9,8 @@ import pytest
 
 from aptool import AptoolError, Pools, Qrels, Run
 
+AN_ID = "expected an id without white space or control characters"
+A_QUESTION_ID = f"{AN_ID} that does not begin with '#'"
 SCORES = {"q1": {"a2": 2.5, "a1": -1.0}, "q2": {"a1": 0.0}}
 RELEVANCE = {"q1": {"a1": 1, "a2": 0}, "q2": {"a1": 2}}
 POOLS = {
@@ -99,8 +101,8 @@ DICTS = [
     ({}, "run: {}: expected at least one entry"),
     ({"q": {}}, "run: question 'q': {}: expected at least one entry"),
     ({"q": None}, "run: question 'q': None: expected a dict {question id: {answer id: score}}"),
-    ({7: {"a": 1.0}}, "run: 7: expected an id (str) without white space that does not begin with '#'"),
-    ({"q": {7: 1.0}}, "run: question 'q': 7: expected an id (str) without white space"),
+    ({7: {"a": 1.0}}, "run: column 'question_id': 7: expected text (str)"),
+    ({"q": {7: 1.0}}, "run: question 'q': column 'answer_id': 7: expected text (str)"),
     ({"q": {"a": math.nan}}, "run: question 'q', answer 'a': column 'score': nan: expected a finite number"),
     (
         {"q": {"a": -math.inf}},
@@ -109,14 +111,10 @@ DICTS = [
     ({"q": {"a": "1"}}, "run: question 'q', answer 'a': column 'score': '1': expected a finite number"),
     ({"q": {"a": True}}, "run: question 'q', answer 'a': column 'score': True: expected a finite number"),
     ({"q": {"a": None}}, "run: question 'q', answer 'a': column 'score': None: expected a finite number"),
-    (
-        {"#q": {"a": 1.0}},
-        "run: row 0: column 'question_id': '#q': expected an id (str) without white space that does not "
-        "begin with '#'",
-    ),
-    ({"q": {"a b": 1.0}}, "run: row 0: column 'answer_id': 'a b': expected an id (str) without white space"),
-    ({"q": {"": 1.0}}, "run: row 0: column 'answer_id': '': expected an id (str) without white space"),
-    ({"\ud800": {"a": 1.0}}, "run: '\\ud800': expected text that UTF-8 can encode"),
+    ({"#q": {"a": 1.0}}, f"run: column 'question_id': '#q': {A_QUESTION_ID}"),
+    ({"q": {"a b": 1.0}}, f"run: question 'q': column 'answer_id': 'a b': {AN_ID}"),
+    ({"q": {"": 1.0}}, f"run: question 'q': column 'answer_id': '': {AN_ID}"),
+    ({"\ud800": {"a": 1.0}}, f"run: column 'question_id': '\\ud800': {A_QUESTION_ID}"),
 ]
 
 
@@ -129,6 +127,8 @@ def test_a_dict_that_is_no_run(scores, message):
 
 
 FRAMES = [
+    (run_frame(question_id=["q", "#"]), f"run: row 1: column 'question_id': '#': {A_QUESTION_ID}"),
+    (run_frame(answer_id=["a b", "c"]), f"run: row 0: column 'answer_id': 'a b': {AN_ID}"),
     ("x", "run: 'str': expected a polars DataFrame"),
     (
         run_frame().drop("score"),
@@ -200,11 +200,11 @@ POOL_DICTS = [
     ({"q": (None, {"a": "me"})}, "pools: question 'q': None: expected text (str)"),
     ({"q": ("who?", {"a": None})}, "pools: question 'q', answer 'a': None: expected text (str)"),
     ({"q": ("who?", {"a": b"me"})}, "pools: question 'q', answer 'a': b'me': expected text (str)"),
-    ({1: ("who?", {"a": "me"})}, "pools: 1: expected a question id (str)"),
-    ({"q": ("who?", {1: "me"})}, "pools: question 'q': 1: expected an answer id (str)"),
+    ({1: ("who?", {"a": "me"})}, "pools: column 'question_id': 1: expected text (str)"),
+    ({"q": ("who?", {1: "me"})}, "pools: question 'q': column 'answer_id': 1: expected text (str)"),
     (
         {"q": ("who?", {"a b": "me"})},
-        "pools: row 0: column 'answer_id': 'a b': expected an id (str) without white space",
+        f"pools: question 'q': column 'answer_id': 'a b': {AN_ID}",
     ),
 ]
 
