@@ -19,11 +19,9 @@ Schema = dict[str, Any]
 
 @cache
 def load_schema(name: str) -> Schema:
-    """The schema ``NAME.schema.json``: from the installed package, or from the source tree beside it."""
-    carried = resources.files("aptool") / "schemas" / f"{name}.schema.json"
-    if not carried.is_file():
-        carried = Path(__file__).parents[2] / "schemas" / f"{name}.schema.json"
-    schema: Schema = json.loads(carried.read_text(encoding="utf-8"))
+    """The schema ``NAME.schema.json`` (in the source tree, ``aptool/schemas`` is a link to ``schemas``)."""
+    file = resources.files("aptool") / "schemas" / f"{name}.schema.json"
+    schema: Schema = json.loads(file.read_text(encoding="utf-8"))
     return schema
 
 
