@@ -1,6 +1,6 @@
-"""Trains as `aptool train` does and ends itself with SIGKILL at a given moment; a process of its own.
+"""A process that runs `aptool train` and kills itself with SIGKILL before or after a given call.
 
-Arguments: MODULE:FUNCTION, before or after, which call of it, and then those of `aptool`.
+Arguments: MODULE:FUNCTION, before or after, the number of the call, and then those of `aptool`.
 """
 
 import importlib
