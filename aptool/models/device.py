@@ -2,14 +2,14 @@
 
 What is repeatable to the bit:
 
-- Training on a CPU: the same recipe, seed and collection give the same weights on one number of threads and
-  one version of PyTorch.
-- Scoring on a CPU: the same model and pools give the same run file, however many threads, processes or
-  machines of one kind share the work, and however often it is interrupted.
-- On a GPU neither: sums are taken in an order that may change. Scores there agree with those of a CPU to
-  about six decimals in fp32, to about two in bf16.
+- Training on a CPU: the same recipe, seed and collection give the same weights on the same number of threads
+  and processes, also after an interruption.
+- Scoring on a CPU: the same model and pools give the same run file, however many threads, processes or nodes
+  share the work, also after an interruption.
+- On a GPU: nothing. Sums may be taken in another order each time, so the last bits of weights and scores may
+  differ, as they may between a GPU and a CPU.
 
-Between different processors, or versions of PyTorch, the last bits of a score may differ.
+All of this is for one version of PyTorch and one kind of processor; with another, the last bits may differ.
 """
 
 import torch

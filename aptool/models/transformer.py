@@ -106,8 +106,8 @@ class PretrainedEncoder(Encoder):
         backbone = {
             "network": pretrained.config,
             "pair": tokenizer.special_tokens()._asdict(),
-            "prefix_length": tokenizer.head,
-            "suffix_length": tokenizer.tail,
+            "prefix_length": tokenizer.prefix_length,
+            "suffix_length": tokenizer.suffix_length,
         }
 
         def load_weights(ranker: nn.Module) -> int:
@@ -306,7 +306,7 @@ class Backbone(nn.Module):
 def _check_limits(recipe: Recipe, pretrained: Pretrained, joint: bool) -> None:
     """Checks that texts of the recipe's greatest lengths fit into the network."""
     tokenizer, text = pretrained.tokenizer, recipe.text
-    own, longest = tokenizer.head + tokenizer.tail, pretrained.max_tokens
+    own, longest = tokenizer.prefix_length + tokenizer.suffix_length, pretrained.max_tokens
     pair = tokenizer.special_tokens()
     # A pair may have more special tokens than its two texts by themselves.
     extra = max(0, len(pair.before + pair.between + pair.after) - 2 * own)

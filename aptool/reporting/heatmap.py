@@ -253,7 +253,8 @@ class _Texts:
     def read(self, row: int) -> _Words:
         text, length = self._texts[row], int(self.tokens.lengths[row])
         whole = self._tokenizer.places(text)
-        of_token = truncate(Tokens(whole, np.array([0, len(whole)])), length, self._tokenizer.tail).ids
+        suffix = self._tokenizer.suffix_length
+        of_token = truncate(Tokens(whole, np.array([0, len(whole)])), length, suffix).ids
         spans = word_spans(self._tokenizer, text)
         read = max(1, int(of_token.max()) + 1) if len(whole) > length else len(spans)
         return _Words(of_token, spans, read)

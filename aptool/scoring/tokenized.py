@@ -75,4 +75,4 @@ class _SharedTokens:
     def _tokenize(self, texts: pa.Array) -> tuple[Tokens, np.ndarray]:
         """Token ids of texts, and which of the texts were truncated."""
         whole = self._tokenizer.encode(texts)
-        return truncate(whole, self._limit, self._tokenizer.tail), whole.lengths > self._limit
+        return truncate(whole, self._limit, self._tokenizer.suffix_length), whole.lengths > self._limit

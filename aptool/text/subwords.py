@@ -38,8 +38,8 @@ class SubwordTokenizer(TextTokenizer):
     """Splits texts into the subword tokens of a pretrained network.
 
     Attributes:
-        head: number of special tokens before a text.
-        tail: number of special tokens after it.
+        prefix_length: number of special tokens before a text.
+        suffix_length: number of special tokens after it.
     """
 
     unit = "subword tokens"
@@ -50,8 +50,8 @@ class SubwordTokenizer(TextTokenizer):
         self._tokenizer = tokenizer
         self.unknown = _unknown_id(tokenizer)
         special = tokenizer.encode("a").special_tokens_mask
-        self.head = special.index(0) if 0 in special else 0
-        self.tail = special[::-1].index(0) if 0 in special else 0
+        self.prefix_length = special.index(0) if 0 in special else 0
+        self.suffix_length = special[::-1].index(0) if 0 in special else 0
 
     @classmethod
     def load(cls, path: str | Path) -> "SubwordTokenizer":
@@ -79,7 +79,7 @@ class SubwordTokenizer(TextTokenizer):
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
         tokens = Tokens(ids, np.concatenate([[0], np.cumsum(lengths)]))
-        return tokens if limit is None else truncate(tokens, limit, self.tail)
+        return tokens if limit is None else truncate(tokens, limit, self.suffix_length)
 
     def places(self, text: str) -> np.ndarray:
         """See ``TextTokenizer.places``: a token belongs to the word that contains its last character."""

@@ -65,12 +65,12 @@ class TextTokenizer(ABC):
     Attributes:
         unit: what its tokens are called.
         unknown: id of the unknown token, -1 where there is none.
-        tail: special tokens at the end of a text, which truncation keeps.
+        suffix_length: special tokens at the end of a text, which truncation keeps.
     """
 
     unit: ClassVar[str]
     unknown: int
-    tail: int = 0
+    suffix_length: int = 0
 
     @classmethod
     @abstractmethod
@@ -202,15 +202,15 @@ def concatenated(parts: Sequence[Tokens]) -> Tokens:
     return Tokens(ids, np.concatenate([*starts, ends[-1:]]), sum(part.truncated for part in parts))
 
 
-def truncate(tokens: Tokens, limit: int, tail: int = 0) -> Tokens:
-    """Every text truncated to ``limit`` tokens, of which the last ``tail`` are those at its end."""
+def truncate(tokens: Tokens, limit: int, suffix_length: int = 0) -> Tokens:
+    """Every text truncated to ``limit`` tokens, of which the last ``suffix_length`` are those at its end."""
     lengths = np.minimum(tokens.lengths, limit)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     place = np.repeat(tokens.offsets[:-1], lengths) + within
-    if tail:
+    if suffix_length:
         left_out = np.repeat(tokens.lengths - lengths, lengths)
-        place += np.where(within >= np.repeat(lengths - tail, lengths), left_out, 0)
+        place += np.where(within >= np.repeat(lengths - suffix_length, lengths), left_out, 0)
     ids = tokens.ids[place]
     return Tokens(ids, offsets, truncated=int((tokens.lengths > limit).sum()))
 

@@ -30,7 +30,7 @@ def test_a_text_is_between_its_special_tokens(pieces):
         SEP,
     ]
     assert tokens.ids[tokens.offsets[1] :].tolist() == [CLS, SEP, CLS, UNK, SEP]
-    assert (pieces.unknown, pieces.head, pieces.tail, len(pieces)) == (UNK, 1, 1, len(IDS))
+    assert (pieces.unknown, pieces.prefix_length, pieces.suffix_length, len(pieces)) == (UNK, 1, 1, len(IDS))
 
 
 def test_truncation_keeps_the_special_token_at_the_end(pieces):
@@ -40,11 +40,11 @@ def test_truncation_keeps_the_special_token_at_the_end(pieces):
     assert tokens.truncated == 1
 
 
-def test_truncation_removes_what_comes_before_the_tail():
+def test_truncation_removes_what_comes_before_the_suffix():
     tokens = Tokens(np.arange(9, dtype=np.int32), np.array([0, 6, 9]))
 
     # Of 0 1 2 3 4 5 the first two and the last two; 6 7 8 is short enough.
-    cut = truncate(tokens, 4, tail=2)
+    cut = truncate(tokens, 4, suffix_length=2)
 
     assert (cut.ids.tolist(), cut.offsets.tolist(), cut.truncated) == ([0, 1, 4, 5, 6, 7, 8], [0, 4, 7], 1)
 
@@ -71,7 +71,7 @@ def test_a_tokenizer_without_special_tokens():
 
     pieces = SubwordTokenizer(bare)
 
-    assert (pieces.head, pieces.tail) == (0, 0)
+    assert (pieces.prefix_length, pieces.suffix_length) == (0, 0)
     assert pieces.special_tokens() == ([], [], [], [0, 0, 0, 1, 0])
     # A text without a token is one unknown one.
     assert pieces.encode(["", "the garden"]).ids.tolist() == [UNK, *ids("the", "garden")]
