@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from aptool.models.model import Model
+    from aptool.models.model import LoadedModel
     from aptool.reporting.heatmap import Explanation, TextWeights
 
 # Number of words listed below each text.
@@ -124,7 +124,7 @@ def _check_pair(
         raise UsageError(f"{' and '.join(extra)} given with {', '.join(wanted)}; expected one or the other")
 
 
-def _document(explanation: Explanation, model: Model, folder: Path) -> dict[str, Any]:
+def _document(explanation: Explanation, model: LoadedModel, folder: Path) -> dict[str, Any]:
     document = {
         "model": str(folder),
         "fingerprint": model.fingerprint,
@@ -159,7 +159,7 @@ def _text_json(text: TextWeights) -> dict[str, Any]:
     }
 
 
-def _print(explanation: Explanation, model: Model) -> None:
+def _print(explanation: Explanation, model: LoadedModel) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)

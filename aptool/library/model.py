@@ -145,7 +145,7 @@ class Model:
     def explain(self, question: str, answer: str, *, alignment: bool = False) -> Explanation:
         """Shows how much each word of a pair counts.
 
-        Attentive pooling gives its attention weights (σ of the paper's equations 15 and 16), max pooling the
+        Attentive pooling gives its attention weights (σ, equation 16 of the paper), max pooling the
         share of the features that each word's state wins.
 
         Args:

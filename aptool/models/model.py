@@ -30,7 +30,7 @@ WEIGHTS = "model.safetensors"
 FORMAT = 2
 
 
-class Model(NamedTuple):
+class LoadedModel(NamedTuple):
     """A trained system, ready to score.
 
     Attributes:
@@ -92,7 +92,7 @@ def save_model(
         (into / "training" / "history.jsonl").write_text(lines, encoding="utf-8")
 
 
-def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Model:
+def load_model(folder: str | Path, device: torch.device | str = "cpu") -> LoadedModel:
     """Reads a model folder.
 
     Args:
@@ -118,7 +118,7 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Model:
     ranker = build_ranker(recipe, config["vocabulary"], config["dim"], config.get("backbone"))
     ranker.load_state_dict(_read_weights(path / WEIGHTS, ranker))
     ranker.eval().to(device)
-    return Model(ranker, tokenizer, recipe, config, model_fingerprint(path))
+    return LoadedModel(ranker, tokenizer, recipe, config, model_fingerprint(path))
 
 
 def model_fingerprint(folder: str | Path) -> str:

@@ -22,7 +22,7 @@ from torch import Tensor
 from aptool.errors import AptoolError
 from aptool.models.attention import AttentivePooling
 from aptool.models.encoders import CnnEncoder, Encoder
-from aptool.models.model import Model
+from aptool.models.model import LoadedModel
 from aptool.models.pooling import MaxPooling, Pooling
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
@@ -119,7 +119,7 @@ class Explanation:
 
 @torch.inference_mode()
 def heat_maps(
-    model: Model, pairs: Sequence[tuple[str, str]], *, alignment: bool = False
+    model: LoadedModel, pairs: Sequence[tuple[str, str]], *, alignment: bool = False
 ) -> list[Explanation]:
     """Explains the scores of (question, answer) pairs.
 

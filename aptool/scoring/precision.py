@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from aptool.formats.pools import Pools
-from aptool.models.model import Model
+from aptool.models.model import LoadedModel
 from aptool.scoring.scorer import Precision, Scorer
 from aptool.scoring.tokenized import PoolTokenizer
 
@@ -17,7 +17,7 @@ SAMPLE = 50
 
 def pick_precision(
     requested: Literal["auto", "fp32", "bf16"],
-    model: Model,
+    model: LoadedModel,
     device: torch.device,
     sample: Callable[[], Pools],
 ) -> Precision:
@@ -38,7 +38,7 @@ def pick_precision(
     return "bf16" if same_rankings(model, device, sample()) else "fp32"
 
 
-def same_rankings(model: Model, device: torch.device, pools: Pools) -> bool:
+def same_rankings(model: LoadedModel, device: torch.device, pools: Pools) -> bool:
     """Whether bf16 and fp32 rank each of the first ``SAMPLE`` pools alike."""
     texts = PoolTokenizer(model.tokenizer, model.recipe.text).tokenize(pools)
     sampled = texts.pair_question < SAMPLE

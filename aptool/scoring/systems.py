@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from aptool.formats.pools import Pools
-from aptool.models.model import Model, load_model
+from aptool.models.model import LoadedModel, load_model
 from aptool.scoring.precision import pick_precision
 from aptool.scoring.scorer import Precision, Scorer
 from aptool.scoring.tokenized import PoolTokenizer, TokenizedPools
@@ -46,7 +46,7 @@ class ModelSystem(System):
 
     def __init__(
         self,
-        model: Model,
+        model: LoadedModel,
         device: torch.device | str = "cpu",
         *,
         precision: Precision = "fp32",
@@ -147,7 +147,7 @@ def fingerprint(
     return json.dumps(["model", model, str(torch.device(device)), precision, tokens_per_batch])
 
 
-def default_tag(model: Model) -> str:
+def default_tag(model: LoadedModel) -> str:
     """The tag of a model's runs if none is given: its preset, as one word."""
     return "-".join(model.recipe.preset.split())
 

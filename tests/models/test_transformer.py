@@ -13,7 +13,7 @@ from tokenizers import normalizers
 
 from aptool.formats.pools import list_units, read_pools
 from aptool.models import transformer
-from aptool.models.model import Model, load_model
+from aptool.models.model import LoadedModel, load_model
 from aptool.models.ragged import Ragged
 from aptool.reporting.heatmap import heat_maps
 from aptool.scoring.scorer import Scorer
@@ -363,7 +363,7 @@ def test_a_word_has_the_weights_of_its_subword_tokens(aptool, network, collectio
 def test_words_that_the_tokenizer_drops_are_neither_cut_nor_weighed(network):
     ranker, tokenizer = initialized("ap-minilm", network)
     tokenizer._tokenizer.normalizer = normalizers.BertNormalizer()
-    model = Model(ranker, tokenizer, network_recipe("ap-minilm", network), {}, "")
+    model = LoadedModel(ranker, tokenizer, network_recipe("ap-minilm", network), {}, "")
 
     # A zero-width space is a word for a split at spaces and punctuation, but no token for BERT.
     (found,) = heat_maps(model, [("where is \u200b", "\u200b")], alignment=True)

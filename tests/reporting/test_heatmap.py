@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import SYSTEMS, recipe
 
-from aptool.models.model import Model
+from aptool.models.model import LoadedModel
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import build_ranker
 from aptool.reporting.heatmap import TextWeights, Window, heat_maps, window_of, word_spans
@@ -38,18 +38,18 @@ SIGMA_A = [0.265137, 0.567840, 0.167023]
 SCORE = -0.481614 / (1.630851 * 1.122825)
 
 
-def model(system: str, *more: str, seed: int = 1) -> Model:
+def model(system: str, *more: str, seed: int = 1) -> LoadedModel:
     torch.manual_seed(seed)
     of = recipe(system, *more)
     ranker = build_ranker(of, len(WORDS) + 2, of.vectors.dim).eval()
-    return Model(ranker, WordTokenizer.from_words(WORDS), of, {}, "")
+    return LoadedModel(ranker, WordTokenizer.from_words(WORDS), of, {}, "")
 
 
 @pytest.fixture
 def by_hand():
     """The system of the example, with either pooling."""
 
-    def make(system: str) -> Model:
+    def make(system: str) -> LoadedModel:
         found = model(system, "encoder.features=2", "encoder.window=1", "vectors.dim=2")
         weights = found.ranker.state_dict()
         for word, vector in VECTORS.items():
