@@ -20,6 +20,8 @@ FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
 ASKED = ("training.in_batch=true", "training.loss=softmax", "vectors.source=learned")
 # Five minibatches an epoch, four epochs.
 SEED = 3
+# How the lines begin that training logs, and those of its progress.
+OURS = ("epoch ", "learning ", "train: ", "training ")
 
 
 def trained(cluster, collection, output, *overrides, on_epoch=lambda entry: None, **more):
@@ -155,8 +157,8 @@ def test_as_typed_with_nothing_else(run, address, collection_folder, tmp_path):
     assert finished.code == 0, finished.err
     assert finished.err[2].startswith(f"cluster {address}: 2 workers with 1 CPU and 0 GPUs each; ")
     assert finished.out[0].startswith("models/ap-cnn: best epoch ")
-    # Nothing of Ray's own.
-    assert all(line.startswith(("epoch ", "training ", "learning ", "ap-cnn: ")) for line in finished.err[3:])
+    # No message of Ray.
+    assert all(line.startswith(OURS) for line in finished.err[3:])
 
 
 def test_a_complete_model_is_not_trained_again(cluster, collection_folder, together):
