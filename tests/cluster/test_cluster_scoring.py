@@ -143,7 +143,7 @@ def test_driven_from_a_node(cluster, scene, monkeypatch):
     result = score(units, system, "out.run", ClusterExecutor(outside, workers=2))
 
     scene.assert_whole()
-    assert (result.pairs, result.units, result.workers) == (96, UNITS, 2)
+    assert (result.pairs, result.units, result.resumed) == (96, UNITS, 0)
     with pytest.raises(AptoolError, match="room for 2; expected room for 3 workers"):
         score(units, system, "out.run", ClusterExecutor(outside, workers=3))
 
