@@ -58,62 +58,35 @@ def report(
     The page contains the table of results with confidence intervals and significance tests, a comparison with
     the paper's figures, charts, and the ranked answers and heat maps of every question. It is self-contained.
     """
-    page = output if output is not None else runs / NAME
-    given = _places(collections)
-    command = _command(runs, page, collections, baseline, questions, depth)
-    line = write(
-        runs, page, given, baseline, questions=questions, depth=depth, device=device, command=command
-    )
-    click.echo(line)
-
-
-def write(
-    folder: Path,
-    page: Path,
-    collections: dict[str, Path],
-    baseline: str | None = None,
-    *,
-    questions: int = 2500,
-    depth: int = 10,
-    device: str = "auto",
-    command: str | None = None,
-) -> str:
-    """Writes the report of a folder of runs and returns a line with its path and size.
-
-    Args:
-        folder: the folder that `aptool matrix` wrote.
-        page: the HTML file.
-        collections: folders by the names of the collections in the runs.
-        baseline: the system that the others are tested against.
-        questions: maximum number of questions per collection.
-        depth: number of answers from the top of each ranking.
-        device: device that computes the heat maps.
-        command: the command line, to be shown in the report.
-
-    Raises:
-        AptoolError: jinja2 or matplotlib is not installed.
-        InputError: a file cannot be read or written.
-    """
     from aptool.formats.atomic import check_apart, check_writable
     from aptool.models.device import pick_device
     from aptool.reporting.html import environment
     from aptool.reporting.plots import check_installed
     from aptool.reporting.runs import find_collections, read_runs
 
+    page = output if output is not None else runs / NAME
+    given = _places(collections)
     # Missing packages and devices are reported before anything takes time.
     environment()
     check_installed()
     picked = pick_device(device)
     check_writable(page)
-    check_apart(page, (path for path in folder.rglob("*") if path.suffix != ".html"))
-    runs = read_runs(folder)
-    found = find_collections(runs, collections)
+    check_apart(page, (path for path in runs.rglob("*") if path.suffix != ".html"))
+    read = read_runs(runs)
+    found = find_collections(read, given)
 
     from aptool.reporting.report import Limits, write_report
 
-    limits = Limits(questions=questions, depth=depth)
-    write_report(page, runs, found, baseline=baseline, limits=limits, command=command, device=picked)
-    return f"{page}: {page.stat().st_size / 1e6:.1f} MB"
+    write_report(
+        page,
+        read,
+        found,
+        baseline=baseline,
+        limits=Limits(questions=questions, depth=depth),
+        command=_command(runs, page, collections, baseline, questions, depth),
+        device=picked,
+    )
+    click.echo(f"{page}: {page.stat().st_size / 1e6:.1f} MB")
 
 
 def _places(collections: tuple[str, ...]) -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""Names of measures: those of ir_measures (``nDCG@10``) beside those of trec_eval (``ndcg_cut_10``)."""
+"""Names of measures in ir_measures (``nDCG@10``), and their names in trec_eval (``ndcg_cut_10``)."""
 
 import difflib
 import re
@@ -9,7 +9,7 @@ from aptool.evaluation.measures import measure_names
 
 
 class _Family(NamedTuple):
-    """trec_eval's names of a measure; None where it has none."""
+    """trec_eval's names of a measure, with and without a cut-off; None if there is none."""
 
     plain: str | None
     at: str | None = None  # with a cut-off: rank or recall level
@@ -49,7 +49,7 @@ def trec_eval_name(name: str) -> str:
         name: see ``trec_eval_names``.
 
     Raises:
-        UsageError: there is no such measure (the nearest name is said), or it is a name for several.
+        UsageError: the measure is unknown (the message has the nearest name), or it is a set of measures.
     """
     names = trec_eval_names(name)
     if len(names) > 1:
@@ -65,7 +65,7 @@ def trec_eval_names(name: str) -> tuple[str, ...]:
             ``measure_names`` takes, such as ``ndcg_cut_10``, ``P.1`` or ``official``.
 
     Raises:
-        UsageError: there is no such measure; the nearest name is said.
+        UsageError: the measure is unknown; the message has the nearest name.
     """
     parts = _NAME.fullmatch(name)
     family = _FAMILIES.get(parts[1]) if parts is not None else None
@@ -91,7 +91,7 @@ def _printed(name: str) -> str | None:
 
 
 def _nearest(name: str) -> str | None:
-    """The nearest name of ir_measures to one that is written as if it were one of those."""
+    """The nearest ir_measures name to an unknown name with a cut-off."""
     word, at, cutoff = name.strip().partition("@")
     if not at:
         return None

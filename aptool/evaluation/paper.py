@@ -1,8 +1,8 @@
-"""The figures of the paper (its tables 3 to 5), and how a figure of ours compares with one of them."""
+"""The figures of the paper (tables 3 to 5), and verdicts of ours against them."""
 
 from typing import NamedTuple
 
-# A figure that falls short of the paper's by no more than this is close to it.
+# A figure that misses the paper's by at most this is close.
 CLOSE = 0.01
 
 
@@ -11,10 +11,10 @@ class PaperFigures(NamedTuple):
 
     Attributes:
         title: the split, for headings.
-        questions: how many the figures are means over.
-        measures: by trec_eval's names.
-        systems: the figures of the paper's four systems, by preset.
-        others: those of the systems that it compares itself with, by citation.
+        questions: number of questions that the figures are means over.
+        measures: trec_eval names of the measures.
+        systems: figures of the paper's four systems, by preset.
+        others: figures of the systems that the paper compares with, by citation.
     """
 
     title: str
@@ -24,9 +24,9 @@ class PaperFigures(NamedTuple):
     others: dict[str, tuple[float, ...]]
 
     def of_preset(self, preset: str | None) -> dict[str, float]:
-        """The figures by measure of the system that a preset trains; none for a system the paper lacks.
+        """The figures, by measure, of the system of a preset; empty if the paper does not have it.
 
-        ``ap-cnn`` and ``ap-cnn-paper`` are the same system, trained in two ways.
+        ``ap-cnn`` and ``ap-cnn-paper`` are the same system with different training.
         """
         figures = self.systems.get((preset or "").removesuffix("-paper"), ())
         return dict(zip(self.measures, figures, strict=False))
@@ -74,7 +74,7 @@ _INSURANCEQA_SPLITS = {"dev": 1000, "test1": 1800, "test2": 1800}
 
 
 def paper_figures(collection: str, split: str) -> PaperFigures | None:
-    """The paper's figures for a split of a collection, by the collection's own name; None if it has none."""
+    """The paper's figures for a split of a collection, by the collection's name; None if there are none."""
     if collection == "wikiqa" and split == "test":
         return _WIKIQA
     if collection in ("trecqa", "trecqa-clean") and split == "test":
@@ -92,7 +92,7 @@ def paper_figures(collection: str, split: str) -> PaperFigures | None:
 
 
 def verdict(ours: float, paper: float) -> str:
-    """``OK`` if the paper's figure is reached, ``close`` if it is missed by at most .01, else ``below``."""
+    """``OK`` if ours reaches the paper's figure, ``close`` if it is within 0.01 of it, else ``below``."""
     if ours >= paper:
         return "OK"
     return "close" if ours >= paper - CLOSE else "below"

@@ -1,4 +1,4 @@
-"""Figures of one system over several seeds: what of a figure is the system, and what is chance."""
+"""Mean and standard deviation of a measure over training seeds."""
 
 import statistics
 from collections.abc import Sequence
@@ -9,20 +9,20 @@ class Spread(NamedTuple):
     """A measure over seeds.
 
     Attributes:
-        mean: over all seeds.
-        sd: standard deviation of a sample (n - 1); 0 of a single seed.
+        mean: mean over all seeds.
+        sd: sample standard deviation (n - 1); 0 for a single seed.
     """
 
     mean: float
     sd: float
 
     def text(self, seeds: int) -> str:
-        """``mean ± sd`` with four decimals; of a single seed the figure alone."""
+        """``mean ± sd`` with four decimals; the mean alone for a single seed."""
         return f"{self.mean:.4f} ± {self.sd:.4f}" if seeds > 1 else f"{self.mean:.4f}"
 
 
 def mean_and_sd(values: Sequence[float]) -> Spread:
-    """Mean and sample standard deviation of a measure's values, one for each seed.
+    """Mean and sample standard deviation of a measure, from one value per seed.
 
     Raises:
         statistics.StatisticsError: there is no value.

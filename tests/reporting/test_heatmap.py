@@ -104,6 +104,18 @@ def test_weights_are_the_models_own_whatever_else_is_in_the_batch(system):
         assert found.score == pytest.approx(float(score), abs=1e-6)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_weights_on_a_gpu_are_those_of_the_cpu():
+    on_cpu, on_gpu = model("ap-cnn"), model("ap-cnn")
+    on_gpu.ranker.to("cuda")
+
+    for one, other in zip(
+        heat_maps(on_cpu, PAIRS, alignment=True), heat_maps(on_gpu, PAIRS, alignment=True), strict=True
+    ):
+        assert other.answer.weights == pytest.approx(one.answer.weights, abs=1e-5)
+        assert other.alignment == pytest.approx(one.alignment, abs=1e-4)
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_weights_of_a_text_sum_to_one(system):
     for found in heat_maps(model(system), PAIRS):

@@ -17,7 +17,7 @@ from aptool.reporting.figures import Series, inline_svg
 from aptool.reporting.heatmap import TextWeights, Window
 from aptool.reporting.packing import packed_spans, packed_weights
 from aptool.reporting.plots import histogram_chart, line_chart, line_style
-from aptool.reporting.report import interval_bar
+from aptool.reporting.tables import interval_bar
 
 
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=300))

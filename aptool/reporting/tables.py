@@ -1,0 +1,164 @@
+"""The tables of the report: results, significance tests, comparison with the paper, runs."""
+
+from typing import Any, NamedTuple
+
+from aptool.evaluation.measures import measure_title
+from aptool.evaluation.paper import paper_figures
+from aptool.reporting.results import CollectionResults, SystemResults
+
+MINUS = "\u2212"
+
+
+class IntervalBar(NamedTuple):
+    """A confidence interval drawn on a scale, as percentages of its width."""
+
+    begin: float
+    end: float
+    value: float
+    reference: float  # the baseline's value
+    beyond: str  # ``left`` or ``right`` if the value is outside the scale, else empty
+
+
+def result_row(system: SystemResults, results: CollectionResults) -> dict[str, Any]:
+    """A row of the table of results."""
+    main = results.measures[0]
+    reference = next(other for other in results.systems if other.name == results.baseline)
+    # Systems that are significantly worse, such as a random order, would compress the scale of the others.
+    near = [other.intervals[main] for other in results.systems if _mark(other, main) != "▼"]
+    scale = (min(low for low, _ in near), max(high for _, high in near))
+    bar = interval_bar(system.intervals[main], system.means[main], scale, reference.means[main])
+    comparison = system.comparisons.get(main)
+    seeds = len(system.entries)
+    preset = f"{system.preset}, " if system.preset not in (None, system.name) else ""
+    role = (
+        "baseline" if system.name == results.baseline else f"{preset}{seeds} seed{'s' if seeds > 1 else ''}"
+    )
+    return {
+        "name": system.name,
+        "note": role,
+        "cells": [_cell(system, measure, results) for measure in results.measures],
+        "bar": bar,
+        "better": _mark(system, main) == "▲",
+        "difference": _signed(comparison.difference) if comparison else "",
+        "p": probability(comparison.permutation_holm) if comparison else "",
+    }
+
+
+def interval_bar(
+    interval: tuple[float, float], value: float, scale: tuple[float, float], reference: float
+) -> IntervalBar:
+    """Places an interval on a scale.
+
+    Args:
+        interval: the bounds of the interval.
+        value: the mean.
+        scale: the values at the left and the right end, the same for all rows of a table.
+        reference: the baseline's mean.
+    """
+    low, high = scale
+    begin, end, dot, line = (
+        100 * (min(max(x, low), high) - low) / ((high - low) or 1.0) for x in (*interval, value, reference)
+    )
+    beyond = "left" if value < low else "right" if value > high else ""
+    return IntervalBar(begin, end, dot, line, beyond)
+
+
+def _cell(system: SystemResults, measure: str, results: CollectionResults) -> dict[str, Any]:
+    low, high = system.intervals[measure]
+    return {
+        "value": f"{system.means[measure]:.4f}",
+        "deviation": f"{system.deviations[measure]:.4f}" if system.deviations[measure] else "",
+        "interval": f"{low:.3f} – {high:.3f}",
+        "mark": _mark(system, measure),
+        "best": system.means[measure] == max(other.means[measure] for other in results.systems),
+    }
+
+
+def _mark(system: SystemResults, measure: str) -> str:
+    comparison = system.comparisons.get(measure)
+    if comparison is None or not comparison.significant():
+        return ""
+    return "▲" if comparison.difference > 0 else "▼"
+
+
+def significance_rows(system: SystemResults) -> list[list[str]]:
+    """Rows of the table of all tests."""
+    lines = []
+    for measure, comparison in system.comparisons.items():
+        one = comparison.paired
+        low, high = one.interval
+        lines.append(
+            [
+                system.name,
+                measure_title(measure),
+                _signed(one.difference),
+                f"{_signed(low)} to {_signed(high)}",
+                probability(one.permutation.p),
+                probability(comparison.permutation_holm),
+                probability(comparison.t_holm),
+                _signed(one.effect, 2),
+                *(f"{count:,}" for count in (one.wins, one.ties, one.losses)),
+            ]
+        )
+    return lines
+
+
+def paper_table(results: CollectionResults) -> dict[str, Any] | None:
+    """The paper's figures and ours of the same systems, if the paper has results on the collection."""
+    figures = paper_figures(results.collection.name, results.split)
+    measures = [measure for measure in figures.measures if measure in results.measures] if figures else []
+    if figures is None or not measures:
+        return None
+    rows = []
+    for name, values in {**figures.others, **figures.systems}.items():
+        theirs = dict(zip(figures.measures, values, strict=True))
+        ours: list[SystemResults | None] = [
+            system
+            for system in results.systems
+            if system.preset is not None and system.preset.removesuffix("-paper") == name
+        ]
+        for system in ours or [None]:
+            cells = []
+            for measure in measures:
+                mean = None if system is None else system.means[measure]
+                difference = "" if mean is None else _signed(mean - theirs[measure])
+                cells.append((f"{theirs[measure]:.4f}", "" if mean is None else f"{mean:.4f}", difference))
+            rows.append({"name": name if system is None else system.name, "cells": cells})
+    titles = [measure_title(measure) for measure in measures]
+    return {"title": figures.title, "questions": figures.questions, "measures": titles, "rows": rows}
+
+
+def run_rows(system: SystemResults) -> list[list[str]]:
+    """One row per seed."""
+    lines = []
+    for entry in system.entries:
+        config = entry.config
+        trained = config["training"] if config else None
+        lines.append(
+            [
+                system.name,
+                str(entry.seed),
+                str(config["recipe"]["preset"]) if config else "",
+                str(trained["best_epoch"]) if trained else "",
+                f"{trained['collection']} {trained['fingerprint']}" if trained else "",
+                _seconds(entry.seconds.get("train", 0.0)) if trained else "",
+                _seconds(entry.seconds.get("score", 0.0)),
+            ]
+        )
+    return lines
+
+
+def probability(p: float) -> str:
+    """A p-value as text."""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _signed(value: float, digits: int = 4) -> str:
+    text = f"{abs(value):.{digits}f}"
+    if float(text) == 0:
+        return text
+    return f"{'+' if value > 0 else MINUS}{text}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value < 100 else f"{value / 60:,.1f} min"
