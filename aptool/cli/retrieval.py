@@ -1,0 +1,239 @@
+"""Collections out of retrieval data: ``aptool data import beir`` and its kin, and ``aptool data pools``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from aptool.errors import UsageError
+
+if TYPE_CHECKING:
+    from aptool.datasets.retrieval import PoolOptions
+    from aptool.formats.collection import Collection
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_output = click.option("--output", metavar="OUT", required=True, help="The collection's folder.")
+_name = click.option("--name", metavar="NAME", help="Name of the collection.  [default: that of its source]")
+_questions = click.option(
+    "--questions",
+    type=click.Choice(["all", "answerable", "both-labels"]),
+    default="all",
+    show_default=True,
+    help="Questions to keep: answerable ones have a relevant candidate, both-labels one of each kind.",
+)
+_run = click.option(
+    "--run",
+    "runs",
+    metavar="SPLIT=RUN",
+    multiple=True,
+    help="First-stage run file of a split.  [default: retrieve with BM25]",
+)
+
+
+def _pool_options(depth: int) -> Callable[[Command], Command]:
+    """The options that say how pools are cut from a run."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(
+            (
+                click.option(
+                    "--depth",
+                    type=click.IntRange(min=1),
+                    default=depth,
+                    show_default=True,
+                    help="Candidates of each question, from the top of the first stage.",
+                ),
+                click.option(
+                    "--negatives",
+                    type=click.IntRange(min=0),
+                    metavar="N",
+                    help="Keep N of them that are not relevant, drawn at random (for training).",
+                ),
+                click.option(
+                    "--add-relevant",
+                    is_flag=True,
+                    help="Add the relevant documents that the first stage missed (for training).",
+                ),
+                click.option(
+                    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed."
+                ),
+            )
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@_output
+@_run
+@_name
+@_questions
+@_pool_options(100)
+def beir(
+    folder: Path, output: str, runs: tuple[str, ...], name: str | None, questions: str, **cut: Any
+) -> None:
+    """Import a data set in the layout of BEIR: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv."""
+    from aptool.datasets.beir import build
+
+    given = _by_split(runs)
+    _report(
+        build(output, folder, name=_checked(name), runs=given, options=_options(cut), questions=questions)
+    )
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@_output
+@click.option("--split", default="test", show_default=True, help="Split to read.")
+@_name
+@_questions
+def mteb(folder: Path, output: str, split: str, name: str | None, questions: str) -> None:
+    """Import a reranking task in the layout of MTEB: corpus, queries, qrels and top_ranked."""
+    from aptool.datasets.mteb import build
+
+    _report(build(output, folder, split=split, name=_checked(name), questions=questions))
+
+
+@click.command()
+@click.argument("collection", metavar="COLLECTION.TSV")
+@click.option("--queries", metavar="SPLIT=TSV", multiple=True, required=True, help="Queries of a split.")
+@click.option("--qrels", metavar="SPLIT=TSV", multiple=True, required=True, help="Judgements of a split.")
+@click.option(
+    "--top",
+    metavar="SPLIT=FILE",
+    multiple=True,
+    help="First stage of a split: top1000 or a run.  [default: retrieve with BM25]",
+)
+@_output
+@_questions
+@_pool_options(1000)
+def msmarco(
+    collection: str,
+    queries: tuple[str, ...],
+    qrels: tuple[str, ...],
+    top: tuple[str, ...],
+    output: str,
+    questions: str,
+    **cut: Any,
+) -> None:
+    """Import MS MARCO passage ranking: collection, queries, qrels and top1000 files."""
+    from aptool.datasets.msmarco import SplitFiles, build
+
+    asked, judged, first = _by_split(queries), _by_split(qrels), _by_split(top)
+    lacking = [split for split in asked if split not in judged]
+    unknown = [split for split in {**judged, **first} if split not in asked]
+    if lacking or unknown:
+        split = (lacking or unknown)[0]
+        raise UsageError(f"split {split!r}: expected it in --queries and in --qrels")
+    splits = {split: SplitFiles(path, judged[split], first.get(split)) for split, path in asked.items()}
+    _report(build(output, collection, splits, options=_options(cut), questions=questions))
+
+
+@click.command("ir-datasets")
+@click.argument("datasets", metavar="SPLIT=ID...", nargs=-1, required=True)
+@_output
+@_run
+@_name
+@_questions
+@_pool_options(100)
+def ir_datasets(
+    datasets: tuple[str, ...],
+    output: str,
+    runs: tuple[str, ...],
+    name: str | None,
+    questions: str,
+    **cut: Any,
+) -> None:
+    """Import data sets of the ir_datasets catalogue, such as test=beir/scifact/test."""
+    from aptool.datasets.ir_datasets import build, load
+
+    named = _by_split(datasets)
+    found = {split: load(identifier) for split, identifier in named.items()}
+    called = _checked(name) or re.sub(r"[^A-Za-z0-9_-]+", "-", next(iter(named.values())))
+    given = _by_split(runs)
+    _report(build(output, found, name=called, runs=given, options=_options(cut), questions=questions))
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.option("--corpus", required=True, help="Documents: .jsonl, .tsv or .parquet files, or a folder.")
+@click.option("--queries", required=True, help="Queries: a .jsonl, .tsv or .parquet file.")
+@click.option("--qrels", required=True, help="Judgements: TREC qrels.")
+@click.option("--split", default="test", show_default=True, help="Name of the split.")
+@_output
+@_name
+@_questions
+@_pool_options(100)
+def pools(
+    run: str,
+    corpus: str,
+    queries: str,
+    qrels: str,
+    split: str,
+    output: str,
+    name: str | None,
+    questions: str,
+    **cut: Any,
+) -> None:
+    """Make a collection out of a first-stage RUN (such as Pyserini's), a corpus, queries and qrels."""
+    from aptool.datasets.corpus import FileCorpus, read_queries
+    from aptool.datasets.retrieval import Topics, write_retrieval_collection
+    from aptool.formats.trec import read_qrels, read_run
+
+    texts, judgements, first = read_queries(queries), read_qrels(qrels), read_run(run)
+    ranked = set(first.frame["question_id"])
+    kept = {question: text for question, text in texts.items() if question in ranked} or texts
+    _report(
+        write_retrieval_collection(
+            output,
+            name=_checked(name) or re.sub(r"\s+", "-", Path(output).resolve().name),
+            source=f"{first.tag} over {corpus}",
+            corpus=FileCorpus(corpus),
+            splits={split: Topics(queries, kept, judgements, first.frame, run)},
+            options=_options(cut),
+            questions=questions,
+        )
+    )
+
+
+def _options(cut: dict[str, Any]) -> PoolOptions:
+    from aptool.datasets.retrieval import PoolOptions
+
+    return PoolOptions(**cut)
+
+
+def _by_split(arguments: tuple[str, ...]) -> dict[str, str]:
+    from aptool.datasets.importing import parse_splits
+
+    return parse_splits(arguments)
+
+
+def _checked(name: str | None) -> str | None:
+    if name is not None and len(name.split()) != 1:
+        raise UsageError(f"--name {name!r}: expected one word")
+    return name
+
+
+def _report(collection: Collection) -> None:
+    """The usual table, and what the first stage missed."""
+    import logging
+
+    from aptool.cli.data import _report as report_collection
+
+    logger = logging.getLogger(__name__)
+    report_collection(collection)
+    for split, counts in collection.manifest["details"].get("first_stage", {}).items():
+        relevant, missed = counts["relevant"], counts["relevant_missed"]
+        if relevant:
+            logger.info(
+                f"{split}: the first stage ({counts['system']}) missed {missed:,} of {relevant:,} relevant "
+                f"candidates ({missed / relevant:.1%}); {counts['relevant_added']:,} of them were added"
+            )

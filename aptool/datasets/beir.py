@@ -1,0 +1,114 @@
+"""BEIR (Thakur et al., 2021): a folder with ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``.
+
+Judgements come as ``query-id<TAB>corpus-id<TAB>score`` behind a header line; some data sets grade relevance.
+BEIR holds no first stage: a run file is given, or BM25 retrieves.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import polars as pl
+
+from aptool.datasets.corpus import FileCorpus, read_queries
+from aptool.datasets.importing import parse_label
+from aptool.datasets.lines import read_rows
+from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
+from aptool.errors import InputError
+from aptool.formats.collection import Collection
+from aptool.formats.trec import read_run
+
+SOURCE = "BEIR, github.com/beir-cellar/beir"
+QRELS_SCHEMA = {"question_id": pl.String, "answer_id": pl.String, "relevance": pl.Int64}
+
+
+def build(
+    out: str | Path,
+    folder: str | Path,
+    *,
+    name: str | None = None,
+    runs: Mapping[str, str] | None = None,
+    options: PoolOptions | None = None,
+    questions: str = "all",
+) -> Collection:
+    """Imports a data set in BEIR's layout.
+
+    Args:
+        out: the collection's folder.
+        folder: of the data set.
+        name: of the collection; None is the folder's.
+        runs: split -> a first-stage run file; BM25 retrieves for a split without one.
+        options: how pools are cut.
+        questions: which questions are kept; see `CollectionWriter`.
+
+    Raises:
+        InputError: a file is missing or is not BEIR's; a run is of another data set.
+    """
+    root = Path(folder)
+    corpus, queries = _file(root, "corpus.jsonl"), read_queries(_file(root, "queries.jsonl"))
+    files = sorted((root / "qrels").glob("*.tsv"))
+    if not files:
+        raise InputError(root / "qrels", problem="no judgements", expected="SPLIT.tsv, such as test.tsv")
+    given = dict(runs or {})
+    splits: dict[str, Topics] = {}
+    for file in files:
+        qrels = read_qrels_tsv(file)
+        judged = qrels["question_id"].unique(maintain_order=True).to_list()
+        unknown = [question for question in judged if question not in queries]
+        if unknown:
+            problem = f"{len(unknown):,} judged queries without a text, such as {unknown[0]!r}"
+            raise InputError(file, problem=problem, expected="queries of queries.jsonl")
+        run = given.pop(file.stem, None)
+        splits[file.stem] = Topics(
+            path=str(file),
+            queries={question: queries[question] for question in judged},
+            qrels=qrels,
+            run=read_run(run).frame if run is not None else None,
+            run_path=str(run),
+        )
+    if given:
+        split, run = next(iter(given.items()))
+        raise InputError(run, problem=f"a run for split {split!r}", expected=f"one of {', '.join(splits)}")
+    return write_retrieval_collection(
+        out,
+        name=name or "-".join(root.resolve().name.split()),
+        source=SOURCE,
+        corpus=FileCorpus(corpus),
+        splits=splits,
+        options=options or PoolOptions(),
+        questions=questions,
+    )
+
+
+def read_qrels_tsv(path: str | Path) -> pl.DataFrame:
+    """Judgements as ``query-id<TAB>corpus-id<TAB>score``, with or without the header line.
+
+    Raises:
+        InputError: a line is not a judgement, or contradicts an earlier one.
+    """
+    found: dict[tuple[str, str], int] = {}
+    for number, line in read_rows(path):
+        fields = line.split("\t")
+        if number == 1 and fields[-1].strip().lower() in ("score", "relevance", "label"):
+            continue
+        if len(fields) == 4:  # TREC's: query, iteration, document, relevance
+            fields = [fields[0], fields[2], fields[3]]
+        place = f"line {number}"
+        if len(fields) != 3:
+            expected = "query-id<TAB>corpus-id<TAB>score"
+            raise InputError(path, place=place, problem=f"{len(fields)} fields", expected=expected)
+        query, document, label = fields
+        relevance = parse_label(path, place, "score", label, graded=True)
+        if found.setdefault((query, document), relevance) != relevance:
+            expected = f"the score {found[query, document]} that this pair had before"
+            raise InputError(path, place=place, column="score", value=relevance, expected=expected)
+    if not found:
+        raise InputError(path, problem="no judgement", expected="query-id<TAB>corpus-id<TAB>score")
+    rows = [(query, document, relevance) for (query, document), relevance in found.items()]
+    return pl.DataFrame(rows, schema=QRELS_SCHEMA, orient="row")
+
+
+def _file(root: Path, name: str) -> Path:
+    for candidate in (root / name, root / f"{name}.gz"):
+        if candidate.is_file():
+            return candidate
+    raise InputError(root / name, problem="file not found", expected="a folder in the layout of BEIR")

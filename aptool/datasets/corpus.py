@@ -1,0 +1,192 @@
+"""Corpora and queries of retrieval collections: streamed, so that memory does not grow with the corpus.
+
+A corpus is a file, a folder of files or a glob of ``.jsonl``, ``.tsv`` or ``.parquet`` files, plain or gzip:
+
+- JSON lines of BEIR (``_id``, ``title``, ``text``), of Pyserini (``id``, ``contents``), or of ``id`` and ``text``;
+- lines of ``id<TAB>text``, as MS MARCO has them (``id<TAB>url<TAB>title<TAB>body`` for its documents);
+- Parquet with one of these sets of columns.
+
+A title stands before the text, separated by one space, as in BEIR's own code.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from aptool.datasets.importing import check_id, check_text
+from aptool.datasets.lines import open_bytes, read_lines, readable
+from aptool.errors import InputError, first_line
+from aptool.formats import storage
+
+# Names of the id and of the text, in the order in which they are looked for.
+ID_NAMES = ("_id", "id", "docid", "doc_id", "pid", "qid", "query_id", "query-id", "corpus-id", "corpus_id")
+TEXT_NAMES = ("text", "contents", "passage", "body", "query", "question")
+
+SUFFIXES = (".jsonl", ".jsonl.gz", ".json.gz", ".tsv", ".tsv.gz", ".parquet")
+
+
+class Entry(NamedTuple):
+    """A document or a query."""
+
+    place: str  # where it stands in its file, for messages
+    id: str
+    text: str
+
+
+class Corpus(Protocol):
+    """Documents that can be streamed more than once."""
+
+    def __str__(self) -> str:
+        """What messages call it."""
+
+    def entries(self) -> Iterator[tuple[str, Entry]]:
+        """Every document with the file that it stands in."""
+
+
+class FileCorpus:
+    """A corpus in files."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = path
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def entries(self) -> Iterator[tuple[str, Entry]]:
+        """See ``Corpus.entries``; a document may be empty."""
+        return read_entries(self._path, empty=True)
+
+
+def corpus_files(path: str | Path) -> list[str]:
+    """The files of a corpus, in the order of their names.
+
+    Raises:
+        InputError: there is none.
+    """
+    files: list[str] = []
+    if not storage.is_remote(path) and Path(path).is_dir():
+        for file in sorted(Path(path).iterdir()):
+            if file.name.endswith(SUFFIXES):
+                files.append(str(file))
+        if not files:
+            expected = f"files that end in one of {', '.join(SUFFIXES)}"
+            raise InputError(path, problem="a folder without a corpus", expected=expected)
+        return files
+    with readable(path):
+        return storage.expand([str(path)], ".jsonl")
+
+
+def read_entries(path: str | Path, *, empty: bool = False) -> Iterator[tuple[str, Entry]]:
+    """The documents or queries of a corpus, each with the file that it stands in.
+
+    Args:
+        path: a file, a folder or a glob.
+        empty: whether an entry without any text is let through.
+
+    Raises:
+        InputError: a line or row is not one; it names the file and the line or row.
+    """
+    for file in corpus_files(path):
+        for entry in _entries_of(file):
+            check_id(file, entry.place, "id", entry.id)
+            check_text(file, entry.place, "text", entry.text, empty=empty)
+            yield file, entry
+
+
+def read_queries(path: str | Path) -> dict[str, str]:
+    """Query texts by id.
+
+    Raises:
+        InputError: a line or row is not a query, or an id stands there twice with different texts.
+    """
+    queries: dict[str, str] = {}
+    for file, entry in read_entries(path):
+        known = queries.setdefault(entry.id, entry.text)
+        if known != entry.text:
+            expected = f"the text that query {entry.id!r} had before"
+            raise InputError(file, place=entry.place, value=entry.text, expected=expected)
+    return queries
+
+
+def _entries_of(path: str) -> Iterator[Entry]:
+    name = path.removesuffix(".gz")
+    if name.endswith(".parquet"):
+        return _parquet_entries(path)
+    if name.endswith((".jsonl", ".json")):
+        return _json_entries(path)
+    if name.endswith(".tsv"):
+        return _tsv_entries(path)
+    raise InputError(
+        path, problem="unknown kind of file", expected=f"a name that ends in one of {', '.join(SUFFIXES)}"
+    )
+
+
+def _json_entries(path: str) -> Iterator[Entry]:
+    for number, line in read_lines(path):
+        if not line.strip():
+            continue
+        place = f"line {number}"
+        try:
+            fields = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                path, place=place, problem=first_line(error), expected="one JSON object"
+            ) from error
+        if not isinstance(fields, dict):
+            raise InputError(path, place=place, value=fields, expected="a JSON object")
+        yield _entry(path, place, fields)
+
+
+def _tsv_entries(path: str) -> Iterator[Entry]:
+    for number, line in read_lines(path):
+        if not line.strip():
+            continue
+        fields = line.split("\t")
+        if len(fields) == 4:  # MS MARCO's documents: id, url, title, body
+            yield Entry(f"line {number}", fields[0], f"{fields[2]} {fields[3]}".strip())
+        elif len(fields) == 2:
+            yield Entry(f"line {number}", fields[0], fields[1])
+        else:
+            expected = "id<TAB>text, or id<TAB>url<TAB>title<TAB>body"
+            raise InputError(path, place=f"line {number}", problem=f"{len(fields)} fields", expected=expected)
+
+
+def _parquet_entries(path: str) -> Iterator[Entry]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with open_bytes(path) as file, readable(path):
+        source = pa.OSFile(path) if not storage.is_remote(path) else pa.BufferReader(file.read())
+        try:
+            reader = pq.ParquetFile(source)
+            wanted = [name for name in reader.schema_arrow.names if name in {*ID_NAMES, "title", *TEXT_NAMES}]
+            row = 0
+            for batch in reader.iter_batches(columns=wanted):
+                for fields in batch.to_pylist():
+                    yield _entry(path, f"row {row}", fields)
+                    row += 1
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise InputError(path, problem=first_line(error), expected="a readable Parquet file") from error
+
+
+def _entry(path: str, place: str, fields: dict[str, Any]) -> Entry:
+    name = _named(path, place, fields, ID_NAMES)
+    title = fields.get("title")
+    text = _named(path, place, fields, TEXT_NAMES)
+    if isinstance(name, bool) or not isinstance(name, str | int):
+        raise InputError(path, place=place, column="id", value=name, expected="a text or a whole number")
+    for column, value in (("title", title or ""), ("text", text)):
+        if not isinstance(value, str):
+            raise InputError(path, place=place, column=column, value=value, expected="a text")
+    return Entry(place, str(name), f"{title} {text}".strip() if title else text)
+
+
+def _named(path: str, place: str, fields: dict[str, Any], names: tuple[str, ...]) -> Any:
+    for name in names:
+        if name in fields:
+            return fields[name]
+    have = ", ".join(map(repr, fields)) or "none"
+    raise InputError(
+        path, place=place, problem=f"columns {have}", expected=f"one called {' or '.join(names[:4])}"
+    )

@@ -1,0 +1,295 @@
+"""Retrieval collections in their published layouts, written small by hand, imported as pools to rerank."""
+
+import json
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+
+from aptool.datasets import beir, ir_datasets, msmarco, mteb
+from aptool.datasets.retrieval import PoolOptions, cut_pools
+from aptool.errors import AptoolError, InputError, UsageError
+from aptool.formats.pools import list_units, read_answers, read_pools
+from aptool.formats.trec import read_qrels
+
+# SciFact's layout; d3 has no title, d4 shares no word with any query.
+DOCUMENTS = {
+    "d1": ("Aspirin", "reduces fever in adults"),
+    "d2": ("Ibuprofen", "reduces pain"),
+    "d3": ("", "fever is a symptom"),
+    "d4": ("Bridges", "carry roads"),
+}
+QUERIES = {"q1": "does aspirin reduce fever", "q2": "what reduces pain", "q9": "is never judged"}
+QRELS = [("q1", "d1", 2), ("q1", "d4", 1), ("q2", "d2", 1)]
+
+
+def lines(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def tsv(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "scifact"
+    rows = [
+        {"_id": d, "title": title, "text": text, "metadata": {}} for d, (title, text) in DOCUMENTS.items()
+    ]
+    lines(root / "corpus.jsonl", rows)
+    lines(root / "queries.jsonl", [{"_id": q, "text": text, "metadata": {}} for q, text in QUERIES.items()])
+    tsv(root / "qrels" / "test.tsv", [("query-id", "corpus-id", "score"), *QRELS])
+    return root
+
+
+def pools_in(collection, split="test"):
+    """question id -> candidates with their texts."""
+    answers = read_answers(collection.answers) if collection.answers else None
+    found = {}
+    for unit in list_units([collection.pools(split)]):
+        pools = read_pools(unit, answers)
+        questions = pools.question_ids.to_pylist()
+        for pair, answer_id in enumerate(pools.answer_ids.to_pylist()):
+            text = pools.answers[int(pools.pair_answer[pair])].as_py()
+            found.setdefault(questions[pools.pair_question[pair]], {})[answer_id] = text
+    return found
+
+
+def test_beir_with_bm25_as_first_stage(folder, tmp_path):
+    collection = beir.build(tmp_path / "out", folder)
+
+    # Worked out by hand: a document is retrieved if it shares a word with the query.
+    assert pools_in(collection) == {
+        "q1": {"d1": "Aspirin reduces fever in adults", "d3": "fever is a symptom"},
+        "q2": {"d1": "Aspirin reduces fever in adults", "d2": "Ibuprofen reduces pain"},
+    }
+    assert collection.name == "scifact"
+    assert sorted(read_qrels(collection.qrels("test")).iter_rows()) == sorted(QRELS)
+    stage = collection.manifest["details"]["first_stage"]["test"]
+    assert stage == {"system": "BM25", "relevant": 3, "relevant_missed": 1, "relevant_added": 0}
+
+
+def test_beir_with_a_run(folder, tmp_path):
+    run = tmp_path / "first.run"
+    run.write_text("q1 Q0 d4 1 9 x\nq1 Q0 d2 2 8 x\nq1 Q0 d1 3 7 x\nq2 Q0 d2 1 1 x\n")
+
+    collection = beir.build(tmp_path / "out", folder, runs={"test": str(run)}, options=PoolOptions(depth=2))
+
+    assert {q: list(pool) for q, pool in pools_in(collection).items()} == {"q1": ["d4", "d2"], "q2": ["d2"]}
+    stage = collection.manifest["details"]["first_stage"]["test"]
+    assert (stage["system"], stage["relevant_missed"]) == ("run", 1)
+
+
+def test_the_command_counts_what_the_first_stage_missed(aptool, folder, tmp_path):
+    finished = aptool("data", "import", "beir", folder, "--output", tmp_path / "out")
+
+    assert finished.code == 0, finished.err
+    assert "test: the first stage (BM25) missed 1 of 3 relevant candidates (33.3%); 0 of them were added" in (
+        finished.err
+    )
+    assert aptool("data", "check", tmp_path / "out").code == 0
+
+
+def test_relevant_documents_can_be_added_and_negatives_sampled():
+    run = pl.DataFrame(
+        {"question_id": ["q"] * 6, "answer_id": list("abcdef"), "score": [6.0, 5.0, 4.0, 3.0, 2.0, 1.0]}
+    )
+    qrels = pl.DataFrame({"question_id": ["q", "q"], "answer_id": ["b", "z"], "relevance": [1, 1]})
+
+    found, counts = cut_pools(run, qrels, PoolOptions(depth=5, negatives=2, add_relevant=True))
+    again, _ = cut_pools(run, qrels, PoolOptions(depth=5, negatives=2, add_relevant=True))
+
+    kept = found["answer_id"].to_list()
+    assert len(kept) == 4
+    assert "b" in kept
+    assert kept[-1] == "z"
+    assert set(kept) - {"b", "z"} < set("acde")
+    assert counts == {"relevant": 2, "relevant_missed": 1, "relevant_added": 1}
+    assert found.equals(again)
+
+
+def test_msmarco_files(tmp_path):
+    collection_file = tsv(tmp_path / "collection.tsv", [(n, f"passage {n}") for n in range(5)])
+    queries = tsv(tmp_path / "queries.dev.tsv", [("11", "first query"), ("12", "second"), ("13", "unjudged")])
+    qrels = tsv(tmp_path / "qrels.dev.tsv", [("11", 0, 3, 1), ("12", 0, 0, 1)])
+    top = tsv(
+        tmp_path / "top1000.dev",
+        [("11", 3, "first query", "passage 3"), ("11", 4, "first query", "passage 4"), ("12", 1, "x", "y")],
+    )
+    ranked = tsv(tmp_path / "ranked.tsv", [("11", 4, 1), ("11", 3, 2), ("12", 1, 1)])
+
+    for first in (top, ranked):
+        files = {"dev": msmarco.SplitFiles(str(queries), str(qrels), str(first))}
+        collection = msmarco.build(tmp_path / "out", collection_file, files)
+
+        assert pools_in(collection, "dev") == {
+            "11": {"3": "passage 3", "4": "passage 4"},
+            "12": {"1": "passage 1"},
+        }
+        stage = collection.manifest["details"]["first_stage"]["dev"]
+        assert (stage["relevant"], stage["relevant_missed"]) == (2, 1)
+
+
+def test_mteb_top_ranked_keeps_the_order_of_its_candidates(folder, tmp_path):
+    lines(folder / "top_ranked.jsonl", [{"query-id": "q1", "corpus-ids": ["d4", "d1", "d3"]}])
+    (folder / "qrels" / "test.tsv").rename(folder / "qrels.tsv")
+    (folder / "qrels").rmdir()
+
+    collection = mteb.build(tmp_path / "out", folder)
+
+    assert {q: list(pool) for q, pool in pools_in(collection).items()} == {"q1": ["d4", "d1", "d3"]}
+
+
+def test_mteb_rows_of_texts(tmp_path):
+    root = tmp_path / "AskUbuntu"
+    lines(root / "test.jsonl", [{"query": "how", "positive": ["so"], "negative": ["no", "never"]}])
+
+    collection = mteb.build(tmp_path / "out", root)
+
+    assert list(pools_in(collection)["q0"].values()) == ["so", "no", "never"]
+    assert read_qrels(collection.qrels("test"))["relevance"].sum() == 1
+
+
+class Catalogued:
+    """A data set with the iterators that ir_datasets documents."""
+
+    def __init__(self, scored):
+        self._scored = scored
+
+    def has_docs(self):
+        return True
+
+    has_queries = has_qrels = has_docs
+
+    def has_scoreddocs(self):
+        return bool(self._scored)
+
+    def docs_iter(self):
+        for name, parts in DOCUMENTS.items():
+            yield SimpleNamespace(doc_id=name, default_text=lambda parts=parts: " ".join(parts).strip())
+
+    def queries_iter(self):
+        for name, text in QUERIES.items():
+            yield SimpleNamespace(query_id=name, default_text=lambda text=text: text)
+
+    def qrels_iter(self):
+        for query, document, relevance in QRELS:
+            yield SimpleNamespace(query_id=query, doc_id=document, relevance=relevance)
+
+    def scoreddocs_iter(self):
+        for query, document, score in self._scored:
+            yield SimpleNamespace(query_id=query, doc_id=document, score=score)
+
+
+def test_ir_datasets_objects(tmp_path):
+    scored = [("q1", "d3", 1.5), ("q1", "d1", 2.5), ("q2", "d1", 1.0)]
+
+    collection = ir_datasets.build(tmp_path / "out", {"test": Catalogued(scored)}, name="x")
+    retrieved = ir_datasets.build(tmp_path / "bm25", {"test": Catalogued([])}, name="x")
+
+    assert {q: list(pool) for q, pool in pools_in(collection).items()} == {"q1": ["d1", "d3"], "q2": ["d1"]}
+    assert set(pools_in(retrieved)["q2"]) == {"d1", "d2"}
+
+
+def test_a_pyserini_run_with_its_corpus(aptool, folder, tmp_path):
+    lines(tmp_path / "docs.jsonl", [{"id": d, "contents": text} for d, (_, text) in DOCUMENTS.items()])
+    tsv(tmp_path / "topics.tsv", QUERIES.items())
+    (tmp_path / "x.qrels").write_text("q1 0 d1 1\n")
+    (tmp_path / "x.run").write_text("q1 Q0 d2 1 9 bm25\nq1 Q0 d1 2 8 bm25\n")
+
+    finished = aptool(
+        *("data", "pools", tmp_path / "x.run", "--corpus", tmp_path / "docs.jsonl"),
+        *(
+            "--queries",
+            tmp_path / "topics.tsv",
+            "--qrels",
+            tmp_path / "x.qrels",
+            "--output",
+            tmp_path / "out",
+        ),
+    )
+
+    assert finished.code == 0, finished.err
+    assert aptool("data", "check", tmp_path / "out").code == 0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda root: (root / "corpus.jsonl").unlink(), r"corpus\.jsonl: file not found; expected"),
+        (lambda root: (root / "qrels" / "test.tsv").unlink(), r"qrels: no judgements; expected SPLIT\.tsv"),
+        (
+            lambda root: tsv(root / "qrels" / "test.tsv", [("q1", "d1", "high")]),
+            r"line 1: column 'score': 'high'",
+        ),
+        (
+            lambda root: tsv(root / "qrels" / "test.tsv", [("q7", "d1", 1)]),
+            r"1 judged queries without a text.*'q7'",
+        ),
+        (
+            lambda root: tsv(root / "qrels" / "test.tsv", [("q1", "d1", 1), ("q1", "d1", 0)]),
+            "line 2: .*the score 1",
+        ),
+        (
+            lambda root: (root / "corpus.jsonl").write_text('{"_id": "d1"}\n'),
+            r"line 1: columns '_id'; expected",
+        ),
+        (lambda root: (root / "corpus.jsonl").write_text("[]\n"), r"line 1: \[\]: expected a JSON object"),
+        (
+            lambda root: (root / "queries.jsonl").write_text('{"_id": "a b", "text": "x"}\n'),
+            "'a b': expected an id",
+        ),
+    ],
+)
+def test_mistakes_name_file_and_place(folder, tmp_path, spoil, message):
+    spoil(folder)
+
+    with pytest.raises(InputError, match=message):
+        beir.build(tmp_path / "out", folder)
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_over_other_ids_shows_the_first_of_both(folder, tmp_path):
+    run = tmp_path / "other.run"
+    run.write_text("PLAIN-1 Q0 d4 1 9 x\n")
+
+    with pytest.raises(InputError, match=r"'PLAIN-1' here and 'q1' there"):
+        beir.build(tmp_path / "out", folder, runs={"test": str(run)})
+    with pytest.raises(InputError, match=r"a run for split 'dev'; expected one of test"):
+        beir.build(tmp_path / "out", folder, runs={"dev": str(run)})
+
+
+def test_a_candidate_that_the_corpus_lacks_is_counted_and_named(folder, tmp_path):
+    run = tmp_path / "first.run"
+    run.write_text("q1 Q0 d1 1 9 x\nq1 Q0 d77 2 8 x\nq2 Q0 d78 1 8 x\n")
+
+    with pytest.raises(InputError, match=r"corpus\.jsonl: 2 of 3 candidates not found, such as 'd77'"):
+        beir.build(tmp_path / "out", folder, runs={"test": str(run)})
+
+
+def test_what_a_catalogue_lacks_is_one_line(tmp_path, monkeypatch):
+    without = Catalogued([])
+    without.has_qrels = lambda: False
+    with pytest.raises(AptoolError, match="no qrels; expected documents, queries and qrels"):
+        ir_datasets.build(tmp_path / "out", {"test": without}, name="x")
+    monkeypatch.setitem(__import__("sys").modules, "ir_datasets", None)
+    with pytest.raises(
+        AptoolError, match=r'needs the package ir_datasets: pip install "aptool\[ir-datasets\]"'
+    ):
+        ir_datasets.load("beir/scifact/test")
+
+
+def test_msmarco_splits_must_match(aptool, tmp_path):
+    finished = aptool(
+        *("data", "import", "msmarco", "c.tsv", "--queries", "dev=q.tsv", "--qrels", "test=q.tsv"),
+        *("--output", tmp_path / "out"),
+    )
+
+    assert finished.code == UsageError.exit_code
+    assert "split 'dev': expected it in --queries and in --qrels" in finished.err[-1]
