@@ -2,7 +2,7 @@
 
 A corpus is a file, a folder of files or a glob of ``.jsonl``, ``.tsv`` or ``.parquet`` files, plain or gzip:
 
-- JSON lines of BEIR (``_id``, ``title``, ``text``), of Pyserini (``id``, ``contents``), or of ``id`` and ``text``;
+- JSON lines of BEIR (``_id``, ``title``, ``text``), Pyserini (``id``, ``contents``), or of ``id``, ``text``;
 - lines of ``id<TAB>text``, as MS MARCO has them (``id<TAB>url<TAB>title<TAB>body`` for its documents);
 - Parquet with one of these sets of columns.
 

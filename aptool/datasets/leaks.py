@@ -1,0 +1,129 @@
+"""Leaks between splits: questions and relevant answers of one that stand, nearly word for word, in another.
+
+A system that has seen a test question in training is not tested by it. Near copies have a Jaccard similarity
+of their words of at least ``THRESHOLD``; the join is exact (see `datasets.near_copies`).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from aptool.datasets.near_copies import encode, near_pairs
+from aptool.formats.collection import Collection, LabelledPool
+from aptool.formats.pools import list_units, read_answers, read_pools
+from aptool.formats.trec import read_qrels
+from aptool.text.bm25 import words
+
+THRESHOLD = 0.8
+
+
+class Leak(NamedTuple):
+    """What of a split stands in an earlier one.
+
+    Attributes:
+        split: the split that is looked at.
+        earlier: the split that comes before it, such as train.
+        questions: questions of ``split``.
+        same_questions: of these, how many stand there with the same words.
+        near_questions: how many have a near copy there, the same ones included.
+        answers: distinct relevant answers of ``split``.
+        same_answers: of these, how many are relevant answers there with the same words.
+        near_answers: how many have a near copy among them, the same ones included.
+        examples: up to five pairs of question ids, (of ``split``, of ``earlier``), near copies of each other.
+    """
+
+    split: str
+    earlier: str
+    questions: int
+    same_questions: int
+    near_questions: int
+    answers: int
+    same_answers: int
+    near_answers: int
+    examples: tuple[tuple[str, str], ...]
+
+
+def find_leaks(collection: Collection) -> list[Leak]:
+    """Compares every split with each one that comes before it.
+
+    Raises:
+        InputError: a file of the collection cannot be read.
+    """
+    splits = {split: list(labelled_pools(collection, split)) for split in collection.splits}
+    names = list(splits)
+    return [
+        _leak(name, splits[name], earlier, splits[earlier])
+        for number, name in enumerate(names)
+        for earlier in names[:number]
+    ]
+
+
+def labelled_pools(collection: Collection, split: str) -> Iterator[LabelledPool]:
+    """The pools of a split with their texts and judgements, in the order of the file.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    shared = read_answers(collection.answers) if collection.answers else None
+    qrels = read_qrels(collection.qrels(split)).partition_by("question_id", as_dict=True)
+    nothing: dict[str, int] = {}
+    for unit in list_units([collection.pools(split)]):
+        pools = read_pools(unit, shared)
+        texts, answer_ids = pools.answers.to_pylist(), pools.answer_ids.to_pylist()
+        for number, question in enumerate(pools.question_ids.to_pylist()):
+            begin, end = int(pools.offsets[number]), int(pools.offsets[number + 1])
+            judged = qrels.get((question,))
+            yield LabelledPool(
+                question,
+                pools.questions[number].as_py(),
+                answer_ids[begin:end],
+                [texts[row] for row in pools.pair_answer[begin:end].tolist()],
+                _relevance(judged) if judged is not None else nothing,
+            )
+
+
+def _relevance(judged: pl.DataFrame) -> dict[str, int]:
+    return dict(zip(judged["answer_id"].to_list(), judged["relevance"].to_list(), strict=True))
+
+
+def _leak(name: str, pools: list[LabelledPool], earlier: str, before: list[LabelledPool]) -> Leak:
+    questions, known = [words(pool.question) for pool in pools], [words(pool.question) for pool in before]
+    same_questions, near_questions = _copies(questions, known)
+    answers, known_answers = _relevant_answers(pools), _relevant_answers(before)
+    same_answers, near_answers = _copies(answers, known_answers)
+    first: dict[int, int] = {}
+    for i, j in near_questions:
+        first.setdefault(i, j)
+    examples = [(pools[i].question_id, before[j].question_id) for i, j in list(first.items())[:5]]
+    return Leak(
+        split=name,
+        earlier=earlier,
+        questions=len(questions),
+        same_questions=same_questions,
+        near_questions=len(first),
+        answers=len(answers),
+        same_answers=same_answers,
+        near_answers=len({i for i, _ in near_answers}),
+        examples=tuple(examples),
+    )
+
+
+def _copies(
+    texts: Sequence[Sequence[str]], known: Sequence[Sequence[str]]
+) -> tuple[int, list[tuple[int, int]]]:
+    """How many texts stand among the known ones with the same words, and all pairs of near copies."""
+    there = {tuple(text) for text in known}
+    same = sum(tuple(text) in there for text in texts)
+    sets = encode([*texts, *known], 1)
+    return same, near_pairs(sets[: len(texts)], sets[len(texts) :], THRESHOLD)
+
+
+def _relevant_answers(pools: list[LabelledPool]) -> list[list[str]]:
+    """The distinct texts that are relevant to a question, as words."""
+    found: dict[tuple[str, ...], None] = {}
+    for pool in pools:
+        for answer_id, text in zip(pool.answer_ids, pool.texts or (), strict=True):
+            if pool.relevance.get(answer_id, 0) > 0:
+                found[tuple(words(text))] = None
+    return [list(text) for text in found]

@@ -1,0 +1,111 @@
+"""What of one split stands in another, and folds that keep near copies together."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from aptool.datasets.folds import assign, write_folds
+from aptool.datasets.leaks import find_leaks, labelled_pools
+from aptool.errors import AptoolError, InputError, UsageError
+from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+
+DATA = os.environ.get("APTOOL_DATA")
+
+
+def pool(name, question, relevant="it is so", other="it is not"):
+    return LabelledPool(name, question, [f"{name}-1", f"{name}-0"], [relevant, other], {f"{name}-1": 1})
+
+
+@pytest.fixture
+def leaky(tmp_path):
+    """Of three test questions one stands in train, one but for a word in ten, one does not."""
+    long = "one two three four five six seven eight nine"
+    with CollectionWriter(tmp_path / "leaky", name="leaky", source="by hand") as writer:
+        writer.add_split("train", [pool("a", "Who is it?"), pool("b", f"{long} ten", "another answer")])
+        writer.add_split(
+            "test",
+            [
+                pool("x", "who is it", "It is so."),
+                pool("y", f"{long} eleven", "wholly new words"),
+                pool("z", "unheard of"),
+            ],
+        )
+    return Collection(tmp_path / "leaky")
+
+
+def test_same_and_near_questions_are_counted(leaky):
+    (leak,) = find_leaks(leaky)
+
+    # 9 words shared of 11: a similarity of .818; "It is so." has the words of train's "it is so".
+    assert (leak.split, leak.earlier, leak.questions) == ("test", "train", 3)
+    assert (leak.same_questions, leak.near_questions) == (1, 2)
+    assert (leak.answers, leak.same_answers, leak.near_answers) == (2, 1, 1)
+    assert leak.examples == (("x", "a"), ("y", "b"))
+
+
+def test_the_command_says_what_leaks(aptool, leaky):
+    finished = aptool("data", "check", leaky.path, "--leaks")
+
+    assert finished.code == 0, finished.err
+    assert any("2 of 3 questions of test" in line for line in finished.out)
+
+
+def test_near_copies_stay_together_and_folds_are_even():
+    long = "one two three four five six seven eight nine"
+    questions = [f"{long} ten", "a b", f"{long} eleven", "c d", "e f", "g h"]
+
+    fold_of = assign(questions, list("uvwxyz"), 3)
+
+    assert fold_of[0] == fold_of[2]
+    assert sorted(fold_of.count(fold) for fold in range(3)) == [2, 2, 2]
+    assert fold_of == assign(questions, list("uvwxyz"), 3)
+
+
+def test_folds_are_collections_that_hold_every_question_once(collection, tmp_path):
+    folds = write_folds(collection, tmp_path / "folds", folds=4)
+
+    every = [p.question_id for split in ("train", "dev") for p in labelled_pools(collection, split)]
+    held_out = [p.question_id for fold in folds for p in labelled_pools(fold, "dev")]
+    assert sorted(held_out) == sorted(every)
+    for fold in folds:
+        train = {p.question_id: p for p in labelled_pools(fold, "train")}
+        dev = {p.question_id for p in labelled_pools(fold, "dev")}
+        assert not dev & set(train)
+        assert len(train) + len(dev) == len(every)
+    first = {p.question_id: p for p in labelled_pools(collection, "train")}
+    own = next(labelled_pools(folds[0], "train"))
+    assert own == first[own.question_id]
+
+
+def test_folds_that_cannot_be(collection, tmp_path):
+    with pytest.raises(UsageError, match="--folds 1: expected at least 2"):
+        write_folds(collection, tmp_path / "folds", folds=1)
+    with pytest.raises(AptoolError, match="too few questions for 999 folds"):
+        write_folds(collection, tmp_path / "folds", folds=999)
+    with pytest.raises(InputError, match="no split to deal out; expected one of test9"):
+        write_folds(collection, tmp_path / "folds", splits=("test9",))
+    assert not (tmp_path / "folds").exists()
+
+
+def test_the_folds_command(aptool, collection_folder, tmp_path):
+    finished = aptool("data", "folds", collection_folder, "--folds", "2", "--output", tmp_path / "folds")
+
+    assert finished.code == 0, finished.err
+    assert aptool("data", "check", tmp_path / "folds" / "fold1", tmp_path / "folds" / "fold2").code == 0
+
+
+@pytest.mark.skipif(DATA is None, reason="APTOOL_DATA is not set: the real WikiQA is needed")
+def test_wikiqa_has_999_questions_to_deal_out(aptool, tmp_path):
+    folder = Path(DATA) / "wikiqa"
+    done = aptool(
+        *("data", "import", "wikiqa", f"train={folder}/WikiQA-train.tsv", f"dev={folder}/WikiQA-dev.tsv"),
+        *("--questions", "answerable", "--output", tmp_path / "wikiqa"),
+    )
+    assert done.code == 0, done.err
+
+    folds = write_folds(Collection(tmp_path / "wikiqa"), tmp_path / "folds")
+
+    # 873 + 126, as the paper counts them.
+    sizes = [fold.manifest["splits"]["dev"]["questions"] for fold in folds]
+    assert (sum(sizes), max(sizes) - min(sizes)) == (999, 1)
