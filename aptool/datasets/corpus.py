@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from aptool.datasets.importing import check_id, check_text
+from aptool.datasets.importing import check_text
 from aptool.datasets.lines import open_bytes, read_lines, readable
 from aptool.errors import InputError, first_line
 from aptool.formats import storage
+from aptool.formats.ids import check_answer_id, check_question_id
 
 # Names of the id and of the text, in the order in which they are looked for.
 ID_NAMES = ("_id", "id", "docid", "doc_id", "pid", "qid", "query_id", "query-id", "corpus-id", "corpus_id")
@@ -55,7 +56,7 @@ class FileCorpus:
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
         """See ``Corpus.entries``; a document may be empty."""
-        return read_entries(self._path, empty=True)
+        return read_entries(self._path)
 
 
 def corpus_files(path: str | Path) -> list[str]:
@@ -77,20 +78,21 @@ def corpus_files(path: str | Path) -> list[str]:
         return storage.expand([str(path)], ".jsonl")
 
 
-def read_entries(path: str | Path, *, empty: bool = False) -> Iterator[tuple[str, Entry]]:
-    """The documents or queries of a corpus, each with the file that it stands in.
+def read_entries(path: str | Path, *, queries: bool = False) -> Iterator[tuple[str, Entry]]:
+    """The documents of a corpus, or queries, each with the file that it stands in.
 
     Args:
         path: a file, a folder or a glob.
-        empty: whether an entry without any text is let through.
+        queries: whether the entries are queries, which need a text; a document may be empty.
 
     Raises:
         InputError: a line or row is not one; it names the file and the line or row.
     """
     for file in corpus_files(path):
         for entry in _entries_of(file):
-            check_id(file, entry.place, "id", entry.id)
-            check_text(file, entry.place, "text", entry.text, empty=empty)
+            check = check_question_id if queries else check_answer_id
+            check(file, entry.place, entry.id, "id")
+            check_text(file, entry.place, "text", entry.text, empty=not queries)
             yield file, entry
 
 
@@ -101,7 +103,7 @@ def read_queries(path: str | Path) -> dict[str, str]:
         InputError: a line or row is not a query, or an id stands there twice with different texts.
     """
     queries: dict[str, str] = {}
-    for file, entry in read_entries(path):
+    for file, entry in read_entries(path, queries=True):
         known = queries.setdefault(entry.id, entry.text)
         if known != entry.text:
             expected = f"the text that query {entry.id!r} had before"
