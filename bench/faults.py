@@ -1,8 +1,8 @@
 """Twelve faults of runs and qrels, and what six tools print for each: `python -m bench.faults`.
 
 Every fault is a handful of lines whose AP and RR can be computed by hand under trec_eval's rules: ties go by
-document id, a question without a ranking counts 0, what is not judged is not relevant. A tool that cannot give
-the figure may refuse; one that prints another figure without a word is silent, inflated where it is higher.
+document id, a question without a ranking counts 0, what is not judged is not relevant. A tool may refuse to
+give a figure; one that prints another figure without a word is silent, and inflated where it is higher.
 
 The other tools are an extra: `pip install "aptool[faults]"`; one that is not installed has an empty column.
 """

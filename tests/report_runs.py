@@ -1,4 +1,4 @@
-"""A folder of runs for reports: a small collection with texts that would be markup if they were not escaped."""
+"""A folder of runs for reports: a small collection whose texts would be markup if they were not escaped."""
 
 import base64
 import json

@@ -4,41 +4,28 @@ from __future__ import annotations
 
 import json
 import logging
-import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from aptool.cli.collections import report_collection
+from aptool.cli.data_import import import_
 from aptool.cli.parameters import HiddenArgument, one_output
+from aptool.cli.retrieval import pools
 from aptool.cli.tables import print_table
-from aptool.errors import AptoolError, UsageError
+from aptool.errors import AptoolError
 
 if TYPE_CHECKING:
     from aptool.datasets.stats import Statistics
-    from aptool.datasets.tabular import ColumnNames
-    from aptool.formats.collection import Collection
 
 logger = logging.getLogger(__name__)
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-_output = click.option("--output", metavar="FOLDER", required=True, help="Folder of the collection to write.")
 _output_or_argument = click.option(
     "--output",
     metavar="FOLDER",
     type=click.Path(path_type=Path),
     help="Folder of the collection to write.",
-)
-_splits = click.argument("splits", metavar="SPLIT=PATH...", nargs=-1, required=True)
-_questions = click.option(
-    "--questions",
-    type=click.Choice(["all", "answerable", "both-labels"]),
-    default="all",
-    show_default=True,
-    help="Questions to keep: all, those with a relevant answer, or those with a relevant and a non-relevant "
-    "candidate.",
 )
 
 
@@ -60,158 +47,7 @@ def functions(out: Path | None, output: Path | None, limit: int | None) -> None:
     out = one_output(output, out)
     check_output(out)
     build(out, limit=limit)
-    _report(Collection(out))
-
-
-@data.group(name="import")
-def import_() -> None:
-    """Import a published data set, or one of your own.
-
-    PATH may be a URL that fsspec knows, such as https://... or hf://datasets/...
-    """
-
-
-@import_.command()
-@_splits
-@_output
-@_questions
-def wikiqa(splits: tuple[str, ...], output: str, questions: str) -> None:
-    """Import WikiQA: its TSV files, or the Parquet files of the hub's microsoft/wiki_qa.
-
-    The paper's questions are those of --questions answerable.
-    """
-    from aptool.datasets.importing import parse_splits
-    from aptool.datasets.wikiqa import build
-
-    _report(build(output, parse_splits(splits), questions=questions))
-
-
-@import_.command()
-@_splits
-@_output
-@_questions
-@click.option(
-    "--variant",
-    type=click.Choice(["raw", "clean"]),
-    help="Variant of TREC-QA; clean is verified.  [default: clean if every question outside train has a "
-    "relevant and a non-relevant candidate, else raw]",
-)
-def trecqa(splits: tuple[str, ...], output: str, questions: str, variant: str | None) -> None:
-    """Import TREC-QA: jacana's XML-like files, or folders with a.toks, b.toks, id.txt and sim.txt.
-
-    The paper's questions are those of --questions both-labels.
-    """
-    from typing import cast
-
-    from aptool.datasets.importing import parse_splits
-    from aptool.datasets.trecqa import Variant, build
-
-    stated = cast("Variant | None", variant)
-    collection = build(output, parse_splits(splits), questions=questions, variant=stated)
-    details = collection.manifest["details"]
-    logger.info(f"variant: {details['variant'] or 'none'} ({details['variant_decided']})")
-    _report(collection)
-
-
-@import_.command()
-@click.argument("folder", metavar="FOLDER")
-@_output
-@_questions
-@click.option(
-    "--pool-size",
-    type=click.Choice(["100", "500", "1000", "1500"]),
-    default="500",
-    show_default=True,
-    help="Candidates per question; V2 only.",
-)
-@click.option(
-    "--tokens",
-    type=click.Choice(["token", "raw"]),
-    default="token",
-    show_default=True,
-    help="Tokenization of the texts; V2 only.",
-)
-def insuranceqa(folder: str, output: str, questions: str, pool_size: str, tokens: str) -> None:
-    """Import InsuranceQA from FOLDER, the V1 or V2 of github.com/shuzi/insuranceQA."""
-    from aptool.datasets.insuranceqa import build
-
-    collection = build(output, folder, questions=questions, pool_size=int(pool_size), tokens=tokens)
-    for split in collection.manifest["details"].get("splits_not_found", []):
-        logger.info(f"{split}: skipped, its file is not in {folder}")
-    _report(collection)
-
-
-def _columns(command: Command) -> Command:
-    """The options that name the columns of a pair."""
-    for option, default, text in reversed(
-        (
-            ("--question", "question", "Column of the question's text."),
-            ("--answer", None, "Column of the candidate's text.  [default: answer; in JSON: text]"),
-            ("--label", "label", "Column of the relevance: 0, or 1 and more."),
-            (
-                "--question-id",
-                None,
-                "Column of the question's id.  [default: a question is identified by its text]",
-            ),
-            ("--answer-id", None, "Column of the candidate's id.  [default: as for questions]"),
-            ("--name", None, "Name of the collection.  [default: the name of its folder]"),
-        )
-    ):
-        metavar = "NAME"
-        command = click.option(
-            option, default=default, metavar=metavar, help=text, show_default=bool(default)
-        )(command)
-    return command
-
-
-@import_.command()
-@_splits
-@_output
-@_questions
-@_columns
-@click.option("--delimiter", help="Column separator.  [default: comma for .csv, else tab]")
-@click.option(
-    "--quotes",
-    type=click.Choice(["literal", "csv"]),
-    help="Whether quotation marks are text or enclose fields.  [default: csv with commas, else literal]",
-)
-def tsv(splits: tuple[str, ...], output: str, questions: str, name: str | None, **options: Any) -> None:
-    """Import a table of your own: a header line, then one row per question and candidate.
-
-    Columns are found by their names in the header; other columns are ignored.
-    """
-    from aptool.datasets.importing import parse_splits
-    from aptool.datasets.tabular import ColumnNames, build_tsv
-
-    delimiter = options["delimiter"]
-    if delimiter == "\\t":
-        options["delimiter"] = "\t"
-    elif delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
-        raise UsageError(f"--delimiter {delimiter!r}: expected one character other than a quotation mark")
-    given = ColumnNames(**{**options, "answer": options["answer"] or "answer"})
-    named = name or _name_of(output)
-    _report(build_tsv(output, parse_splits(splits), given, name=named, questions=questions), given)
-
-
-@import_.command()
-@_splits
-@_output
-@_questions
-@_columns
-@click.option(
-    "--candidates", default="candidates", metavar="NAME", show_default=True, help="Key of the list."
-)
-def jsonl(splits: tuple[str, ...], output: str, questions: str, name: str | None, **options: Any) -> None:
-    """Import JSON Lines of your own: one object per question with its candidates.
-
-    {"question": "...", "candidates": [{"text": "...", "label": 1}, ...]}
-    """
-    from aptool.datasets.importing import parse_splits
-    from aptool.datasets.tabular import ColumnNames, build_jsonl
-
-    given = ColumnNames(**{**options, "answer": options["answer"] or "text"})
-    named = name or _name_of(output)
-    _report(build_jsonl(output, parse_splits(splits), given, name=named, questions=questions), given)
+    report_collection(Collection(out))
 
 
 @data.command()
@@ -229,7 +65,7 @@ def synthetic(out: Path | None, output: Path | None, like: str, scale: float, se
     """Generate a collection of made-up words with the shape of a published one, for measurements."""
     from aptool.datasets.synthetic import build
 
-    _report(build(one_output(output, out), like=like, scale=scale, seed=seed))
+    report_collection(build(one_output(output, out), like=like, scale=scale, seed=seed))
 
 
 @data.command()
@@ -257,8 +93,9 @@ def stats(collection: str, vectors: str | None, words: Any, as_json: bool) -> No
 
 @data.command()
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("--leaks", is_flag=True, help="Also count near copies of a split in the splits before it.")
 @click.pass_context
-def check(context: click.Context, paths: tuple[str, ...]) -> None:
+def check(context: click.Context, paths: tuple[str, ...], leaks: bool) -> None:
     """Validate pools, answers, qrels, runs and collections.
 
     The exit code is 1 if any of them is invalid.
@@ -269,6 +106,8 @@ def check(context: click.Context, paths: tuple[str, ...]) -> None:
     for path in paths:
         try:
             click.echo(f"{path}: {check_path(path)}")
+            if leaks:
+                _print_leaks(path)
         except AptoolError as error:
             bad += 1
             click.echo(str(error))
@@ -277,28 +116,49 @@ def check(context: click.Context, paths: tuple[str, ...]) -> None:
         context.exit(1)
 
 
-def _name_of(output: str) -> str:
-    return re.sub(r"\s+", "-", Path(output).resolve().name) or "collection"
+@data.command()
+@click.argument("collection", metavar="COLLECTION")
+@click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Number of folds.")
+@click.option(
+    "--split",
+    "splits",
+    multiple=True,
+    default=("train", "dev"),
+    show_default=True,
+    help="Split whose questions are dealt out; repeatable.",
+)
+@click.option("--output", metavar="FOLDER", required=True, help="Folder to write: FOLDER/fold1 and so on.")
+def folds(collection: str, folds: int, splits: tuple[str, ...], output: str) -> None:
+    """Deal the questions of COLLECTION out into folds, each a collection with a train and a dev split.
+
+    Near copies of a question stay in one fold; the same collection gives the same folds.
+    """
+    from aptool.datasets.folds import write_folds
+    from aptool.formats.collection import Collection
+
+    for fold in write_folds(Collection(collection), output, folds, splits):
+        counts = fold.manifest["splits"]
+        click.echo(f"{fold.path}: {counts['train']['questions']:,} train, {counts['dev']['questions']:,} dev")
 
 
-def _report(collection: Collection, names: ColumnNames | None = None) -> None:
-    """Prints the splits as a table; logs the path and the rows that each policy touched."""
-    manifest = collection.manifest
-    read = manifest.get("details", {}).get("read", {})
-    rows = [["split", "questions", "candidates", "relevant"]]
-    if read:
-        rows[0] += ["questions read", "candidates read"]
-    for split, counts in manifest["splits"].items():
-        values = [*counts.values(), *read.get(split, {}).values()]
-        rows.append([split, *(f"{value:,}" for value in values)])
-    print_table(rows)
-    for policy, touched in manifest["policies"].items():
-        for split, count in touched.items():
-            if count:
-                logger.info(f"{split}: {policy.replace('_', ' ')}: {count:,}")
-    if names is not None and names.question_id is None:
-        logger.info("questions with the same text are one question (see --question-id)")
-    logger.info(f"written: {collection.path}")
+data.add_command(import_)
+data.add_command(pools)
+
+
+def _print_leaks(path: str) -> None:
+    """Near copies of questions and of relevant answers, for every split and each one before it."""
+    from aptool.datasets.leaks import find_leaks
+    from aptool.formats.collection import Collection
+
+    for leak in find_leaks(Collection(path)):
+        click.echo(
+            f"  {leak.near_questions:,} of {leak.questions:,} questions of {leak.split} have a near copy in "
+            f"{leak.earlier} ({leak.same_questions:,} word for word), {leak.near_answers:,} of "
+            f"{leak.answers:,} relevant answers ({leak.same_answers:,} word for word)"
+        )
+        if leak.examples:
+            pairs = ", ".join(f"{own} and {other}" for own, other in leak.examples)
+            click.echo(f"    questions such as {pairs}")
 
 
 def _print_statistics(found: Statistics) -> None:

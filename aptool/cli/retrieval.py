@@ -9,23 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from aptool.cli.collections import name_of, output_option, questions_option, report_collection
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
     from aptool.datasets.retrieval import PoolOptions
-    from aptool.formats.collection import Collection
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_output = click.option("--output", metavar="OUT", required=True, help="The collection's folder.")
 _name = click.option("--name", metavar="NAME", help="Name of the collection.  [default: that of its source]")
-_questions = click.option(
-    "--questions",
-    type=click.Choice(["all", "answerable", "both-labels"]),
-    default="all",
-    show_default=True,
-    help="Questions to keep: answerable ones have a relevant candidate, both-labels one of each kind.",
-)
 _run = click.option(
     "--run",
     "runs",
@@ -72,10 +64,10 @@ def _pool_options(depth: int) -> Callable[[Command], Command]:
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@_output
+@output_option
 @_run
 @_name
-@_questions
+@questions_option
 @_pool_options(100)
 def beir(
     folder: Path, output: str, runs: tuple[str, ...], name: str | None, questions: str, **cut: Any
@@ -84,22 +76,22 @@ def beir(
     from aptool.datasets.beir import build
 
     given = _by_split(runs)
-    _report(
+    report_collection(
         build(output, folder, name=_checked(name), runs=given, options=_options(cut), questions=questions)
     )
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@_output
+@output_option
 @click.option("--split", default="test", show_default=True, help="Split to read.")
 @_name
-@_questions
+@questions_option
 def mteb(folder: Path, output: str, split: str, name: str | None, questions: str) -> None:
     """Import a reranking task in the layout of MTEB: corpus, queries, qrels and top_ranked."""
     from aptool.datasets.mteb import build
 
-    _report(build(output, folder, split=split, name=_checked(name), questions=questions))
+    report_collection(build(output, folder, split=split, name=_checked(name), questions=questions))
 
 
 @click.command()
@@ -112,8 +104,8 @@ def mteb(folder: Path, output: str, split: str, name: str | None, questions: str
     multiple=True,
     help="First stage of a split: top1000 or a run.  [default: retrieve with BM25]",
 )
-@_output
-@_questions
+@output_option
+@questions_option
 @_pool_options(1000)
 def msmarco(
     collection: str,
@@ -134,15 +126,15 @@ def msmarco(
         split = (lacking or unknown)[0]
         raise UsageError(f"split {split!r}: expected it in --queries and in --qrels")
     splits = {split: SplitFiles(path, judged[split], first.get(split)) for split, path in asked.items()}
-    _report(build(output, collection, splits, options=_options(cut), questions=questions))
+    report_collection(build(output, collection, splits, options=_options(cut), questions=questions))
 
 
 @click.command("ir-datasets")
 @click.argument("datasets", metavar="SPLIT=ID...", nargs=-1, required=True)
-@_output
+@output_option
 @_run
 @_name
-@_questions
+@questions_option
 @_pool_options(100)
 def ir_datasets(
     datasets: tuple[str, ...],
@@ -159,7 +151,9 @@ def ir_datasets(
     found = {split: load(identifier) for split, identifier in named.items()}
     called = _checked(name) or re.sub(r"[^A-Za-z0-9_-]+", "-", next(iter(named.values())))
     given = _by_split(runs)
-    _report(build(output, found, name=called, runs=given, options=_options(cut), questions=questions))
+    report_collection(
+        build(output, found, name=called, runs=given, options=_options(cut), questions=questions)
+    )
 
 
 @click.command()
@@ -168,9 +162,9 @@ def ir_datasets(
 @click.option("--queries", required=True, help="Queries: a .jsonl, .tsv or .parquet file.")
 @click.option("--qrels", required=True, help="Judgements: TREC qrels.")
 @click.option("--split", default="test", show_default=True, help="Name of the split.")
-@_output
+@output_option
 @_name
-@_questions
+@questions_option
 @_pool_options(100)
 def pools(
     run: str,
@@ -191,10 +185,10 @@ def pools(
     texts, judgements, first = read_queries(queries), read_qrels(qrels), read_run(run)
     ranked = set(first.frame["question_id"])
     kept = {question: text for question, text in texts.items() if question in ranked} or texts
-    _report(
+    report_collection(
         write_retrieval_collection(
             output,
-            name=_checked(name) or re.sub(r"\s+", "-", Path(output).resolve().name),
+            name=_checked(name) or name_of(output),
             source=f"{first.tag} over {corpus}",
             corpus=FileCorpus(corpus),
             splits={split: Topics(queries, kept, judgements, first.frame, run)},
@@ -220,20 +214,3 @@ def _checked(name: str | None) -> str | None:
     if name is not None and len(name.split()) != 1:
         raise UsageError(f"--name {name!r}: expected one word")
     return name
-
-
-def _report(collection: Collection) -> None:
-    """The usual table, and what the first stage missed."""
-    import logging
-
-    from aptool.cli.data import _report as report_collection
-
-    logger = logging.getLogger(__name__)
-    report_collection(collection)
-    for split, counts in collection.manifest["details"].get("first_stage", {}).items():
-        relevant, missed = counts["relevant"], counts["relevant_missed"]
-        if relevant:
-            logger.info(
-                f"{split}: the first stage ({counts['system']}) missed {missed:,} of {relevant:,} relevant "
-                f"candidates ({missed / relevant:.1%}); {counts['relevant_added']:,} of them were added"
-            )

@@ -13,7 +13,7 @@ import polars as pl
 
 from aptool.datasets.beir import read_qrels_tsv
 from aptool.datasets.corpus import FileCorpus, corpus_files, read_queries
-from aptool.datasets.importing import Columns, Pair, Source, pools_of, write_collection
+from aptool.datasets.importing import Columns, Pair, SplitPools, pools_of, write_collection
 from aptool.datasets.lines import read_lines
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError, first_line
@@ -51,7 +51,7 @@ def build(
         pairs = _old_pairs(root, split)
         pools = pools_of(root, pairs, COLUMNS, unit="row", empty_answers=True)
         return write_collection(
-            out, name=called, source=SOURCE, splits={split: Source(root, pools)}, questions=questions
+            out, name=called, source=SOURCE, splits={split: SplitPools(root, pools)}, questions=questions
         )
     qrels = _qrels(root, split)
     run = _top_ranked(top)

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from aptool.datasets.corpus import Corpus
-from aptool.datasets.importing import Source, check_output, write_collection
+from aptool.datasets.importing import SplitPools, check_output, write_collection
 from aptool.errors import AptoolError, InputError
 from aptool.formats.collection import Collection, LabelledPool
 from aptool.formats.trec import rank_candidates
@@ -107,7 +107,9 @@ def write_retrieval_collection(
         out,
         name=name,
         source=source,
-        splits={split: Source(topics.path, _pools(topics, cut[split])) for split, topics in splits.items()},
+        splits={
+            split: SplitPools(topics.path, _pools(topics, cut[split])) for split, topics in splits.items()
+        },
         questions=questions,
         details=details,
         answers=_texts(corpus, wanted["answer_id"]),

@@ -1,7 +1,7 @@
 """Power: how large a difference the questions at hand could show, before anyone looks for one.
 
-A test that finds nothing says little where only a large difference could have been found. The figures are those
-of the two-sided paired t-test, by the noncentral t distribution (Cohen, 1988).
+A test that finds nothing says little where only a large difference could have been found. The figures are
+those of the two-sided paired t-test, by the noncentral t distribution (Cohen, 1988).
 """
 
 import math

@@ -1,9 +1,9 @@
 """Twelve faults of runs and qrels: aptool prints the figure worked out by hand, or refuses."""
 
 import pytest
-from bench.faults import FAULTS, by_aptool, by_pytrec_eval, outcome
 
 from aptool.errors import InputError
+from bench.faults import FAULTS, by_aptool, by_pytrec_eval, outcome
 
 
 def test_there_are_twelve():

@@ -1,0 +1,62 @@
+"""What the commands that write a collection share: options, and the table of what was written."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aptool.cli.tables import print_table
+
+if TYPE_CHECKING:
+    from aptool.datasets.tabular import ColumnNames
+    from aptool.formats.collection import Collection
+
+logger = logging.getLogger(__name__)
+
+output_option = click.option(
+    "--output", metavar="FOLDER", required=True, help="Folder of the collection to write."
+)
+questions_option = click.option(
+    "--questions",
+    type=click.Choice(["all", "answerable", "both-labels"]),
+    default="all",
+    show_default=True,
+    help="Questions to keep: all, those with a relevant answer, or those with a relevant and a non-relevant "
+    "candidate.",
+)
+
+
+def name_of(output: str) -> str:
+    """A name for the collection in a folder: that of the folder, as one word."""
+    return re.sub(r"\s+", "-", Path(output).resolve().name) or "collection"
+
+
+def report_collection(collection: Collection, names: ColumnNames | None = None) -> None:
+    """Prints the splits as a table; logs the path and the rows that each policy touched."""
+    manifest = collection.manifest
+    read = manifest.get("details", {}).get("read", {})
+    rows = [["split", "questions", "candidates", "relevant"]]
+    if read:
+        rows[0] += ["questions read", "candidates read"]
+    for split, counts in manifest["splits"].items():
+        values = [*counts.values(), *read.get(split, {}).values()]
+        rows.append([split, *(f"{value:,}" for value in values)])
+    print_table(rows)
+    for policy, touched in manifest["policies"].items():
+        for split, count in touched.items():
+            if count:
+                logger.info(f"{split}: {policy.replace('_', ' ')}: {count:,}")
+    if names is not None and names.question_id is None:
+        logger.info("questions with the same text are one question (see --question-id)")
+    logger.info(f"written: {collection.path}")
+    for split, counts in manifest.get("details", {}).get("first_stage", {}).items():
+        relevant, missed = counts["relevant"], counts["relevant_missed"]
+        if relevant:
+            logger.info(
+                f"{split}: the first stage ({counts['system']}) missed {missed:,} of {relevant:,} relevant "
+                f"candidates ({missed / relevant:.1%}); {counts['relevant_added']:,} of them were added"
+            )
