@@ -1,4 +1,4 @@
-"""The examples of docs/library.md run as they are, in their order."""
+"""The examples in Python of README and docs/library.md run as they are, in their order."""
 
 import doctest
 import logging
@@ -11,7 +11,7 @@ from tiny import options
 import aptool
 from aptool.config import load_recipe
 
-PAGE = Path(aptool.__file__).parents[1] / "docs" / "library.md"
+ROOT = Path(aptool.__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -36,23 +36,25 @@ def loggers():
 
 
 @pytest.mark.usefixtures("folder", "tiny_presets", "loggers")
-def test_the_examples_run(tmp_path):
-    if not PAGE.is_file():
+@pytest.mark.parametrize(("page", "examples"), [("README.md", 0), ("docs/library.md", 16)])
+def test_the_examples_run(page, examples, tmp_path):
+    file = ROOT / page
+    if not file.is_file():
         pytest.skip("the package is installed without its docs")
     namespace = {}
     runner = doctest.DocTestRunner()
 
-    for number, block in enumerate(BLOCK.findall(PAGE.read_text(encoding="utf-8"))):
+    for number, block in enumerate(BLOCK.findall(file.read_text(encoding="utf-8"))):
         if ">>>" in block:
-            test = doctest.DocTestParser().get_doctest(block, namespace, f"block {number}", str(PAGE), 0)
+            test = doctest.DocTestParser().get_doctest(block, namespace, f"block {number}", page, 0)
             told = []
             runner.run(test, out=told.append, clear_globs=False)
             namespace.update(test.globs)
             assert not told, "".join(told)
         else:
-            exec(compile(block, f"{PAGE}, block {number}", "exec"), namespace)
+            exec(compile(block, f"{page}, block {number}", "exec"), namespace)
 
-    assert runner.summarize(verbose=False).attempted > 15
+    assert runner.summarize(verbose=False).attempted >= examples
     assert len((tmp_path / "dev.run").read_text().splitlines()) == 120
     assert len((tmp_path / "fused.run").read_text().splitlines()) == 120
     assert namespace["model"].folder == Path("models/wikiqa")
