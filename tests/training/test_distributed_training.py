@@ -1,4 +1,4 @@
-"""Training on a cluster, as far as it goes without one: shares, what workers check, what they tell."""
+"""Training on a cluster, as far as it goes without one: resources, checks of the workers, their messages."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,22 +20,21 @@ def distributed():
 
 
 class FreeCluster(Cluster):
-    """Nodes of the given free cores and GPUs."""
+    """Nodes with the given cores and GPUs, all of them free."""
 
-    def __init__(self, *free):
-        object.__setattr__(self, "address", "here")
-        object.__setattr__(self, "free", free)
+    def __init__(self, *totals):
+        super().__init__("here", "logs")
+        object.__setattr__(self, "totals", totals)
 
     def nodes(self):
-        shares = [Resources(*free) for free in self.free]
-        return [Node(str(i), f"host{i}", share, share, 0.0) for i, share in enumerate(shares)]
+        return [Node(str(i), f"host{i}", Resources(*total), 0.0) for i, total in enumerate(self.totals)]
 
-    def grows(self):
-        return False
+    def free(self):
+        return self.total()
 
 
 @pytest.mark.parametrize(
-    ("free", "workers", "gpus", "expected"),
+    ("totals", "workers", "gpus", "expected"),
     [
         # One worker a node, with all its cores; where nodes differ the smallest decides.
         (((8, 0),), None, 0, (1, 8)),
@@ -49,8 +48,8 @@ class FreeCluster(Cluster):
         (((16, 2),), None, 0.5, (4, 4)),
     ],
 )
-def test_shares_by_hand(distributed, free, workers, gpus, expected):
-    number, each = distributed.shared_out(FreeCluster(*free), workers, Resources(1, gpus))
+def test_cores_are_shared_out_by_hand(distributed, totals, workers, gpus, expected):
+    number, each = distributed.shared_out(FreeCluster(*totals), workers, Resources(1, gpus))
 
     assert (number, each.cpus) == expected
     assert each.gpus == gpus
@@ -78,7 +77,7 @@ def test_a_worker_on_another_disk_says_so(distributed, job, tmp_path):
     (elsewhere / "model.training" / "driver").write_text("another")
     for other in (replace(job, output=Path("none")), replace(job, start=elsewhere)):
         with pytest.raises(
-            AptoolError, match=r"\.training: not there, or not the driver's folder: expected an"
+            AptoolError, match=r"\.training: not found, or not the driver's folder: expected an"
         ):
             distributed._opened(other)
 
@@ -95,10 +94,10 @@ def test_a_worker_with_another_torch_says_so(distributed, job):
         distributed._opened(other)
 
 
-def test_of_progress_only_the_last_is_told(distributed):
+def test_only_the_latest_progress_is_kept(distributed):
     board = distributed.MessageBoard()
-    for kind, value in (("say", "a"), ("progress", 1), ("progress", 2), ("epoch", {}), ("progress", 3)):
+    for kind, value in (("log", "a"), ("progress", 1), ("progress", 2), ("epoch", {}), ("progress", 3)):
         board.post(kind, value)
 
-    assert board.take() == [("say", "a"), ("progress", 2), ("epoch", {}), ("progress", 3)]
+    assert board.take() == [("log", "a"), ("progress", 2), ("epoch", {}), ("progress", 3)]
     assert board.take() == []
