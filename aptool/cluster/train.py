@@ -159,7 +159,7 @@ def fit_on_cluster(
                 folder.rmdir()
     if error_found is not None:
         raise error_with(*error_found)
-    result = already_trained(output, trained_key(output) or "")
+    result = already_trained(output, trained_key(output) or "", log=False)
     if result is None:
         raise AptoolError(
             f"{output}: the workers wrote a model that is not visible here: "

@@ -222,7 +222,7 @@ def check_training(
     return recipe, training_key(collection, recipe, seed, splits, torch.device(device).type)
 
 
-def already_trained(output: str | Path, key: str) -> Fit | None:
+def already_trained(output: str | Path, key: str, *, log: bool = True) -> Fit | None:
     """The result of an earlier training with this key; None if there is no such complete model."""
     path = Path(output)
     if trained_key(path) != key or not (path / WEIGHTS).is_file():
@@ -231,9 +231,10 @@ def already_trained(output: str | Path, key: str) -> Fit | None:
     training = config["training"]
     lines = (path / "training" / "history.jsonl").read_text(encoding="utf-8").splitlines()
     remove_state(path)
-    logger.info(
-        f"{output}: already trained, by this recipe on this collection; remove the folder to train anew"
-    )
+    if log:
+        logger.info(
+            f"{output}: already trained, by this recipe on this collection; remove the folder to train anew"
+        )
     return Fit(
         training["best_epoch"],
         training["dev"],
