@@ -1,7 +1,7 @@
-"""The JSON Schemas of every file aptool reads or writes, and the Arrow types that follow from them.
+"""The JSON Schemas of every file that aptool reads or writes, and the Arrow types derived from them.
 
-The schemas are the one description of each format: Arrow types, the patterns that ids must match and
-the least length of a pool are all read from them.
+The schemas define each format: Arrow types and the minimum size of a pool are read from them. They are
+resources of the package; in a checkout ``aptool/schemas`` is a link to the folder ``schemas`` at the top.
 """
 
 import json
@@ -19,22 +19,22 @@ Schema = dict[str, Any]
 
 @cache
 def load_schema(name: str) -> Schema:
-    """The schema ``NAME.schema.json`` (in the source tree, ``aptool/schemas`` is a link to ``schemas``)."""
+    """The schema ``NAME.schema.json``."""
     file = resources.files("aptool") / "schemas" / f"{name}.schema.json"
     schema: Schema = json.loads(file.read_text(encoding="utf-8"))
     return schema
 
 
 def arrow_schema(name: str) -> pa.Schema:
-    """The Arrow schema of a file whose rows are described by ``NAME.schema.json``."""
+    """The Arrow schema of a file whose rows ``NAME.schema.json`` describes."""
     return pa.schema(_fields(load_schema(name)))
 
 
 def check_document(name: str, document: object, path: str | Path) -> None:
-    """Checks a JSON or TOML document against its schema.
+    """Validates a JSON or TOML document against its schema.
 
     Raises:
-        InputError: naming the place in the document, the value and what was expected.
+        InputError: it is invalid; the message names the place in the document, the value and the expectation.
     """
     import jsonschema
 
