@@ -37,7 +37,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         assert "Commands:" in aptool("--help")
-        aptool("data", "synthetic", "made", "--like", "wikiqa", "--scale", "0.02")
+        aptool("data", "synthetic", "--output", "made", "--like", "wikiqa", "--scale", "0.02")
         aptool("data", "check", "made")
         aptool("train", "made", "--output", "model", *SMALL)
         aptool("score", "made/dev.pools.parquet", "--model", "model", "--output", "dev.run")
