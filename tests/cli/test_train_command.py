@@ -308,7 +308,7 @@ BAD = {
     "seed that is no number": (["C", "--seed", "one"], 2, "'one' is not a valid integer"),
     "negative seed": (["C", "--seed", "-1"], 2, "-1 is not in the range 0<=x<="),
     "no seeds": (["C", "--seeds", "0"], 2, "0 is not in the range x>=1"),
-    "workers without a cluster": (["C", "--workers", "2"], 2, "--workers: expected --cluster with it"),
+    "workers without a cluster": (["C", "--workers", "2"], 2, "--workers: requires --cluster"),
     "address that is none": (["C", "--cluster", "http://head:8265"], 2, "--cluster 'http://head:8265': the"),
     "unknown device": (["C", "--device", "abacus"], 2, "--device 'abacus': "),
     "shared draws from pools": (
