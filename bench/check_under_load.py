@@ -3,8 +3,8 @@
     python -m bench.check_under_load [--runs 200] [--busy 2]
 
 The process is short, and so shows what a longer one hides: threads of a library that still hold a Python
-object when the interpreter ends. When Arrow read Python file objects, its threads did, and 2 of 20 runs
-aborted.
+object when the interpreter ends. Arrow's threads did while they read Python file objects, and 2 of 20 runs
+aborted; since Arrow reads local files by itself, 200 of 200 end as they should.
 """
 
 import argparse
