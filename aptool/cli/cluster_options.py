@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from aptool.errors import UsageError
-
 if TYPE_CHECKING:
-    from aptool.cluster.score import ClusterExecutor
+    from aptool.cluster.resources import Cluster
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -49,11 +47,9 @@ def check_cluster_options(cluster: str | None, workers: int | None, gpus_per_wor
     Raises:
         UsageError: a number of workers or GPUs without a cluster, or an impossible number of GPUs.
     """
-    if cluster is None and (workers is not None or gpus_per_worker is not None):
-        name = "--workers" if workers is not None else "--gpus-per-worker"
-        raise UsageError(f"{name}: requires --cluster")
-    if gpus_per_worker is not None and gpus_per_worker > 1 and gpus_per_worker != int(gpus_per_worker):
-        raise UsageError(f"--gpus-per-worker {gpus_per_worker:g}: expected at most 1, or a whole number")
+    from aptool.library.executors import check_workers
+
+    check_workers(cluster, workers, gpus_per_worker, options=True)
 
 
 def debugging() -> bool:
@@ -63,16 +59,10 @@ def debugging() -> bool:
 
 
 @contextmanager
-def executor(
-    cluster: str | None, workers: int | None, gpus_per_worker: float | None
-) -> Iterator[ClusterExecutor | None]:
-    """Connects to a cluster while the block runs; yields its executor, or None without ``--cluster``."""
-    if cluster is None:
-        yield None
-        return
-    from aptool.cluster.connection import connect
+def connected(cluster: str | None) -> Iterator[Cluster | None]:
+    """Connects to a cluster while the block runs; yields None without ``--cluster``."""
+    from aptool.library import executors
 
-    with connect(cluster, debug=debugging()) as found:
-        from aptool.cluster.score import ClusterExecutor
-
-        yield ClusterExecutor(found, workers=workers, gpus_per_worker=gpus_per_worker, debug=debugging())
+    # Without an address the option is empty.
+    with executors.connected(cluster if cluster != "" else True, debug=debugging()) as found:
+        yield found

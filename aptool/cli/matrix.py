@@ -1,21 +1,14 @@
 """``aptool matrix``: runs a table of experiments and prints their measures."""
 
 import shlex
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.cluster_options import check_cluster_options, cluster_options, executor
+from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected, debugging
 from aptool.cli.parameters import device_option
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, UsageError
-
-if TYPE_CHECKING:
-    from aptool.cluster.score import ClusterExecutor
-    from aptool.training.fit import Fit
 
 
 @click.command("matrix")
@@ -49,13 +42,15 @@ def matrix(
     from aptool.experiments.runner import Runner
     from aptool.experiments.table import not_above_random, summarize, table_cells, write_table
     from aptool.formats.atomic import check_writable
+    from aptool.library.executors import executor_on, trainer_on
 
     plan = read_matrix(table, _values(given))
     check_writable(output / "table.md")
 
-    with executor(cluster, workers, gpus_per_worker) as place:
-        train = _trainer(place, device, workers, gpus_per_worker) if place is not None else None
-        results = Runner(plan, output, train=train, executor=place, device=device).run()
+    with connected(cluster) as found:
+        train = trainer_on(found, device, workers, gpus_per_worker) if found is not None else None
+        executor = executor_on(found, workers, gpus_per_worker, debug=debugging())
+        results = Runner(plan, output, train=train, executor=executor, device=device).run()
     summaries = summarize(results)
     let = [word for value in given for word in ("--let", value)]
     command = shlex.join(["aptool", "matrix", str(table), "--output", str(output), *let])
@@ -69,17 +64,6 @@ def matrix(
     failed = not_above_random(summaries, plan)
     if failed:
         raise AptoolError(f"not above random order: {'; '.join(failed)}")
-
-
-def _trainer(
-    place: "ClusterExecutor", device: str, workers: int | None, gpus_per_worker: float | None
-) -> Callable[..., "Fit"]:
-    """The function with which a ``Runner`` trains on a cluster."""
-    from aptool.cluster.resources import worker_resources
-    from aptool.cluster.train import fit_on_cluster
-
-    each = worker_resources(place.cluster, device, gpus_per_worker)
-    return partial(fit_on_cluster, cluster=place.cluster, workers=workers, each=each)
 
 
 def _values(given: tuple[str, ...]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import click
 
-from aptool.cli.cluster_options import check_cluster_options, cluster_options, executor
+from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected, debugging
 from aptool.cli.defaults import default_model, default_run
 from aptool.cli.parameters import UTF8, device_option
 from aptool.errors import UsageError
@@ -60,24 +60,24 @@ def score(
     Run the same command again after an interruption to resume.
     """
     check_cluster_options(cluster, workers, gpus_per_worker)
-    from aptool.formats.atomic import check_writable
-    from aptool.formats.pools import list_units
-    from aptool.formats.storage import expand
-
     if tag is not None and len(tag.split()) != 1:
         raise UsageError(f"--tag {tag!r}: expected one word")
     folder = folder if folder is not None else default_model()
     output = output if output is not None else default_run(pools)
-    check_writable(output)
-    files = expand(pools, ".pools.parquet")
-    units = list_units(files)
 
-    from aptool.formats.collection import answers_beside
-    from aptool.scoring.score import score as score_pools
-    from aptool.scoring.systems import ModelLoader
+    from aptool.library.executors import executor_on
+    from aptool.library.scoring import score as score_pools
 
-    shared = answers if answers is not None else answers_beside(files[0])
-    system = ModelLoader(str(folder), device, precision, tokens_per_batch)
-    with executor(cluster, workers, gpus_per_worker) as place:
-        done = score_pools(units, system, output, place, tag=tag, answers=shared)
+    with connected(cluster) as found:
+        done = score_pools(
+            pools,
+            folder,
+            output,
+            executor_on(found, workers, gpus_per_worker, debug=debugging()),
+            answers=answers,
+            tag=tag,
+            device=device,
+            precision=precision,
+            tokens_per_batch=tokens_per_batch,
+        )
     click.echo(f"{output}: {done.pairs} pairs")

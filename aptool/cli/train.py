@@ -1,13 +1,12 @@
 """``aptool train``: trains a system on a collection, with one seed or several, into a model folder."""
 
-import contextlib
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.cluster_options import check_cluster_options, cluster_options, debugging
+from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected
 from aptool.cli.defaults import default_collection
 from aptool.cli.parameters import device_option
 from aptool.progress import measures_line
@@ -80,32 +79,22 @@ def train(
     if output is None:
         output = Path("models") / recipe.preset
         logger.info(f"--output not given: {output}")
-    local_device = pick_device(device) if cluster is None else None
+    if cluster is None:
+        pick_device(device)  # says what is wrong with it before a collection is built
     if seeds is None:
         check_folder(output, WEIGHTS)
     opened = Collection(collection if collection is not None else default_collection())
 
-    from aptool.training.fit import fit
+    from aptool.library.executors import trainer_on
     from aptool.training.seeds import fit_seeds, summarize, to_dict
 
-    with contextlib.ExitStack() as stack:
-        if local_device is None:
-            from aptool.cluster.connection import connect
-            from aptool.cluster.resources import worker_resources
-
-            found = stack.enter_context(connect(cluster or "", debug=debugging()))
-            each = worker_resources(found, device, gpus_per_worker)
+    with connected(cluster) as found:
+        trainer = trainer_on(found, device, workers, gpus_per_worker)
 
         def fit_one(seed: int, folder: Path) -> "Fit":
             if seeds is not None:
                 logger.info(f"seed {seed}: {folder}")
-            if local_device is not None:
-                return fit(opened, recipe, folder, seed=seed, device=local_device)
-            from aptool.cluster.train import fit_on_cluster
-
-            return fit_on_cluster(
-                opened, recipe, folder, cluster=found, seed=seed, workers=workers, each=each
-            )
+            return trainer(opened, recipe, folder, seed=seed)
 
         if seeds is None:
             result = summarize({seed: fit_one(seed, output)}, recipe.training.dev_measure)

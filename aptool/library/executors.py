@@ -1,7 +1,8 @@
 """Where work is done: in this process, or on a Ray cluster."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from aptool.errors import UsageError
@@ -10,49 +11,102 @@ from aptool.library.arguments import check_integer, check_number, check_text
 if TYPE_CHECKING:
     from aptool.cluster.resources import Cluster
     from aptool.scoring.score import Executor
+    from aptool.training.fit import Fit
 
 # An address, True for that of RAY_ADDRESS (else auto), None for this process.
 Address: TypeAlias = str | bool | None
 
+# Fits a recipe to a collection into a model folder, given ``seed``.
+Trainer: TypeAlias = "Callable[..., Fit]"
 
-@contextmanager
-def connected(
-    cluster: Address, workers: int | None, gpus_per_worker: float | None
-) -> "Iterator[Cluster | None]":
-    """A cluster that is connected to while the block runs; None for this process.
+
+def check_workers(
+    cluster: Address, workers: int | None, gpus_per_worker: float | None, *, options: bool = False
+) -> None:
+    """Checks the numbers of workers and GPUs against the cluster that is asked for.
+
+    Args:
+        cluster: see ``Address``.
+        workers: number of worker processes.
+        gpus_per_worker: GPUs per worker.
+        options: whether errors name options of a command in place of arguments.
 
     Raises:
-        UsageError: numbers of workers or GPUs that no cluster is given for, or that none can have.
+        UsageError: numbers without a cluster, or that no worker can have.
+    """
+
+    def named(argument: str) -> str:
+        return f"--{argument.replace('_', '-')}" if options else argument
+
+    if workers is not None:
+        check_integer(named("workers"), workers, 1)
+    if gpus_per_worker is not None:
+        check_number(named("gpus_per_worker"), gpus_per_worker, 0, 1 << 20)
+        if gpus_per_worker > 1 and gpus_per_worker != int(gpus_per_worker):
+            wanted = "at most 1, or a whole number"
+            raise UsageError(f"{named('gpus_per_worker')} {gpus_per_worker:g}: expected {wanted}")
+    if cluster is None or cluster is False:
+        given = {"workers": workers, "gpus_per_worker": gpus_per_worker}
+        for argument, value in given.items():
+            if value is not None:
+                raise UsageError(f"{named(argument)}: requires {'--cluster' if options else 'cluster'}")
+
+
+@contextmanager
+def connected(cluster: Address, *, debug: bool = False) -> "Iterator[Cluster | None]":
+    """A cluster that is connected to while the block runs; None for this process.
+
+    Args:
+        cluster: see ``Address``.
+        debug: let Ray's own messages through.
+
+    Raises:
         AptoolError: there is no such cluster.
     """
-    if workers is not None:
-        check_integer("workers", workers, 1)
-    if gpus_per_worker is not None:
-        check_number("gpus_per_worker", gpus_per_worker, 0, 1 << 20)
-        if gpus_per_worker > 1 and gpus_per_worker != int(gpus_per_worker):
-            raise UsageError(f"gpus_per_worker {gpus_per_worker:g}: expected at most 1, or a whole number")
     if cluster is None or cluster is False:
-        if workers is not None or gpus_per_worker is not None:
-            name = "workers" if workers is not None else "gpus_per_worker"
-            raise UsageError(f"{name}: expected a cluster with it, such as cluster=True")
         yield None
         return
     address = "" if cluster is True else check_text("cluster", cluster, expected="True or an address (str)")
+
     from aptool.cluster.connection import connect
 
-    with connect(address) as found:
+    with connect(address, debug=debug) as found:
         yield found
 
 
-@contextmanager
 def executor_on(
-    cluster: Address, workers: int | None, gpus_per_worker: float | None
-) -> "Iterator[Executor | None]":
-    """What scores: on a cluster, or None for this process; errors as in ``connected``."""
-    with connected(cluster, workers, gpus_per_worker) as found:
-        if found is None:
-            yield None
-            return
-        from aptool.cluster.score import ClusterExecutor
+    cluster: "Cluster | None",
+    workers: int | None = None,
+    gpus_per_worker: float | None = None,
+    *,
+    debug: bool = False,
+) -> "Executor | None":
+    """What scores row groups: workers of a cluster; None is this process."""
+    if cluster is None:
+        return None
+    from aptool.cluster.score import ClusterExecutor
 
-        yield ClusterExecutor(found, workers=workers, gpus_per_worker=gpus_per_worker)
+    return ClusterExecutor(cluster, workers=workers, gpus_per_worker=gpus_per_worker, debug=debug)
+
+
+def trainer_on(
+    cluster: "Cluster | None",
+    device: str = "auto",
+    workers: int | None = None,
+    gpus_per_worker: float | None = None,
+) -> Trainer:
+    """What trains: workers of a cluster, or this process on a device.
+
+    Raises:
+        AptoolError: there is no such device, or the cluster cannot give it.
+    """
+    if cluster is None:
+        from aptool.models.device import pick_device
+        from aptool.training.fit import fit
+
+        return partial(fit, device=pick_device(device))
+    from aptool.cluster.resources import worker_resources
+    from aptool.cluster.train import fit_on_cluster
+
+    each = worker_resources(cluster, device, gpus_per_worker)
+    return partial(fit_on_cluster, cluster=cluster, workers=workers, each=each)

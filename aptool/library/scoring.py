@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from aptool.errors import UsageError
 from aptool.formats.atomic import check_writable
 from aptool.library.arguments import PathLike, check_choice, check_integer, check_path, check_text
-from aptool.library.executors import Address, executor_on
+from aptool.library.executors import Address, check_workers, connected, executor_on
 from aptool.library.model import PRECISIONS, Model, Precision, check_device
 from aptool.library.pools import Pools
-from aptool.scoring.score import AnySystem, ScoredRun
+from aptool.scoring.score import AnySystem, Executor, ScoredRun
 from aptool.scoring.score import score as score_units
 from aptool.scoring.systems import ModelLoader, System
 
@@ -17,6 +17,7 @@ def score(
     pools: Pools | PathLike | Iterable[PathLike],
     model: Model | System | PathLike,
     output: PathLike,
+    executor: Executor | None = None,
     *,
     answers: PathLike | None = None,
     tag: str | None = None,
@@ -35,6 +36,7 @@ def score(
         pools: ``Pools``, or files, folders, globs or URLs.
         model: a model folder, a ``Model`` or another system.
         output: the run file; gzip if its name ends in ``.gz``.
+        executor: what scores the row groups, such as a ``ClusterExecutor``; None is ``cluster``.
         answers: texts of shared answers; None is ``answers.parquet`` beside the pools.
         tag: the run's name in the file, one word; None is the model's preset.
         device: what a model folder is loaded on; see ``load``.
@@ -66,7 +68,11 @@ def score(
         pools = Pools.load(pools, answers=answers)
     elif answers is not None:
         raise UsageError("answers: expected none, as Pools know their own; pass them to Pools.load")
-    with pools.on_disk() as files, executor_on(cluster, workers, gpus_per_worker) as executor:
+    check_workers(cluster, workers, gpus_per_worker)
+    if executor is not None and cluster is not None:
+        raise UsageError("cluster: expected none, as an executor is given")
+    with pools.on_disk() as files, connected(cluster) as found:
+        executor = executor if executor is not None else executor_on(found, workers, gpus_per_worker)
         system: AnySystem
         if isinstance(model, System):
             system = model

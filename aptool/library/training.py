@@ -13,11 +13,9 @@ from aptool.config import load_recipe
 from aptool.errors import InputError
 from aptool.library.arguments import PathLike, check_integer, check_list, check_path, check_text
 from aptool.library.collection import Collection
-from aptool.library.executors import Address, connected
+from aptool.library.executors import Address, check_workers, connected, trainer_on
 from aptool.library.model import Model, check_device
-from aptool.models.device import pick_device
 from aptool.models.ranker import check_recipe
-from aptool.training.fit import fit
 
 Value: TypeAlias = str | int | float | bool
 Overrides: TypeAlias = Mapping[str, Value | Mapping[str, Value]] | Iterable[str]
@@ -69,21 +67,14 @@ def train(
     check_device(device)
     if output is not None:
         check_path("output", output, "a folder to write to (str or os.PathLike)")
-    with connected(cluster, workers, gpus_per_worker) as found:
-        if found is None:
-            place = pick_device(check_device(device))
-            with _folder(output) as folder:
-                fit(opened.opened, recipe, folder, seed=seed, device=place)
-                return _model(folder, str(place), temporary=output is None)
-        if output is None:
+    check_workers(cluster, workers, gpus_per_worker)
+    with connected(cluster) as found, _folder(output) as folder:
+        if found is not None and output is None:
             raise InputError("output", value=None, expected="a folder on storage that all nodes share")
-        from aptool.cluster.resources import worker_resources
-        from aptool.cluster.train import fit_on_cluster
-
-        folder = Path(output)
-        each = worker_resources(found, device, gpus_per_worker)
-        fit_on_cluster(opened.opened, recipe, folder, cluster=found, seed=seed, workers=workers, each=each)
-        return _model(folder, "auto", temporary=False)
+        train_on = trainer_on(found, device, workers, gpus_per_worker)
+        train_on(opened.opened, recipe, folder, seed=seed)
+        # What a cluster trained is loaded on what there is here.
+        return _model(folder, device if found is None else "auto", temporary=output is None)
 
 
 @contextlib.contextmanager

@@ -264,7 +264,7 @@ TRAININGS = [
     ({"set": {"training.epochs": float("nan")}}, "training.epochs"),
     ({"set": {7: 1}}, "set: 7: expected a key 'section.key' (str)"),
     ({"device": "abacus"}, "abacus"),
-    ({"workers": 2}, "workers: expected a cluster with it"),
+    ({"workers": 2}, "workers: requires cluster"),
     ({"workers": 0}, "workers: 0: expected an integer of at least 1"),
     ({"gpus_per_worker": 1.5}, "gpus_per_worker 1.5"),
 ]
