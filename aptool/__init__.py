@@ -13,7 +13,7 @@ Importing this package loads nothing else; each name below is imported when it i
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from aptool.threads import limit_spinning
+from aptool.version import __version__
 
 if TYPE_CHECKING:
     from aptool.errors import AptoolError
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from aptool.library.run import Run
     from aptool.library.scoring import score
     from aptool.library.training import train
-
-__version__ = "0.2.0"
 
 __all__ = [
     "AptoolError",
@@ -61,9 +59,6 @@ _MODULES = {
     "score": "aptool.library.scoring",
     "train": "aptool.library.training",
 }
-
-# Here, because the setting is read when torch is loaded, which any module of the package may do.
-limit_spinning()
 
 
 def __getattr__(name: str) -> Any:

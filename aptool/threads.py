@@ -4,7 +4,8 @@ torch computes with libgomp, whose threads by default spin for about three milli
 another. Beside other busy processes the spinning threads take the cores that the awaited thread needs, and a
 training with many short parallel steps, such as that of a biLSTM, slows down to a fraction of its speed.
 Waiting without spinning costs a little on a quiet machine. A short spin bridges the gaps between parallel
-steps and gives the core away soon; ``python -m bench.waiting`` compares the three.
+steps and gives the core away soon; ``python -m bench.waiting`` compares the three. The command sets it; a
+program that imports the library decides for itself.
 """
 
 import os

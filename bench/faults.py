@@ -16,7 +16,7 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any, NamedTuple
 
-from aptool import __version__
+from aptool.version import __version__
 
 Line = tuple[str, str, float]  # question, document, score
 Qrels = dict[str, dict[str, int]]

@@ -6,9 +6,17 @@ import sys
 
 import pytest
 
-from aptool.threads import SPIN_COUNT
+from aptool.threads import SPIN_COUNT, USER_SETTINGS
 
-CODE = "import {first}, {second}, os; print(os.environ.get('GOMP_SPINCOUNT'))"
+CODE = """
+import {first}, {second}, os
+from aptool.cli import main
+main.sys.argv = ["aptool", "--version"]
+try:
+    main.main()
+except SystemExit:
+    print(os.environ.get("GOMP_SPINCOUNT"))
+"""
 
 
 def spin_count(first, second, **environment):
@@ -17,11 +25,20 @@ def spin_count(first, second, **environment):
     }
     command = [sys.executable, "-c", CODE.format(first=first, second=second)]
     finished = subprocess.run(command, env={**own, **environment}, capture_output=True, text=True, check=True)
-    return finished.stdout.strip()
+    return finished.stdout.splitlines()[-1]
 
 
-def test_the_package_limits_spinning_before_torch_is_loaded():
+def test_the_command_limits_spinning_before_torch_is_loaded():
     assert spin_count("aptool", "sys") == str(SPIN_COUNT)
+
+
+def test_the_library_leaves_the_environment_alone():
+    own = {name: value for name, value in os.environ.items() if name not in USER_SETTINGS}
+    code = "import aptool, os; aptool.AptoolError; print(os.environ.get('GOMP_SPINCOUNT'))"
+    command = [sys.executable, "-c", code]
+    finished = subprocess.run(command, env=own, capture_output=True, text=True, check=True)
+
+    assert finished.stdout.strip() == "None"
 
 
 @pytest.mark.parametrize("setting", [{"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "7"}])

@@ -10,9 +10,10 @@ from typing import ClassVar, NoReturn
 
 import click
 
-from aptool import __version__
 from aptool.cli.display import messages_on_stderr
 from aptool.errors import AptoolError
+from aptool.threads import limit_spinning
+from aptool.version import __version__
 
 
 class LazyGroup(click.Group):
@@ -76,6 +77,7 @@ def cli(debug: bool) -> None:
 
 def main() -> NoReturn:
     """Runs the command line and exits."""
+    limit_spinning()  # before torch is loaded, which reads the setting then
     _make_streams_tolerant()
     debug = "--debug" in sys.argv[1:]
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]

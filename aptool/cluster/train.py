@@ -13,27 +13,25 @@ import logging
 import os
 import secrets
 import shutil
-import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 import ray.train
 from ray.train.torch import TorchConfig, TorchTrainer, get_device
 
-from aptool import __version__
+from aptool.cluster.messages import POLL_SECONDS, MessageBoard, WorkerError, forwarded, reporting_to
 from aptool.cluster.resources import Cluster, Resources, count, fitting
 from aptool.config import Recipe
 from aptool.errors import AptoolError, UsageError, error_with, first_line
 from aptool.formats.collection import Collection
-from aptool.progress import Progress, Update, get_progress, use_progress
 from aptool.training.checkpoint import trained_key, training_folder
 from aptool.training.fit import Fit, already_trained, check_training, fit
 from aptool.training.process_group import SINGLE_PROCESS, TorchProcessGroup
+from aptool.version import __version__
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +48,6 @@ TIMEOUT_SECONDS = 6 * 3600
 # training that has just ended, as in a matrix of several systems.
 RELEASE_SECONDS = 20
 HANDOVER_SECONDS = 5
-
-# Seconds between two looks at the message board.
-POLL_SECONDS = 0.3
 
 LEASE = "driver"  # the file that names the driver that owns the training folder
 RUN = "ray"  # the folder of Ray Train's own state
@@ -77,13 +72,6 @@ class TrainingJob:
     lease: str
     versions: tuple[tuple[str, str], ...]
     gpu: bool
-
-
-class WorkerError(NamedTuple):
-    """An ``AptoolError`` of a worker: the exit code and the line with which the driver ends."""
-
-    exit_code: int
-    line: str
 
 
 def fit_on_cluster(
@@ -193,7 +181,7 @@ def _attempt(job: TrainingJob, name: str, number: int, each: Resources) -> Worke
             failure_config=ray.train.FailureConfig(max_failures=RESTARTS, controller_failure_limit=0),  # type: ignore[call-arg]
         ),
     )
-    with _forwarded(board) as errors:
+    with forwarded(board) as errors:
         trainer.fit()
     return errors[0] if errors else None
 
@@ -237,123 +225,6 @@ def _default_workers(room: list[int], each: Resources) -> int:
     return sum(room) if each.gpus else sum(fit > 0 for fit in room)
 
 
-class MessageBoard:
-    """An actor that holds the messages of the first worker until the driver takes them."""
-
-    def __init__(self) -> None:
-        self._messages: list[tuple[str, Any]] = []
-
-    def post(self, kind: str, value: Any) -> None:
-        """Adds a message; only the latest progress is kept."""
-        if self._messages and kind == "progress" and self._messages[-1][0] == kind:
-            self._messages.pop()
-        self._messages.append((kind, value))
-
-    def take(self) -> list[tuple[str, Any]]:
-        """All messages since the last time."""
-        messages, self._messages = self._messages, []
-        return messages
-
-
-@contextlib.contextmanager
-def _forwarded(board: Any) -> Iterator[list[WorkerError]]:
-    """Passes the workers' messages on to this process's log and progress while the block runs."""
-    errors: list[WorkerError] = []
-    over = threading.Event()
-
-    def listen(update: Update) -> None:
-        receive: dict[str, Callable[[Any], None]] = {
-            "log": logger.info,
-            "progress": lambda state: update(*state),
-            "epoch": get_progress().epoch,
-            "error": lambda error: errors.append(WorkerError(*error)),
-            "end": lambda _: None,
-        }
-        last = False
-        while not last:
-            last = over.wait(POLL_SECONDS)
-            try:
-                messages = ray.get(board.take.remote(), timeout=30)
-            except ray.exceptions.RayError:
-                continue  # the board's node is lost, which does not stop the workers
-            for kind, value in messages:
-                receive[kind](value)
-
-    with get_progress().task("train") as update:
-        listener = threading.Thread(target=listen, args=(update,), daemon=True)
-        listener.start()
-        try:
-            yield errors
-        finally:
-            over.set()
-            listener.join()
-
-
-class _BoardProgress(Progress):
-    """Posts the progress of the first worker to the board."""
-
-    def __init__(self, board: Any) -> None:
-        self._board = board
-
-    @contextlib.contextmanager
-    def task(self, name: str) -> Iterator[Update]:
-        """See ``Progress.task``."""
-        posted = 0.0
-
-        def update(done: int, total: int, detail: str = "") -> None:
-            nonlocal posted
-            if time.monotonic() - posted > POLL_SECONDS:
-                posted = time.monotonic()
-                self._board.post.remote("progress", (done, total, detail))
-
-        yield update
-
-    def epoch(self, entry: dict[str, Any]) -> None:
-        """See ``Progress.epoch``."""
-        self._board.post.remote("epoch", entry)
-
-
-class _BoardHandler(logging.Handler):
-    """Posts log messages to the board."""
-
-    def __init__(self, board: Any) -> None:
-        super().__init__(logging.INFO)
-        self._board = board
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Posts one message to the board."""
-        self._board.post.remote("log", record.getMessage())
-
-
-@contextlib.contextmanager
-def _reporting_to(board: Any) -> Iterator[None]:
-    """Sends messages and progress of this process to the board; drops them where there is none."""
-    if board is None:
-        with use_progress(_Silence()):
-            yield
-        return
-    root = logging.getLogger("aptool")
-    handler, level = _BoardHandler(board), root.level
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    try:
-        with use_progress(_BoardProgress(board)):
-            yield
-        # A board takes the messages of one process in order: once this one is there, all are.
-        with contextlib.suppress(ray.exceptions.RayError):
-            ray.get(board.post.remote("end", None), timeout=30)
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(level)
-
-
-class _Silence(Progress):
-    """Reports nothing, not even epochs: the first worker does."""
-
-    def epoch(self, entry: dict[str, Any]) -> None:
-        """See ``Progress.epoch``."""
-
-
 def _train_worker(config: dict[str, Any]) -> None:
     """Runs on each worker."""
     job: TrainingJob = config["job"]
@@ -365,7 +236,7 @@ def _train_worker(config: dict[str, Any]) -> None:
         with group.together():
             collection = _opened(job)
         device = get_device() if job.gpu else "cpu"
-        with _reporting_to(board):
+        with reporting_to(board):
             fit(collection, job.recipe, job.output, seed=job.seed, device=device, group=group)
     except AptoolError as error:
         # Not raised: Ray would start the workers again, into the same error.

@@ -161,26 +161,30 @@ def _jacana_questions(path: str) -> Iterator[tuple[int, str, str, list[Pair]]]:
         yield number, question_id, question, pairs
 
 
-def _until(path: str, lines: Iterable[tuple[int, str]], end: str, begun: int) -> Iterator[tuple[int, str]]:
+def _until(
+    path: str, lines: Iterable[tuple[int, str]], end: str, start_line: int
+) -> Iterator[tuple[int, str]]:
     for number, line in lines:
         if line == end:
             return
         yield number, line
-    raise InputError(path, problem="the end of the file", expected=f"{end} for what begins in line {begun}")
+    raise InputError(
+        path, problem="the end of the file", expected=f"{end} for what begins in line {start_line}"
+    )
 
 
-def _block(path: str, lines: Iterable[tuple[int, str]], kind: str, begun: int) -> list[tuple[int, str]]:
+def _block(path: str, lines: Iterable[tuple[int, str]], kind: str, start_line: int) -> list[tuple[int, str]]:
     """The lines up to the closing tag; with a tag among them, that of another block is missing."""
     block = []
-    for number, line in _until(path, lines, f"</{kind}>", begun):
+    for number, line in _until(path, lines, f"</{kind}>", start_line):
         if _TAG.fullmatch(line):
-            expected = f"</{kind}> for what begins in line {begun}"
+            expected = f"</{kind}> for what begins in line {start_line}"
             raise InputError(path, place=f"line {number}", value=line, expected=expected)
         block.append((number, line))
     return block
 
 
-def _sentence(path: str, begun: int, block: list[tuple[int, str]]) -> str:
+def _sentence(path: str, start_line: int, block: list[tuple[int, str]]) -> str:
     """The tokens of a block. The annotations beside them show whether a line is missing."""
     rows = [line.split("\t") for _, line in block]
     for (number, line), row in zip(block[:_ANNOTATED], rows, strict=False):
@@ -190,5 +194,5 @@ def _sentence(path: str, begun: int, block: list[tuple[int, str]]) -> str:
     whole = len(rows) >= _ANNOTATED and all(field.isdecimal() for field in rows[_HEADS])
     if not whole:
         expected = "lines of tokens, parts of speech, dependencies, heads (numbers) and named entities"
-        raise InputError(path, place=f"line {begun}", problem=f"{len(rows)} lines", expected=expected)
+        raise InputError(path, place=f"line {start_line}", problem=f"{len(rows)} lines", expected=expected)
     return " ".join(rows[_TOKENS])

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aptool import __version__
 from aptool.config import Recipe, load_recipe
 from aptool.errors import AptoolError, error_with
 from aptool.evaluation.fusion import reciprocal_rank_fusion
@@ -30,6 +29,7 @@ from aptool.scoring.score import AnySystem, Executor, score
 from aptool.scoring.systems import ModelLoader
 from aptool.training.checkpoint import source_identity
 from aptool.training.fit import Fit, fit
+from aptool.version import __version__
 
 logger = logging.getLogger(__name__)
 

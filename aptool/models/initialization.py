@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from aptool import __version__
 from aptool.config import Recipe, VectorOptions
 from aptool.errors import InputError
 from aptool.text.skipgram import learn_vectors
 from aptool.text.tokenizer import PAD, UNK, TextTokenizer, Tokens, WordTokenizer
 from aptool.text.vectors import WordVectors, coverage, read_vectors, write_vectors
+from aptool.version import __version__
 
 logger = logging.getLogger(__name__)
 

@@ -14,13 +14,13 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from aptool import __version__
 from aptool.config import Recipe, recipe_from_dict
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import atomic_folder
 from aptool.formats.schemas import check_document
 from aptool.models.ranker import Ranker, build_ranker, encoder_type
 from aptool.text.tokenizer import TextTokenizer
+from aptool.version import __version__
 
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from aptool import __version__
 from aptool.errors import UsageError
 from aptool.evaluation.measures import measure_title
 from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
@@ -21,6 +20,7 @@ from aptool.reporting.packing import Block, blocks, pack
 from aptool.reporting.results import CollectionResults, SystemResults, evaluate_systems
 from aptool.reporting.runs import Runs
 from aptool.reporting.tables import paper_table, result_row, run_rows, significance_rows
+from aptool.version import __version__
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from aptool import __version__
 from aptool.config import Recipe
 from aptool.errors import InputError
 from aptool.formats.atomic import atomic_file
@@ -25,6 +24,7 @@ from aptool.formats.collection import Collection
 from aptool.models.model import CONFIG
 from aptool.models.ranker import encoder_type
 from aptool.training.loop import TrainingState
+from aptool.version import __version__
 
 STATE = "state.safetensors"
 VECTORS = "vectors"  # learned vectors, so that they are learned once

@@ -163,7 +163,7 @@ def test_an_input_is_not_overwritten(system, folder):
     assert Path("test.pools.parquet").read_bytes() == before
 
 
-class Elsewhere(scoring.Executor):
+class OtherExecutor(scoring.Executor):
     """Scores in this process, in the reverse order, as two workers of which one is lost at first."""
 
     def open(self, system, units, answers):
@@ -179,7 +179,7 @@ class Elsewhere(scoring.Executor):
 def test_the_run_does_not_depend_on_the_executor(system):
     _, whole = score(system, "whole.run")
     units = list_units(["test.pools.parquet"])
-    executor = Elsewhere()
+    executor = OtherExecutor()
 
     for _ in range(2):  # an executor may be used again
         run = scoring.score(units, system, "out.run", executor, tag="x")

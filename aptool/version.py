@@ -1,0 +1,3 @@
+"""The version of aptool, which every package may read."""
+
+__version__ = "0.2.0"
