@@ -111,7 +111,7 @@ class TrainingOptions:
         dropout: Dropout probability of state features.
         clip: Maximum norm of the gradient; 0 does not clip.
         patience: Stop after this many epochs without improvement on the dev split; 0 never stops early.
-        dev_measure: Measure on the dev split that selects the best epoch, by its trec_eval name.
+        dev_measure: Measure on the dev split that selects the best epoch, as in ``aptool eval``.
     """
 
     epochs: int = 25

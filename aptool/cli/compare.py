@@ -83,7 +83,8 @@ def compare(
     """
     from aptool.evaluation.compare import check_comparable, largest_deltas
     from aptool.evaluation.compare import compare as compare_frames
-    from aptool.evaluation.measures import evaluate, measure_names
+    from aptool.evaluation.measures import evaluate
+    from aptool.evaluation.names import measure_names
     from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
     from aptool.formats.trec import read_qrels, read_run
 

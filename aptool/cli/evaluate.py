@@ -69,7 +69,7 @@ def evaluate(
     """
     from aptool.evaluation.compare import mean_intervals
     from aptool.evaluation.measures import evaluate as measure
-    from aptool.evaluation.measures import measure_names
+    from aptool.evaluation.names import measure_names
     from aptool.evaluation.significance import CONFIDENCE
     from aptool.formats.trec import read_qrels, read_run
 

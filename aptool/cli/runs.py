@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST_EXAMPLES = 5
+# A comma that is not one of cut-offs, or white space, outside of parentheses.
+_BETWEEN_MEASURES = re.compile(r"(?:,(?!\d+(?:\.\d+)?(?:,|$))|\s+)(?![^()]*\))")
 # Qrels that list only relevant answers leave more candidates unjudged than this; examples are of no use then.
 _MOST_UNJUDGED = 1000
 
@@ -53,8 +55,17 @@ pools_option = click.option(
 measures_option = click.option(
     "--measures",
     metavar="NAMES",
-    help="trec_eval measures: map, recip_rank, P_1, ndcg_cut_10, recall_100, success_5, bpref, set_F, "
-    "num_rel, or a set of measures: official, set, all_trec.  [default: map,recip_rank,P_1]",
+    help="Measures by their names in trec_eval (map, recip_rank, P_1, ndcg_cut_10, or a set of measures: "
+    "official, set, all_trec) or in ir_measures (AP, RR@10, P@1, nDCG@10, AP(rel=2), RBP(p=.8)).  "
+    "[default: map,recip_rank,P_1]",
+)
+level_option = click.option(
+    "--level",
+    metavar="N",
+    type=click.IntRange(1, 1_000_000),
+    default=1,
+    show_default=True,
+    help="Lowest relevance that counts as relevant (trec_eval -l); nDCG takes every relevance as a gain.",
 )
 confidence_option = click.option(
     "--confidence", type=Confidence(), help="Confidence of the intervals, below 1.  [default: 0.95]"
@@ -62,15 +73,15 @@ confidence_option = click.option(
 
 
 def split_measures(measures: str | None) -> list[str]:
-    """The names in a comma-separated list; the comma of cut-offs, as in ``P.1,5``, separates none.
+    """The names in a comma-separated list; the comma of cut-offs (``P.1,5``) or of parameters separates none.
 
     None stands for the default measures.
     """
     if measures is None:
-        from aptool.evaluation.measures import DEFAULT_MEASURES
+        from aptool.evaluation.names import DEFAULT_MEASURES
 
         return list(DEFAULT_MEASURES)
-    return [name for name in re.split(r",(?!\d+(?:\.\d+)?(?:,|$))|\s+", measures.strip()) if name]
+    return [name for name in _BETWEEN_MEASURES.split(measures.strip()) if name]
 
 
 def qrels_beside(runs: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import polars as pl
 
 from aptool.errors import UsageError
+from aptool.evaluation.names import is_geometric, is_sum
 from aptool.evaluation.significance import (
     CONFIDENCE,
     PERMUTATIONS,
@@ -113,10 +114,10 @@ def mean_intervals(
     intervals = {}
     for name in _measures_of(per_question):
         column = per_question[name].to_numpy()
-        if name.startswith("num_"):
+        if is_sum(name):
             low, high = bootstrap_interval(column, confidence=confidence, seed=seed)
             intervals[name] = Interval(low * len(column), high * len(column))
-        elif name.startswith("gm_"):
+        elif is_geometric(name):
             logarithms = per_question[name].log().to_numpy()
             low, high = bootstrap_interval(logarithms, confidence=confidence, seed=seed)
             intervals[name] = Interval(math.exp(low), math.exp(high))
@@ -138,7 +139,7 @@ def check_comparable(measures: Iterable[str]) -> None:
 
 def is_mean(measure: str) -> bool:
     """Whether a measure is averaged over questions; ``num_*`` are sums and ``gm_*`` geometric means."""
-    return not measure.startswith(("num_", "gm_"))
+    return not (is_sum(measure) or is_geometric(measure))
 
 
 def compare(

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from aptool.errors import InputError, UsageError
-from aptool.evaluation.measures import DEFAULT_MEASURES, measure_names
+from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 from aptool.formats.schemas import check_document
 
 

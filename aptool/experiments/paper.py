@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from aptool.evaluation.measures import measure_title
+from aptool.evaluation.names import measure_title
 from aptool.evaluation.paper import paper_figures, verdict
 from aptool.evaluation.seeds import Spread, mean_and_sd
 from aptool.experiments.runner import Result, by_system

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aptool.evaluation.measures import measure_title
+from aptool.evaluation.names import measure_title
 from aptool.evaluation.seeds import Spread, mean_and_sd
 from aptool.experiments.matrix import ExperimentMatrix
 from aptool.experiments.paper import compare_with_paper, paper_cells, seed_cells

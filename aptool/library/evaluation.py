@@ -2,10 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias, overload
-
-import polars as pl
 
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation import compare as comparing
@@ -13,7 +10,7 @@ from aptool.evaluation import measures as measuring
 from aptool.evaluation.compare import Comparison, check_comparable
 from aptool.evaluation.fusion import DEFAULT_K, reciprocal_rank_fusion
 from aptool.evaluation.measures import Evaluation
-from aptool.evaluation.names import trec_eval_names
+from aptool.evaluation.names import measure_names
 from aptool.evaluation.significance import CONFIDENCE, HIGHEST_CONFIDENCE, PERMUTATIONS
 from aptool.library.arguments import PathLike, check_integer, check_list, check_number, check_text, check_type
 from aptool.library.qrels import Qrels
@@ -25,25 +22,30 @@ AnyQrels: TypeAlias = Qrels | PathLike | Mapping[str, Mapping[str, int]]
 DEFAULT_MEASURES = ("AP", "RR", "P@1")
 
 
-def evaluate(qrels: AnyQrels, run: AnyRun, measures: str | Iterable[str] = DEFAULT_MEASURES) -> Evaluation:
+def evaluate(
+    qrels: AnyQrels, run: AnyRun, measures: str | Iterable[str] = DEFAULT_MEASURES, *, level: int = 1
+) -> Evaluation:
     """Evaluates a run as ``trec_eval -c`` does.
 
     Args:
         qrels: judgements: ``Qrels``, a file, or ``{question id: {answer id: relevance}}``.
         run: ``Run``, a file, or ``{question id: {answer id: score}}``.
-        measures: names of ir_measures (AP, RR, P@1, nDCG@10, R@100, Success@5), MAP, MRR, or names of
+        measures: names of ir_measures (AP, RR@10, P@1, nDCG@10, AP(rel=2), RBP(p=.8)), MAP, MRR, or names of
             trec_eval (map, recip_rank, P_1, ndcg_cut_10).
+        level: the lowest relevance that counts as relevant (trec_eval ``-l``), for measures without one of
+            their own; nDCG takes every relevance as a gain.
 
     Returns:
         ``means`` by the names that were given, ``per_question`` (a polars frame with a column per measure),
         and the ids that the two do not have in common: ``missing``, ``extra``, ``unjudged``.
 
     Raises:
-        AptoolError: a measure is unknown (the nearest name is said), or the run and the qrels have no
-            question in common.
+        AptoolError: a measure is unknown (the nearest name is said), the run and the qrels have no question
+            in common, or the level is above every relevance.
     """
     names = _names(measures)
-    return _evaluation(_qrels(qrels), _run(run), names)
+    check_integer("level", level, 1)
+    return _evaluation(_qrels(qrels), _run(run), names, level)
 
 
 @overload
@@ -53,6 +55,7 @@ def compare(
     qrels: AnyQrels,
     measures: str = ...,
     *,
+    level: int = ...,
     confidence: float = ...,
     permutations: int = ...,
     seed: int = ...,
@@ -66,6 +69,7 @@ def compare(
     qrels: AnyQrels,
     measures: str | Iterable[str] = ...,
     *,
+    level: int = ...,
     confidence: float = ...,
     permutations: int = ...,
     seed: int = ...,
@@ -78,6 +82,7 @@ def compare(
     qrels: AnyQrels,
     measures: str | Iterable[str] = "AP",
     *,
+    level: int = 1,
     confidence: float = CONFIDENCE,
     permutations: int = PERMUTATIONS,
     seed: int = 0,
@@ -89,6 +94,7 @@ def compare(
         systems: a run, or a list of runs.
         qrels: judgements.
         measures: a measure, or a list of measures; names as in ``evaluate``.
+        level: the lowest relevance that counts as relevant, as in ``evaluate``.
         confidence: of the intervals.
         permutations: assignments of signs drawn where the permutation test cannot count them all.
         seed: random seed of the intervals and the tests.
@@ -103,21 +109,22 @@ def compare(
         AptoolError: a measure is unknown or is no mean over questions, or the runs lack different questions.
     """
     names = _names(measures)
-    check_comparable(names.values())
+    check_comparable(names)
+    check_integer("level", level, 1)
     check_number("confidence", confidence, 1e-6, HIGHEST_CONFIDENCE)
     check_integer("permutations", permutations, 1)
     check_integer("seed", seed, 0)
     several = isinstance(systems, Sequence) and not isinstance(systems, str)
     runs = [_run(baseline), *map(_run, check_list("systems", systems, "runs") if several else [systems])]
     judgements = _qrels(qrels)
-    evaluations = [_evaluation(judgements, run, names) for run in runs]
+    evaluations = [_evaluation(judgements, run, names, level) for run in runs]
     tags = _distinct([run.tag for run in runs])
     for tag, evaluation in zip(tags[1:], evaluations[1:], strict=True):
         _check_missing(tags[0], evaluations[0], tag, evaluation)
     found = comparing.compare(
         evaluations[0].per_question,
         {tag: one.per_question for tag, one in zip(tags[1:], evaluations[1:], strict=True)},
-        list(names),
+        names,
         confidence=confidence,
         permutations=permutations,
         seed=seed,
@@ -146,28 +153,17 @@ def fuse(runs: Iterable[AnyRun], *, k: float = DEFAULT_K, tag: str = "fused") ->
     return Run.from_scores(frame, check_text("tag", tag))
 
 
-def _names(measures: object) -> dict[str, str]:
-    """trec_eval's name of each measure by the name that was given."""
+def _names(measures: object) -> tuple[str, ...]:
+    """The name of each measure in results."""
     given = [measures] if isinstance(measures, str) else check_list("measures", measures, "names of measures")
     for number, name in enumerate(given):
         check_text("measures", name, f"item {number}", "the name of a measure (str)")
-    names: dict[str, str] = {}
-    for name in given:
-        printed = trec_eval_names(name)
-        names |= {name: printed[0]} if len(printed) == 1 else {one: one for one in printed}
-    return names
+    return measure_names(given)
 
 
-def _evaluation(qrels: Qrels, run: Run, names: Mapping[str, str]) -> Evaluation:
-    """The evaluation of a run with its measures under the names that were given."""
-    wanted = tuple(dict.fromkeys(names.values()))
-    found = measuring.evaluate(qrels.frame, run.frame, wanted, run_name=f"run {run.tag!r}")
-    columns = [pl.col(measure).alias(name) for name, measure in names.items()]
-    return replace(
-        found,
-        per_question=found.per_question.select("question_id", "candidates", *columns),
-        means={name: found.means[measure] for name, measure in names.items()},
-    )
+def _evaluation(qrels: Qrels, run: Run, names: Iterable[str], level: int) -> Evaluation:
+    """The evaluation of a run, named by its tag in errors."""
+    return measuring.evaluate(qrels.frame, run.frame, names, level=level, run_name=f"run {run.tag!r}")
 
 
 def _run(run: object) -> Run:

@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
-from aptool.evaluation.measures import measure_title
+from aptool.evaluation.names import measure_title
 from aptool.formats.pools import read_answers
 from aptool.formats.trec import read_qrels, read_run
 from aptool.reporting.curves import (

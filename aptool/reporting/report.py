@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from aptool.errors import UsageError
-from aptool.evaluation.measures import measure_title
+from aptool.evaluation.names import measure_title
 from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
 from aptool.formats.collection import Collection
 from aptool.reporting.browse import BrowserSystem, browse

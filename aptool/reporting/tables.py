@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from aptool.evaluation.measures import measure_title
+from aptool.evaluation.names import measure_title
 from aptool.evaluation.paper import paper_figures
 from aptool.reporting.results import CollectionResults, SystemResults
 

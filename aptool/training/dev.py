@@ -8,7 +8,8 @@ import torch
 
 from aptool.config import TextOptions
 from aptool.errors import AptoolError
-from aptool.evaluation.measures import DEFAULT_MEASURES, evaluate
+from aptool.evaluation.measures import evaluate
+from aptool.evaluation.names import DEFAULT_MEASURES
 from aptool.formats.collection import Collection
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
@@ -70,7 +71,7 @@ class DevSet:
     def measures(
         self, ranker: Ranker, dev_measure: str, group: ProcessGroup = SINGLE_PROCESS
     ) -> dict[str, float]:
-        """The default measures and ``dev_measure`` of a ranker, by trec_eval's names.
+        """The default measures and ``dev_measure`` of a ranker.
 
         Each process of ``group`` scores its shard of the questions; process 0 evaluates all scores.
 

@@ -12,7 +12,7 @@ import torch
 
 from aptool.config import Recipe
 from aptool.errors import AptoolError, InputError, UsageError
-from aptool.evaluation.measures import measure_names
+from aptool.evaluation.names import measure_names
 from aptool.formats.atomic import check_folder
 from aptool.formats.collection import Collection
 from aptool.models.device import pick_device
@@ -269,7 +269,7 @@ def _verify_restored(figures: dict[str, float], state: TrainingState, folder: Pa
 
 
 def _with_measure(recipe: Recipe) -> Recipe:
-    """The recipe with its dev measure by the name that trec_eval prints."""
+    """The recipe with its dev measure checked: one known measure."""
     asked = recipe.training.dev_measure
     names = measure_names([asked])
     if len(names) > 1:

@@ -242,9 +242,9 @@ def test_unknown_ending_and_bad_measures_are_usage_errors(aptool):
     assert (code, out, len(err)) == (2, [], 1)
     assert "x.txt: expected a name ending in one of .parquet, .csv, .jsonl" in err[0]
 
-    code, out, err = aptool("eval", "dev.run", "--measures", "mrr,map,P@1")
+    code, out, err = aptool("eval", "dev.run", "--measures", "mrr,map,p@1")
     assert (code, out, len(err)) == (2, [], 1)
-    assert "'mrr' (did you mean 'recip_rank'?), 'P@1' (did you mean 'P_1'?)" in err[0]
+    assert "'mrr' (did you mean 'recip_rank'?), 'p@1' (did you mean 'P@1'?)" in err[0]
 
 
 MALFORMED = {

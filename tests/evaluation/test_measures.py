@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aptool.errors import InputError, UsageError
-from aptool.evaluation.measures import averages, evaluate, measure_names, measure_title
+from aptool.errors import InputError
+from aptool.evaluation.measures import averages, evaluate
 from aptool.formats.trec import read_qrels, read_run
 
 # Ties, a missing and an extra question, a question without positives, negative and graded relevance,
@@ -235,70 +235,6 @@ def test_order_of_lines_does_not_matter(small):
         )
         assert shuffled.per_question.equals(first.per_question)
         assert shuffled.means == first.means
-
-
-def test_measures_have_trec_evals_names():
-    assert measure_names(["map", "P_1", "ndcg_cut.10", "map"]) == ("map", "P_1", "ndcg_cut_10")
-    assert measure_names(["P.5,10", "recall_0100"]) == ("P_5", "P_10", "recall_100")
-    assert measure_names(["iprec_at_recall.0.1", "Rprec_mult_1"]) == (
-        "iprec_at_recall_0.10",
-        "Rprec_mult_1.00",
-    )
-    # trec_eval -h -m success: default param: success.1,5,10
-    assert measure_names(["success"]) == ("success_1", "success_5", "success_10")
-    # trec_eval -h -m P: default param: P.5,10,15,20,30,100,200,500,1000
-    assert measure_names(["P"]) == tuple(f"P_{k}" for k in (5, 10, 15, 20, 30, 100, 200, 500, 1000))
-    assert set(measure_names(["set"])) > {"set_P", "set_recall", "set_F", "num_q", "num_rel"}
-    assert "runid" not in measure_names(["official"])
-
-
-def test_titles_are_those_of_papers():
-    assert [measure_title(name) for name in ("map", "recip_rank", "P_1", "ndcg_cut_10")] == [
-        "MAP",
-        "MRR",
-        "P@1",
-        "ndcg_cut_10",
-    ]
-
-
-def test_all_bad_measures_are_named_together():
-    with pytest.raises(UsageError) as error:
-        measure_names(
-            ["mrr", "map", "ndcg@10", "P_0", "precision@3", "recip_rnk", "map_5", "xyzzy", "P_1abc"]
-        )
-
-    assert str(error.value) == (
-        "unknown measures: 'mrr' (did you mean 'recip_rank'?), "
-        "'ndcg@10' (did you mean 'ndcg_cut_10'?), 'P_0', 'precision@3' (did you mean 'P_3'?), "
-        "'recip_rnk' (did you mean 'recip_rank'?), "
-        "'map_5' (did you mean 'map_cut_5'?), 'xyzzy', 'P_1abc'"
-    )
-
-
-# The first three end the process inside pytrec_eval, the next are answered as if they were something else.
-@pytest.mark.parametrize(
-    "name",
-    [
-        "ndcg_10",
-        "P_0.5",
-        "ndcg.1=3",
-        "P_5_7",
-        "bpref_3",
-        "P_99999999999",
-        "runid",
-        "relstring",
-        "utility_1,-1",
-        "",
-    ],
-)
-def test_names_that_pytrec_eval_would_misread_are_refused(name):
-    with pytest.raises(UsageError, match="unknown measures"):
-        measure_names([name])
-
-
-def test_no_measure_is_refused():
-    with pytest.raises(UsageError, match="map,recip_rank,P_1"):
-        measure_names([])
 
 
 def test_no_common_question_is_an_error(small):

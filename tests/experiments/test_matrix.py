@@ -126,14 +126,14 @@ def test_figures_are_those_of_the_run_files(matrix, tmp_path, collection_folder)
     }
     assert set(runs) == {(name, seed) for name in NAMES for seed in (1, 2)}
     for result in document["results"]:
-        means = evaluate(qrels, read_run(tmp_path / "out" / result["run"]).frame, ["recip_rank", "P_1"]).means
+        means = evaluate(qrels, read_run(tmp_path / "out" / result["run"]).frame, ["recip_rank", "P.1"]).means
         assert result["measures"] == dict(means)
         assert result["questions"] == 20
     for line in document["lines"]:
-        both = [r["measures"]["P_1"] for r in document["results"] if r["system"] == line["system"]]
+        both = [r["measures"]["P.1"] for r in document["results"] if r["system"] == line["system"]]
         # Mean and deviation (of the sample) of two numbers.
-        assert line["means"]["P_1"] == pytest.approx(sum(both) / 2)
-        assert line["deviations"]["P_1"] == pytest.approx(abs(both[0] - both[1]) / 2**0.5)
+        assert line["means"]["P.1"] == pytest.approx(sum(both) / 2)
+        assert line["deviations"]["P.1"] == pytest.approx(abs(both[0] - both[1]) / 2**0.5)
     # Fusion goes by the ranks of the two runs with the same seed.
     frames = [read_run(runs[name, 2]).frame for name in ("qa-cnn", "bm25")]
     fused = read_run(runs["qa-cnn+bm25", 2])

@@ -1,0 +1,51 @@
+"""Measures that trec_eval lacks, from the ranking itself: RR with a cut-off, RBP, and the share judged.
+
+The ranking is trec_eval's: score descending, equal scores by answer id descending, in float64.
+"""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from aptool.evaluation.names import Measure
+from aptool.formats.trec import rank_candidates
+
+
+def measure_rankings(
+    qrels: pl.DataFrame, run: pl.DataFrame, measures: Sequence[Measure], level: int
+) -> dict[str, dict[str, float]]:
+    """Measures of each question that the run ranks and the qrels judge.
+
+    Args:
+        qrels: question_id, answer_id, relevance (integer): unjudged if negative.
+        run: question_id, answer_id, score.
+        measures: of the families RR, RBP and Judged; RR without a cut-off goes to the end.
+        level: the lowest relevance that counts as relevant, for measures without one of their own.
+
+    Returns:
+        question id -> name -> figure.
+    """
+    keys = ["question_id", "answer_id"]
+    judged = run.select(*keys, pl.col("score").cast(pl.Float64))
+    judged = judged.join(qrels.select("question_id").unique(), on="question_id", how="semi")
+    ranked = rank_candidates(judged).join(
+        qrels.select(*keys, pl.col("relevance").cast(pl.Int64)), on=keys, how="left", maintain_order="left"
+    )
+    figures = [_figure(measure, measure.level or level).alias(measure.name) for measure in measures]
+    found = ranked.group_by("question_id", maintain_order=True).agg(figures)
+    return {row.pop("question_id"): row for row in found.iter_rows(named=True)}
+
+
+def _figure(measure: Measure, level: int) -> pl.Expr:
+    """The figure of one question, over its candidates in order with columns rank and relevance (or null)."""
+    rank, relevance = pl.col("rank"), pl.col("relevance")
+    within = pl.lit(True) if measure.cutoff is None else rank <= measure.cutoff
+    if measure.family == "Judged":
+        # Over the candidates there are where these are fewer than the cut-off.
+        return (relevance.fill_null(-1) >= 0).filter(within).mean()
+    hits = rank.filter(within & (relevance.fill_null(-1) >= level)).cast(pl.Float64)
+    if measure.family == "RBP":
+        # Moffat and Zobel (2008), equation 3: (1 - p) * sum over relevant ranks i of p ** (i - 1).
+        discounts = pl.lit(measure.persistence).pow(hits - 1)
+        return (1 - measure.persistence) * discounts.sum()
+    return (1 / hits.min()).fill_null(0.0)

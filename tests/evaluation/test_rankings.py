@@ -1,0 +1,229 @@
+"""RR with a cut-off, RBP and the share judged, by hand; and levels of relevance of all measures."""
+
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aptool.errors import InputError
+from aptool.evaluation.measures import evaluate
+from aptool.formats.trec import read_qrels, read_run
+
+
+def qrels_of(judgements):
+    rows = [(q, a, r) for q, judged in judgements.items() for a, r in judged.items()]
+    return pl.DataFrame(rows, schema=["question_id", "answer_id", "relevance"], orient="row")
+
+
+def run_of(rankings):
+    rows = [(q, a, float(s)) for q, scores in rankings.items() for a, s in scores.items()]
+    return pl.DataFrame(rows, schema=["question_id", "answer_id", "score"], orient="row")
+
+
+def figures(judged, scores, names, **options):
+    """The measures of one question."""
+    return dict(evaluate(qrels_of({"q": judged}), run_of({"q": scores}), names, **options).means)
+
+
+def test_rr_ends_at_its_cutoff():
+    scores = {"a": 4, "b": 3, "c": 2, "d": 1}
+
+    found = figures({"c": 1, "d": 1}, scores, ["RR@1", "RR@2", "RR@3", "MRR@10", "RR"])
+
+    assert found == {"RR@1": 0, "RR@2": 0, "RR@3": 1 / 3, "MRR@10": 1 / 3, "RR": 1 / 3}
+
+
+def test_ties_at_the_cutoff_go_to_the_higher_id_in_bytes():
+    # In order: é, a9, a10, as trec_eval has them; not the order of the lines, nor of numbers.
+    scores = {"a10": 1, "é": 1, "a9": 1}
+
+    assert figures({"a9": 1}, scores, ["RR@1", "RR@2"]) == {"RR@1": 0, "RR@2": 1 / 2}
+    assert figures({"a10": 1}, scores, ["RR@2", "RR@3"]) == {"RR@2": 0, "RR@3": 1 / 3}
+    assert figures({"a": 1, "z": 0}, {"a": 0.0, "z": -0.0}, ["RR@1"]) == {"RR@1": 0}
+
+
+def test_scores_are_compared_as_float64():
+    assert figures({"a": 1}, {"a": 1.0, "z": 1 - 2**-53}, ["RR@1"]) == {"RR@1": 1}
+
+
+def test_a_missing_question_counts_0_and_an_extra_one_is_left_out():
+    judgements = {"q1": {"a": 1}, "q2": {"b": 1}, "q3": {"c": 0}, "q4": {"d": 1}}
+    rankings = {"q1": {"x": 2, "a": 1}, "q3": {"c": 1}, "q4": {"d": 1}, "q9": {"a": 1}}
+
+    found = evaluate(qrels_of(judgements), run_of(rankings), ["RR@10", "RBP(p=.5)", "Judged@1"])
+
+    assert found.per_question.rows() == [
+        ("q1", 2, 1 / 2, 1 / 4, 0.0),
+        ("q2", 0, 0.0, 0.0, 0.0),
+        ("q3", 1, 0.0, 0.0, 1.0),
+        ("q4", 1, 1.0, 1 / 2, 1.0),
+    ]
+    assert found.means == {"RR@10": 3 / 8, "RBP(p=.5)": 3 / 16, "Judged@1": 1 / 2}
+    assert (found.missing, found.extra) == (("q2",), ("q9",))
+
+
+def test_rbp_by_hand():
+    # Relevant at ranks 1, 3 and 4: (1 - .8) (1 + .8 ** 2 + .8 ** 3) = .2 * 2.152
+    scores = {"a": 5, "b": 4, "c": 3, "d": 2, "e": 1}
+    judged = {"a": 1, "c": 2, "d": 1, "e": -1}
+
+    found = figures(judged, scores, ["RBP", "RBP(p=.8)", "RBP(p=.8)@3", "RBP(p=.8,rel=2)", "RBP(p=.5)"])
+
+    assert found == pytest.approx(
+        {
+            "RBP": 0.4304,
+            "RBP(p=.8)": 0.4304,
+            "RBP(p=.8)@3": 0.2 * (1 + 0.64),
+            "RBP(p=.8,rel=2)": 0.2 * 0.64,
+            "RBP(p=.5)": 0.5 * (1 + 0.25 + 0.125),
+        }
+    )
+
+
+def test_judged_is_over_the_candidates_there_are():
+    # A negative judgement is none, as everywhere; c is not in the qrels.
+    judged = {"a": 1, "b": 0, "d": -1, "z": 1}
+
+    found = figures(judged, {"a": 4, "b": 3, "c": 2, "d": 1}, ["Judged@2", "Judged@3", "Judged@10", "Judged"])
+
+    assert found == pytest.approx({"Judged@2": 1, "Judged@3": 2 / 3, "Judged@10": 0.5, "Judged": 0.5})
+
+
+# Ranked in this order; relevance 1, 0, 2, unjudged, 3.
+GRADED = {"a": 1, "b": 0, "c": 2, "e": 3, "n": -1}
+GRADED_RUN = {"a": 9, "b": 8, "c": 7, "d": 6, "e": 5}
+# At level 2, c (rank 3) and e (rank 5) are relevant.
+AT_LEVEL_2 = {
+    "AP": (1 / 3 + 2 / 5) / 2,
+    "RR": 1 / 3,
+    "RR@2": 0,
+    "P@3": 1 / 3,
+    "R@3": 1 / 2,
+    "Success@1": 0,
+    "Rprec": 0,
+    "AP@3": (1 / 3) / 2,
+    "SetP": 2 / 5,
+    "SetR": 1,
+    "NumRel": 2,
+    "NumRelRet": 2,
+    "NumRet": 5,
+    # Both judged and not relevant, a and b, are above c and above e: 1 - 2/2 for each.
+    "Bpref": 0,
+    "RBP(p=.5)": 0.5 * (0.5**2 + 0.5**4),
+    "Judged@5": 4 / 5,
+}
+
+
+def test_level_2_by_hand():
+    assert figures(GRADED, GRADED_RUN, AT_LEVEL_2, level=2) == pytest.approx(AT_LEVEL_2)
+
+
+def test_a_level_of_its_own_is_that_of_a_measure():
+    names = ["AP", "AP(rel=2)", "RR(rel=2)", "P(rel=3)@5", "RR(rel=3)@5", "NumRel(rel=3)"]
+
+    found = figures(GRADED, GRADED_RUN, names)
+    raised = figures(GRADED, GRADED_RUN, names, level=3)
+
+    assert found == pytest.approx(
+        {
+            "AP": (1 + 2 / 3 + 3 / 5) / 3,
+            "AP(rel=2)": AT_LEVEL_2["AP"],
+            "RR(rel=2)": 1 / 3,
+            "P(rel=3)@5": 1 / 5,
+            "RR(rel=3)@5": 1 / 5,
+            "NumRel(rel=3)": 1,
+        }
+    )
+    assert raised == pytest.approx({**found, "AP": 1 / 5})
+
+
+def test_ndcg_takes_every_relevance_as_a_gain_at_any_level():
+    names = ["nDCG", "nDCG@3"]
+
+    assert figures(GRADED, GRADED_RUN, names, level=3) == figures(GRADED, GRADED_RUN, names)
+
+
+def test_relevant_answers_of_a_missing_question_are_counted_at_the_level():
+    qrels = qrels_of({"q1": {"a": 2}, "q2": {"a": 2, "b": 1, "c": 3}})
+
+    assert evaluate(qrels, run_of({"q1": {"a": 1}}), ["num_rel"], level=2).means == {"num_rel": 3}
+
+
+@pytest.mark.parametrize(("names", "level"), [(["AP"], 4), (["AP(rel=4)"], 1), (["RR(rel=4)@10", "map"], 2)])
+def test_a_level_above_every_relevance_is_refused(names, level):
+    with pytest.raises(InputError) as error:
+        figures(GRADED, GRADED_RUN, names, level=level, qrels_name="x.qrels")
+
+    assert str(error.value) == (
+        "x.qrels: column 'relevance': none from 4 on; "
+        "expected a relevance level of at most 3, the highest relevance in it"
+    )
+
+
+IDS = st.sampled_from(["a", "b", "a10", "a9", "Z", "é", "c", "d"])
+POOLS = st.dictionaries(IDS, st.sampled_from([0.0, -0.0, 1.0, 1.0 + 1e-9, -1.0, 1e-30]), min_size=1)
+LABELS = st.dictionaries(IDS, st.integers(-2, 3), min_size=1)
+QUESTIONS = st.sampled_from(["q1", "q2", "q3"])
+PAIRS = {
+    "RR@8": "recip_rank",  # no pool has more than eight candidates
+    "AP(rel=1)": "map",
+    "P(rel=1)@3": "P_3",
+    "RR(rel=1)@100": "RR",
+    "nDCG@3": "ndcg_cut_3",
+}
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.dictionaries(QUESTIONS, POOLS, min_size=1), st.dictionaries(QUESTIONS, LABELS, min_size=1))
+def test_what_is_the_same_measure_has_the_same_figures(pools, labels):
+    if not pools.keys() & labels.keys() or max(max(judged.values()) for judged in labels.values()) < 1:
+        return
+    qrels, run = qrels_of(labels), run_of(pools)
+
+    found = evaluate(qrels, run, [*PAIRS, *PAIRS.values()])
+
+    assert found.per_question.equals(evaluate(qrels, run, [*PAIRS, *PAIRS.values()], level=1).per_question)
+    for name, same in PAIRS.items():
+        assert found.per_question[name].to_list() == found.per_question[same].to_list()
+        assert found.means[name] == found.means[same]
+
+
+BINARY = ("map", "recip_rank", "P_3", "recall_2", "success_1", "bpref", "Rprec", "num_rel", "set_F", "infAP")
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.dictionaries(QUESTIONS, POOLS, min_size=1), st.dictionaries(QUESTIONS, LABELS, min_size=1))
+def test_level_2_is_level_1_of_labels_from_2_on(pools, labels):
+    if not pools.keys() & labels.keys() or max(max(judged.values()) for judged in labels.values()) < 2:
+        return
+    binary = {
+        question: {answer: min(label, 0) if label < 2 else 1 for answer, label in judged.items()}
+        for question, judged in labels.items()
+    }
+    names = [*BINARY, "RR@2", "RBP(p=.8)", "Judged@3"]
+
+    found = evaluate(qrels_of(labels), run_of(pools), names, level=2)
+
+    assert found.per_question.equals(evaluate(qrels_of(binary), run_of(pools), names).per_question)
+
+
+def test_measures_of_a_real_run_are_those_of_ir_measures():
+    ir_measures = pytest.importorskip("ir_measures")
+    data = os.environ.get("APTOOL_DATA")
+    if not data:
+        pytest.skip("APTOOL_DATA does not name the folder of real data")
+    folder = Path(data) / "trec_eval"
+    qrels, run = read_qrels(folder / "wikiqa-dev.qrels"), read_run(folder / "wikiqa-dev-bm25.run").frame
+    names = ["AP", "RR", "P@1", "R@3", "nDCG@10", "Success@5", "AP@3", "Rprec", "Bpref", "SetF", "NumRel"]
+    expected = ir_measures.calc_aggregate(
+        [ir_measures.parse_measure(name) for name in names],
+        [ir_measures.Qrel(*row) for row in qrels.iter_rows()],
+        [ir_measures.ScoredDoc(*row) for row in run.iter_rows()],
+    )
+
+    found = evaluate(qrels, run, names).means
+
+    assert found == pytest.approx({str(measure): value for measure, value in expected.items()})
