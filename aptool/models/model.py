@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from aptool.config import Recipe, recipe_from_dict
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import atomic_folder
 from aptool.formats.schemas import check_document
+from aptool.models.network_config import check_network_config
 from aptool.models.ranker import Ranker, build_ranker, encoder_type
 from aptool.text.tokenizer import TextTokenizer
 from aptool.version import __version__
@@ -25,6 +26,9 @@ from aptool.version import __version__
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
 WEIGHTS = "model.safetensors"
+
+# Types of weights that a model can have, by safetensors' names.
+WEIGHT_TYPES = ("F64", "F32", "F16", "BF16")
 
 # Version of the layout; format 1 is aptool 0.1's.
 FORMAT = 2
@@ -111,12 +115,19 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Loaded
         )
     config = _read_config(path / CONFIG)
     recipe = recipe_from_dict(config["recipe"], where=str(path / CONFIG))
+    backbone = config.get("backbone")
+    if backbone is not None:
+        check_network_config(path / CONFIG, backbone["network"])
     tokenizer = encoder_type(recipe).Tokenizer.load(path / TOKENIZER)
     if len(tokenizer) != config["vocabulary"]:
         expected = f"{config['vocabulary']} {tokenizer.unit}, as {CONFIG} says"
         raise InputError(path / TOKENIZER, value=len(tokenizer), expected=expected)
-    ranker = build_ranker(recipe, config["vocabulary"], config["dim"], config.get("backbone"))
-    ranker.load_state_dict(_read_weights(path / WEIGHTS, ranker))
+    sizes = config["vocabulary"], config["dim"]
+    # On the meta device a network of any size takes no memory; its shapes are compared before any is taken.
+    with torch.device("meta"):
+        _check_shapes(path / WEIGHTS, build_ranker(recipe, *sizes, backbone))
+    ranker = build_ranker(recipe, *sizes, backbone)
+    ranker.load_state_dict(_read_weights(path / WEIGHTS))
     ranker.eval().to(device)
     return LoadedModel(ranker, tokenizer, recipe, config, model_fingerprint(path))
 
@@ -163,7 +174,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise InputError(path, problem="file not found", expected="the configuration of a model")
     try:
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(path, problem=str(error), expected="JSON") from error
     if isinstance(config, dict) and config.get("model_type") == "aptool":
         _check_format(path, config.get("format"))
@@ -183,23 +194,38 @@ def _check_format(path: Path, version: object) -> None:
         )
 
 
-def _read_weights(path: Path, ranker: Ranker) -> dict[str, torch.Tensor]:
+def _check_shapes(path: Path, ranker: Ranker) -> None:
+    """Compares the header of a file of weights with a network; reads no weight."""
     if not path.is_file():
         raise InputError(path, problem="file not found", expected="the weights of a model")
     try:
-        weights = load_file(path)
+        with safe_open(path, framework="pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            found = {name: (list(one.get_shape()), str(one.get_dtype())) for name, one in slices.items()}
     except (SafetensorError, OSError) as error:
         raise InputError(path, problem=str(error), expected="a safetensors file") from error
-    wanted = ranker.state_dict()
-    for name in sorted(wanted.keys() | weights.keys()):
-        if name not in weights or name not in wanted:
+    wanted = {name: list(weight.shape) for name, weight in ranker.state_dict().items()}
+    for name in sorted(wanted.keys() | found.keys()):
+        if name not in found or name not in wanted:
             problem = "missing" if name in wanted else "unknown"
             raise InputError(
                 path, place=name, problem=problem, expected=f"the weights that {CONFIG} describes"
             )
-        if weights[name].shape != wanted[name].shape:
-            shape, expected = list(weights[name].shape), f"shape {list(wanted[name].shape)}, as {CONFIG} says"
+        shape, kind = found[name]
+        if shape != wanted[name]:
+            expected = f"shape {wanted[name]}, as {CONFIG} says"
             raise InputError(path, place=name, value=shape, expected=expected)
-        if not torch.isfinite(weights[name]).all():
+        if kind not in WEIGHT_TYPES:
+            expected = f"weights of one of the types {', '.join(WEIGHT_TYPES)}"
+            raise InputError(path, place=name, value=kind, expected=expected)
+
+
+def _read_weights(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        weights = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise InputError(path, problem=str(error), expected="a safetensors file") from error
+    for name, weight in weights.items():
+        if not torch.isfinite(weight).all():
             raise InputError(path, place=name, problem="NaN or infinite", expected="finite weights")
     return weights

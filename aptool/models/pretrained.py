@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from aptool.errors import InputError, first_line
+from aptool.models.network_config import check_network_config, without_code
 from aptool.text.optional import SAFELY, check_installed, require
 from aptool.text.subwords import SubwordTokenizer
 
@@ -79,6 +80,8 @@ def read_pretrained(name: str, layers: int = 0) -> Pretrained:
     """
     transformers = network_library()
     try:
+        described, _ = transformers.PretrainedConfig.get_config_dict(name)
+        check_network_config(name, without_code(described), "config.json")
         config = transformers.AutoConfig.from_pretrained(name, **SAFELY)
         available = config.num_hidden_layers
         _keep_layers(config, min(layers, available) if layers else available)
@@ -90,6 +93,8 @@ def read_pretrained(name: str, layers: int = 0) -> Pretrained:
         network = bare_encoder(whole).eval()
         used = {id(weight) for weight in network.state_dict(keep_vars=True).values()}
         causal = _is_causal(network)
+    except InputError:
+        raise
     except Exception as error:  # whatever a network, a hub and several file formats can raise
         raise InputError(name, problem=first_line(error), expected=EXPECTED) from error
     weights = whole.state_dict(keep_vars=True)
@@ -116,7 +121,7 @@ def read_pretrained(name: str, layers: int = 0) -> Pretrained:
     full = json.loads(network.config.to_json_string(use_diff=False))
     return Pretrained(
         tokenizer=subwords,
-        config={key: value for key, value in full.items() if key not in _NOT_STRUCTURE},
+        config={key: value for key, value in without_code(full).items() if key not in _NOT_STRUCTURE},
         weights={key: value.detach().clone() for key, value in network.state_dict().items()},
         size=network.config.hidden_size,
         max_tokens=min(tokenizer.model_max_length, max_positions(network)),

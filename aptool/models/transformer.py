@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from aptool.config import Recipe, TextOptions, VectorOptions, bounded
-from aptool.errors import AptoolError, InputError, first_line
+from aptool.errors import AptoolError, InputError, first_line, one_line, shortened
 from aptool.models.encoders import Encode, Encoder
 from aptool.models.initialization import Corpus, EncoderSpec, Initialization
+from aptool.models.network_config import check_network_config
 from aptool.models.pretrained import (
     Pretrained,
     bare_encoder,
@@ -169,17 +170,22 @@ class Backbone(nn.Module):
 
         Raises:
             AptoolError: ``transformers`` is not installed, or does not know such a network.
-            InputError: the network has fewer layers than the options name.
+            InputError: the network has fewer layers than the options name, or its configuration leads to
+                code that is not of ``transformers`` itself.
         """
         super().__init__()
         transformers = network_library()
+        check_network_config(options.name or str(config.get("model_type")), config)
         try:
             described = transformers.AutoConfig.for_model(**config)
-            self.network = bare_encoder(transformers.AutoModel.from_config(described))
+            self.network = bare_encoder(
+                transformers.AutoModel.from_config(described, trust_remote_code=False)
+            )
         except Exception as error:  # whatever a network of any kind can raise on a damaged configuration
             kind = config.get("model_type")
             raise AptoolError(
-                f"{kind}: transformers cannot build this network: {first_line(error)}"
+                f"model_type {shortened(kind)}: transformers cannot build this network: "
+                f"{one_line(first_line(error))}"
             ) from error
         self.size: int = described.hidden_size
         self._pad = int(described.pad_token_id or 0)
