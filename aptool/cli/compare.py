@@ -12,6 +12,7 @@ from aptool.cli.comparisons import print_comparisons, print_deltas
 from aptool.cli.runs import (
     confidence_option,
     examples_of,
+    level_option,
     measures_option,
     pools_beside,
     pools_option,
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 @click.argument("runs", metavar="RUN_A RUN_B...", nargs=-1, required=True)
 @qrels_option
 @measures_option
+@level_option
 @click.option("--baseline", metavar="RUN", help="Run to compare the others with.  [default: the first]")
 @click.option("--on-common", is_flag=True, help="Compare only the questions that every run ranks.")
 @pools_option
@@ -63,6 +65,7 @@ def compare(
     runs: tuple[str, ...],
     qrels: str | None,
     measures: str | None,
+    level: int,
     baseline: str | None,
     on_common: bool,
     pools: tuple[str, ...],
@@ -76,10 +79,10 @@ def compare(
     """Compare runs with a baseline, question by question.
 
     Prints mean differences with bootstrap intervals, wins, ties and losses, Cohen's d, and the p-values of a
-    paired permutation test and a paired t-test, each corrected for multiple comparisons (Holm); then the
-    questions with the largest differences. A difference is significant if its corrected p is at most 1 minus
-    the confidence. The measures must be means over questions. Missing questions count 0 as in `aptool eval`,
-    but all runs must lack the same ones.
+    paired permutation test and a paired t-test, each corrected for multiple comparisons (Holm); how large a
+    difference these questions would show; then the questions with the largest differences. A difference is
+    significant if its corrected p is at most 1 minus the confidence. The measures must be means over
+    questions. Missing questions count 0 as in `aptool eval`, but all runs must lack the same ones.
     """
     from aptool.evaluation.compare import check_comparable, largest_deltas
     from aptool.evaluation.compare import compare as compare_frames
@@ -102,7 +105,7 @@ def compare(
     if on_common:
         judgements, frames = _common(judgements, frames)
     evaluations = {
-        run: evaluate(judgements, frame, needed, run_name=run, qrels_name=qrels)
+        run: evaluate(judgements, frame, needed, level=level, run_name=run, qrels_name=qrels)
         for run, frame in frames.items()
     }
     first, *others = runs
@@ -132,6 +135,7 @@ def compare(
     texts = _texts(pools, qrels, deltas) if top else None
     if as_json:
         facts = {"qrels": qrels, "confidence": confidence, "permutations": permutations, "seed": seed}
+        facts |= {"level": level} if level > 1 else {}
         tags = {run: content.tag for run, content in read.items()}
         click.echo(to_json(facts, first, tags, comparisons, deltas, texts))
         return

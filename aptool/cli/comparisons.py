@@ -51,6 +51,7 @@ def print_comparisons(
     click.echo()
     print_table(tests)
     click.echo()
+    _print_power(comparisons, confidence)
     count = len(comparisons)
     click.echo(
         f"{comparisons[0].paired.questions} questions; p of the permutation test, corrected for "
@@ -58,6 +59,23 @@ def print_comparisons(
     )
     for one in comparisons:
         click.echo(_verdict(names[baseline], names[one.system], one, confidence))
+
+
+def _print_power(comparisons: list[Comparison], confidence: float) -> None:
+    """Prints how large a difference these questions would show; of several systems the largest."""
+    from aptool.evaluation.power import POWER
+
+    largest: dict[str, float] = {}
+    for one in comparisons:
+        detectable = one.detectable(confidence)
+        if detectable is not None:
+            largest[one.measure] = max(detectable, largest.get(one.measure, 0.0))
+    if largest:
+        found = f"(power {POWER:g}, alpha {1 - confidence:.3g})"
+        click.echo(
+            f"with {comparisons[0].paired.questions} questions this difference would be found {found}:"
+        )
+        click.echo(", ".join(f"{difference:.4f} ({measure})" for measure, difference in largest.items()))
 
 
 def _verdict(baseline: str, system: str, one: Comparison, confidence: float) -> str:
@@ -182,6 +200,7 @@ def _comparison_json(one: Comparison, tags: dict[str, str], confidence: float) -
         "ties": paired.ties,
         "losses": paired.losses,
         "effect": paired.effect if math.isfinite(paired.effect) else None,
+        "detectable": one.detectable(confidence),
         "permutation": {**paired.permutation._asdict(), "holm": one.permutation_holm},
         "t_test": {
             "t": paired.t_test.t if math.isfinite(paired.t_test.t) else None,

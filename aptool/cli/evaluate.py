@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from aptool.cli.runs import (
     Confidence,
+    level_option,
     measures_option,
     qrels_beside,
     qrels_option,
@@ -19,6 +20,7 @@ from aptool.cli.tables import print_table
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
+    from aptool.evaluation.limits import Limits
     from aptool.evaluation.measures import Evaluation
     from aptool.evaluation.significance import Interval
     from aptool.formats.trec import Run
@@ -35,6 +37,12 @@ _PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @qrels_option
 @measures_option
+@level_option
+@click.option(
+    "--limits",
+    is_flag=True,
+    help="Add the figures of the best order of each run's candidates, and their recall.",
+)
 @click.option(
     "--intervals",
     is_flag=True,
@@ -50,24 +58,31 @@ _PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
     metavar="FILE",
     help="Write the measures of each question to a .parquet, .csv or .jsonl file.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
+@click.option("--json", "output_format", flag_value="json", help="Print JSON, in full precision.")
+@click.option("--markdown", "output_format", flag_value="markdown", help="Print a Markdown table.")
+@click.option(
+    "--latex", "output_format", flag_value="latex", help="Print a LaTeX table (with the package booktabs)."
+)
 def evaluate(
     runs: tuple[str, ...],
     qrels: str | None,
     measures: str | None,
+    level: int,
+    limits: bool,
     intervals: bool,
     confidence: float | None,
     per_question: str | None,
-    as_json: bool,
+    output_format: str | None,
 ) -> None:
     """Evaluate runs as trec_eval does.
 
     A question of the qrels that is missing from a run counts 0 (trec_eval -c), a question of the run that is
     not in the qrels is left out, and a candidate without a judgement counts as not relevant; the number of
     each is printed on stderr. num_* measures are sums over the questions, gm_* geometric means, all others
-    means.
+    means. No order of a run's candidates has a higher figure than --limits shows; their recall is its map.
     """
     from aptool.evaluation.compare import mean_intervals
+    from aptool.evaluation.limits import candidate_limits
     from aptool.evaluation.measures import evaluate as measure
     from aptool.evaluation.names import measure_names
     from aptool.evaluation.significance import CONFIDENCE
@@ -80,7 +95,7 @@ def evaluate(
     qrels = qrels or qrels_beside(runs)
     judgements = read_qrels(qrels)
     evaluations = {
-        run: measure(judgements, content.frame, names, run_name=run, qrels_name=qrels)
+        run: measure(judgements, content.frame, names, level=level, run_name=run, qrels_name=qrels)
         for run, content in read.items()
     }
     for run, evaluation in evaluations.items():
@@ -93,12 +108,23 @@ def evaluate(
             run: mean_intervals(evaluation.per_question, confidence=confidence)
             for run, evaluation in evaluations.items()
         }
+    reachable: dict[str, Limits] = {}
+    if limits:
+        reachable = {
+            run: candidate_limits(judgements, content.frame, names, level=level)
+            for run, content in read.items()
+        }
     if per_question is not None:
         _write_per_question(per_question, evaluations)
-    if as_json:
-        click.echo(_as_json(qrels, names, read, evaluations, ranges, confidence))
-    else:
-        print_table(_rows(names, evaluations, ranges))
+    if output_format == "json":
+        facts = {"qrels": qrels, "measures": names, **({"level": level} if level > 1 else {})}
+        facts |= {"confidence": confidence} if ranges else {}
+        click.echo(_as_json(facts, read, evaluations, ranges, reachable))
+        return
+    _print(_rows(names, evaluations, ranges, reachable), output_format)
+    for run, one in reachable.items():
+        # Beside a table for a paper, as every message on stderr.
+        click.echo(_limits_line(run, one), err=output_format is not None)
 
 
 def _check_per_question(path: str) -> None:
@@ -128,14 +154,28 @@ def _write_per_question(path: str, evaluations: dict[str, Evaluation]) -> None:
             frame.write_ndjson(temporary)
 
 
+def _print(rows: list[list[str]], output_format: str | None) -> None:
+    from aptool.reporting.markup import latex_table, markdown_table
+
+    if output_format is None:
+        print_table(rows)
+    else:
+        click.echo((latex_table if output_format == "latex" else markdown_table)(rows), nl=False)
+
+
+def _limits_line(run: str, limits: Limits) -> str:
+    without = f"{limits.without} of {limits.questions} questions have no relevant one among them"
+    return f"{run}: the candidates have {100 * limits.recall:.1f}% of the relevant answers; {without}"
+
+
 def _as_json(
-    qrels: str,
-    names: tuple[str, ...],
+    facts: dict[str, Any],
     read: dict[str, Run],
     evaluations: dict[str, Evaluation],
     ranges: Intervals,
-    confidence: float | None,
+    reachable: dict[str, Limits],
 ) -> str:
+    """The document; ``facts`` are what holds for all runs."""
     import json
 
     runs = [
@@ -145,27 +185,30 @@ def _as_json(
             "questions": evaluation.per_question.height,
             "measures": dict(evaluation.means),
             **({"intervals": ranges[run]} if ranges else {}),
+            **({"limits": reachable[run]._asdict()} if reachable else {}),
             "missing": list(evaluation.missing),
             "extra": list(evaluation.extra),
             "unjudged": evaluation.unjudged.height,
         }
         for run, evaluation in evaluations.items()
     ]
-    document = {
-        "qrels": qrels,
-        "measures": names,
-        **({"confidence": confidence} if ranges else {}),
-        "runs": runs,
-    }
-    return json.dumps(document, indent=2, ensure_ascii=False)
+    return json.dumps({**facts, "runs": runs}, indent=2, ensure_ascii=False)
 
 
-def _rows(names: tuple[str, ...], evaluations: dict[str, Evaluation], ranges: Intervals) -> list[list[str]]:
+def _rows(
+    names: tuple[str, ...],
+    evaluations: dict[str, Evaluation],
+    ranges: Intervals,
+    reachable: dict[str, Limits],
+) -> list[list[str]]:
     """The cells of the table, headings first."""
     rows = [["run", "questions", *names]]
     for run, evaluation in evaluations.items():
         values = [_shown(name, evaluation.means[name], ranges.get(run, {}).get(name)) for name in names]
         rows.append([run, str(evaluation.per_question.height), *values])
+        if run in reachable:
+            best = [_shown(name, reachable[run].best[name], None) for name in names]
+            rows.append([f"{run}, best order", "", *best])
     if len(names) > (_MOST_INTERVAL_COLUMNS if ranges else _MOST_COLUMNS):
         rows = [list(column) for column in zip(*rows, strict=True)]
         rows[0][0] = "measure"
@@ -173,6 +216,8 @@ def _rows(names: tuple[str, ...], evaluations: dict[str, Evaluation], ranges: In
 
 
 def _shown(name: str, value: float, interval: Interval | None) -> str:
-    digits = 0 if name.startswith("num_") else 4
+    from aptool.evaluation.names import is_sum
+
+    digits = 0 if is_sum(name) else 4
     mean = f"{value:.{digits}f}"
     return mean if interval is None else f"{mean} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"

@@ -8,6 +8,7 @@ import polars as pl
 
 from aptool.errors import UsageError
 from aptool.evaluation.names import is_geometric, is_sum
+from aptool.evaluation.power import detectable_effect
 from aptool.evaluation.significance import (
     CONFIDENCE,
     PERMUTATIONS,
@@ -32,6 +33,7 @@ class Comparison(NamedTuple):
     paired: Paired
     permutation_holm: float
     t_holm: float
+    deviation: float  # standard deviation of the questions' differences, of a sample; NaN of one question
 
     @property
     def p(self) -> float:
@@ -52,6 +54,15 @@ class Comparison(NamedTuple):
     def effect(self) -> float:
         """Cohen's d of the differences, for paired samples."""
         return self.paired.effect
+
+    def detectable(self, confidence: float = CONFIDENCE) -> float | None:
+        """The true mean difference that a paired t-test finds with probability `power.POWER`.
+
+        None of fewer than two questions, or where all questions differ by the same amount.
+        """
+        if not self.deviation > 0:
+            return None
+        return detectable_effect(self.paired.questions, alpha=1 - confidence) * self.deviation
 
     def significant(self, confidence: float = CONFIDENCE) -> bool:
         """Whether the systems differ significantly by the corrected permutation test."""
@@ -190,7 +201,7 @@ def compare(
     permutation = holm([paired.permutation.p for _, _, paired in results])
     t = holm([paired.t_test.p for _, _, paired in results])
     return [
-        Comparison(name, measure, paired, corrected, corrected_t)
+        Comparison(name, measure, paired, corrected, corrected_t, _deviation(pairs[name], measure))
         for (name, measure, paired), corrected, corrected_t in zip(results, permutation, t, strict=True)
     ]
 
@@ -285,6 +296,12 @@ def _best(ranks: pl.DataFrame | None, better: str) -> tuple[str | None, int | No
 
 def _measures_of(per_question: pl.DataFrame) -> list[str]:
     return [name for name in per_question.columns if name not in _NOT_MEASURES]
+
+
+def _deviation(both: pl.DataFrame, measure: str) -> float:
+    """The sample standard deviation of the differences; exactly 0 if they are equal but for rounding."""
+    deviation = (both[measure + "_after"] - both[measure]).round(12).std()
+    return float(deviation) if isinstance(deviation, float) else math.nan
 
 
 def _paired_frame(baseline: pl.DataFrame, system: pl.DataFrame, measures: Sequence[str]) -> pl.DataFrame:

@@ -11,6 +11,7 @@ from aptool.experiments.matrix import ExperimentMatrix
 from aptool.experiments.paper import compare_with_paper, paper_cells, seed_cells
 from aptool.experiments.runner import Result, by_system
 from aptool.formats.atomic import atomic_file
+from aptool.reporting.markup import markdown_table
 
 
 class Summary(NamedTuple):
@@ -72,10 +73,10 @@ def write_table(
         "results": [{**result._asdict(), "run": str(result.run.relative_to(folder))} for result in results],
         "beside_paper": [{**one._asdict(), "verdict": one.verdict} for one in comparisons],
     }
-    _write(folder / "table.md", _markdown(table_cells(summaries, matrix.measures)))
+    _write(folder / "table.md", markdown_table(table_cells(summaries, matrix.measures), left=2))
     if comparisons:
         tables = [paper_cells(comparisons), seed_cells(results)]
-        _write(folder / "paper.md", "\n".join(map(_markdown, tables)))
+        _write(folder / "paper.md", "\n".join(markdown_table(cells, left=2) for cells in tables))
     _write(folder / "table.json", json.dumps(document, indent=2) + "\n")
 
 
@@ -118,12 +119,6 @@ def _cells(one: Summary) -> list[str]:
     counts = [str(one.questions), str(one.seeds)]
     seconds = [f"{one.train_seconds:.1f}", f"{one.score_seconds:.1f}"]
     return [one.collection, one.system, *figures, *counts, *seconds]
-
-
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, headings first; numbers, from the third column on, are aligned to the right."""
-    rule = ["---", "---", *("---:" for _ in rows[0][2:])]
-    return "".join(f"| {' | '.join(row)} |\n" for row in [rows[0], rule, *rows[1:]])
 
 
 def _write(path: Path, text: str) -> None:

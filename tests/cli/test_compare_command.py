@@ -48,7 +48,10 @@ def test_table_by_hand(aptool):
         ["P_1"],
         ["new", "0.6250", "0.6250", "0.3910", "0.3910"],
     ]
-    assert out[9:11] == [
+    # One t-test of four pairs finds an effect of 2.128 standard deviations with probability .8.
+    assert out[9:13] == [
+        "with 4 questions this difference would be found (power 0.8, alpha 0.05):",
+        "2.1279 (P_1)",
         "4 questions; p of the permutation test, corrected for 1 comparison:",
         "P_1: new and old do not differ significantly (p = 0.6250)",
     ]
@@ -103,6 +106,7 @@ def test_json_holds_everything(aptool, folder):
         "ties": 0,
         "losses": 1,
         "effect": 0.5,
+        "detectable": pytest.approx(2.1279, abs=1e-4),
         "permutation": {"p": 0.625, "exact": True, "holm": 1.0},
         "t_test": {
             "t": pytest.approx(1.0),
@@ -315,7 +319,7 @@ def test_mistakes_end_in_one_line(aptool, arguments, exit_code, expected):
 
 
 def test_defaults_in_help_are_those_of_the_library(aptool):
-    from aptool.evaluation.measures import DEFAULT_MEASURES
+    from aptool.evaluation.names import DEFAULT_MEASURES
     from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
 
     for command in ("compare", "eval"):
@@ -323,3 +327,27 @@ def test_defaults_in_help_are_those_of_the_library(aptool):
         assert f"[default: {','.join(DEFAULT_MEASURES)}]" in text
         assert f"[default: {CONFIDENCE}]" in text
     assert f"[default: {PERMUTATIONS}]" in " ".join(" ".join(aptool("compare", "--help").out).split())
+
+
+def test_a_level_and_names_of_ir_measures(aptool, folder):
+    # a has relevance 1, b 2: at level 2 the old run has b first in questions 1 to 3, the new one in question 4.
+    (folder / "dev.qrels").write_text(QRELS.replace("b 0", "b 2"))
+
+    code, out, _ = aptool(
+        "compare", "dev.old.run", "dev.new.run", "--measures", "P@1,RR@1,P(rel=1)@1", "--level", 2, "--json"
+    )
+    found = json.loads("\n".join(out))
+
+    assert code == 0
+    assert found["level"] == 2
+    assert found["baseline"]["measures"] == {"P@1": 0.75, "RR@1": 0.75, "P(rel=1)@1": 1.0}
+    assert [one["difference"] for one in found["comparisons"]] == [-0.5, -0.5, 0.0]
+    # All four questions are equal at level 1: no difference can be said to be found.
+    assert found["comparisons"][2]["detectable"] is None
+
+
+def test_a_level_above_every_relevance(aptool):
+    code, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--level", 2)
+
+    assert (code, out) == (1, [])
+    assert err[-1].endswith("expected a relevance level of at most 1, the highest relevance in it")

@@ -296,3 +296,87 @@ def test_missing_file_ends_in_one_line(aptool, arguments):
 
     assert (code, out, len(err)) == (1, [], 1)
     assert "none.run: file not found; expected a file that exists" in err[0]
+
+
+def test_names_of_ir_measures_and_a_level(aptool, folder):
+    (folder / "dev.qrels").write_text("q1 0 a 1\nq1 0 b 2\nq2 0 a 0\nq2 0 b 3\n")
+    names = "AP,RR@1,P(rel=3)@1,RBP(p=.5,rel=1),NumRel,MRR@10"
+
+    code, out, err = aptool("eval", "dev.run", "--qrels", "dev.qrels", "--measures", names, "--level", "2")
+
+    # b is second in both questions; q1 has a (1) first: (.5 + .25 + .25) / 2.
+    assert (code, err) == (0, [])
+    assert [line.split() for line in out] == [
+        ["run", "questions", "AP", "RR@1", "P(rel=3)@1", "RBP(p=.5,rel=1)", "NumRel", "MRR@10"],
+        ["dev.run", "2", "0.5000", "0.0000", "0.0000", "0.5000", "2", "0.5000"],
+    ]
+
+
+@pytest.mark.parametrize(("level", "exit_code"), [("2", 1), ("0", 2), ("x", 2), ("1000001", 2)])
+def test_levels_out_of_range_end_in_one_line(aptool, level, exit_code):
+    code, out, err = aptool("eval", "dev.run", "--qrels", "dev.qrels", "--level", level)
+
+    assert (code, out, len(err)) == (exit_code, [], 1)
+    if exit_code == 1:
+        assert err[0].endswith("expected a relevance level of at most 1, the highest relevance in it")
+
+
+def test_limits_of_the_candidates(aptool, folder):
+    # q1 has both relevant answers second and third of three, q2 one of two (the last), q3 none of one.
+    (folder / "dev.qrels").write_text("q1 0 a 1\nq1 0 b 1\nq2 0 a 1\nq2 0 z 1\nq3 0 z 1\nq4 0 z 0\n")
+    (folder / "dev.run").write_text(
+        "q1 Q0 c 1 3 t\nq1 Q0 b 2 2 t\nq1 Q0 a 3 1 t\nq2 Q0 c 1 2 t\nq2 Q0 a 2 1 t\n"
+        "q3 Q0 a 1 1 t\nq4 Q0 z 1 1 t\n"
+    )
+    arguments = ("eval", "dev.run", "--qrels", "dev.qrels", "--measures", "map,RR@10", "--limits")
+
+    code, out, _ = aptool(*arguments)
+
+    assert code == 0
+    # Recall 1, 1/2, 0 and 0 over four questions.
+    assert [line.split() for line in out[:-1]] == [
+        ["run", "questions", "map", "RR@10"],
+        ["dev.run", "4", f"{(7 / 12 + 1 / 4) / 4:.4f}", "0.2500"],
+        ["dev.run,", "best", "order", "0.3750", "0.5000"],
+    ]
+    assert out[-1] == (
+        "dev.run: the candidates have 37.5% of the relevant answers; "
+        "1 of 3 questions have no relevant one among them"
+    )
+    (found,) = json.loads("\n".join(aptool(*arguments, "--json")[1]))["runs"]
+    assert found["limits"] == {
+        "recall": 0.375,
+        "questions": 3,
+        "without": 1,
+        "best": {"map": 0.375, "RR@10": 0.5},
+    }
+
+
+def test_tables_for_papers_and_pages(aptool, folder):
+    (folder / "[a]_b|c.run").write_text(PERFECT)
+    arguments = ("eval", "dev.run", "[a]_b|c.run", "--qrels", "dev.qrels", "--measures", "P_1,MRR@10")
+
+    assert aptool(*arguments, "--markdown") == (
+        0,
+        [
+            "| run | questions | P_1 | MRR@10 |",
+            "| --- | ---: | ---: | ---: |",
+            "| dev.run | 2 | 0.5000 | 0.7500 |",
+            r"| \[a\]\_b\|c.run | 2 | 1.0000 | 1.0000 |",
+        ],
+        [],
+    )
+    assert aptool(*arguments, "--latex") == (
+        0,
+        [
+            r"\begin{tabular}{lrrr}",
+            r"\toprule",
+            r"run & questions & P\_1 & MRR@10 \\",
+            r"\midrule",
+            r"dev.run & 2 & 0.5000 & 0.7500 \\",
+            r"{[}a{]}\_b|c.run & 2 & 1.0000 & 1.0000 \\",
+            r"\bottomrule",
+            r"\end{tabular}",
+        ],
+        [],
+    )

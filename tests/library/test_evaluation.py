@@ -217,3 +217,23 @@ def test_bm25_is_the_baseline_of_tables_of_experiments(data):
     assert {(ids[q], a): score for q, a, score in pairs} == {
         (q, a): score for q, answers in run.to_dict().items() for a, score in answers.items()
     }
+
+
+def test_a_level_is_that_of_trec_eval():
+    # At level 2 only c of q2 is relevant.
+    found = library.evaluate(QRELS, RUN, ["AP", "AP(rel=1)", "RR@10", "NumRel"], level=2)
+
+    assert found.means == pytest.approx({"AP": 1 / 3, "AP(rel=1)": 0.5, "RR@10": 1 / 3, "NumRel": 1})
+    assert library.compare(RUN, BETTER, QRELS, "RR@1", level=2).difference == 0
+    for level in (3, 0, None, 1.5):
+        with pytest.raises(AptoolError, match="level"):
+            library.evaluate(QRELS, RUN, level=level)
+
+
+def test_a_comparison_says_how_large_a_difference_would_be_found():
+    # Differences 1, 0, 0: a standard deviation of 3 ** -0.5; three pairs show an effect of 3.264: 80.0% of simulated tests.
+    one = library.compare(RUN, BETTER, QRELS, "P@1")
+
+    assert one.deviation == pytest.approx(3**-0.5)
+    assert one.detectable() == pytest.approx(3.26 * 3**-0.5, rel=2e-3)
+    assert library.compare(RUN, RUN, QRELS, "P@1").detectable() is None

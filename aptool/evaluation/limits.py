@@ -1,0 +1,60 @@
+"""Limits of the first stage: what the best order of a run's candidates would reach.
+
+A reranker cannot rank what its candidates lack. The best order has the candidates of the highest relevance
+first and those not judged last.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import polars as pl
+
+from aptool.evaluation.measures import evaluate
+from aptool.evaluation.names import measure_names
+
+_COUNTS = ("set_recall", "num_rel", "num_rel_ret")
+
+
+class Limits(NamedTuple):
+    """How far any order of a run's candidates can get.
+
+    Attributes:
+        recall: share of the relevant answers that are candidates, mean over the questions of the qrels. It is
+            the highest AP as well: r of R relevant answers at the top have r / R.
+        questions: how many questions have a relevant answer.
+        without: how many of these have none among their candidates.
+        best: each measure of the best order.
+    """
+
+    recall: float
+    questions: int
+    without: int
+    best: Mapping[str, float]
+
+
+def candidate_limits(
+    qrels: pl.DataFrame, run: pl.DataFrame, measures: Iterable[str], *, level: int = 1
+) -> Limits:
+    """The limits of a run's candidates.
+
+    Args:
+        qrels: question_id, answer_id, relevance.
+        run: question_id, answer_id, score; the scores do not matter.
+        measures: as in `measures.evaluate`.
+        level: the lowest relevance that counts as relevant.
+
+    Raises:
+        AptoolError: as `measures.evaluate`.
+    """
+    names = measure_names(measures)
+    keys = ["question_id", "answer_id"]
+    relevance = pl.col("relevance").fill_null(-1).clip(lower_bound=-1).cast(pl.Float64)
+    best = run.select(keys).join(qrels.select(*keys, "relevance"), on=keys, how="left")
+    found = evaluate(qrels, best.select(*keys, score=relevance), [*names, *_COUNTS], level=level)
+    answerable = found.per_question.filter(pl.col("num_rel") > 0)
+    return Limits(
+        recall=found.means["set_recall"],
+        questions=answerable.height,
+        without=answerable.filter(pl.col("num_rel_ret") == 0).height,
+        best={name: found.means[name] for name in names},
+    )

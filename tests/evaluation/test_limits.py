@@ -1,0 +1,41 @@
+"""What the best order of a run's candidates reaches, by hand and against every order."""
+
+import itertools
+
+import polars as pl
+import pytest
+
+from aptool.evaluation.limits import candidate_limits
+from aptool.evaluation.measures import evaluate
+
+QRELS = pl.DataFrame(
+    [("q1", "a", 2), ("q1", "b", 0), ("q1", "c", 1), ("q1", "z", 3), ("q1", "n", -1), ("q2", "z", 1)],
+    schema=["question_id", "answer_id", "relevance"],
+    orient="row",
+)
+
+
+def run_of(*order):
+    rows = [("q1", answer, float(-place)) for place, answer in enumerate(order)]
+    return pl.DataFrame(rows, schema=["question_id", "answer_id", "score"], orient="row")
+
+
+def test_limits_by_hand():
+    found = candidate_limits(QRELS, run_of("n", "x", "b", "c", "a"), ["AP", "RR@2", "P@3", "Judged@3"])
+    at_2 = candidate_limits(QRELS, run_of("n", "x", "b", "c", "a"), ["AP", "P@3"], level=2)
+
+    # Best: a, c, b. Of the relevant a, c and z of q1 the candidates lack z; q2 has none.
+    assert (found.questions, found.without) == (2, 1)
+    assert found.recall == pytest.approx(2 / 3 / 2)
+    assert found.best == pytest.approx({"AP": 2 / 3 / 2, "RR@2": 1 / 2, "P@3": 2 / 3 / 2, "Judged@3": 1 / 2})
+    assert (at_2.questions, at_2.without, at_2.recall) == (1, 0, 1 / 2 / 2)
+    assert at_2.best == pytest.approx({"AP": 1 / 2 / 2, "P@3": 1 / 3 / 2})
+
+
+def test_no_order_is_better():
+    names = ["AP", "RR@2", "nDCG", "nDCG@2", "P@2", "RBP(p=.8)", "Rprec", "Judged@2", "Bpref"]
+    best = candidate_limits(QRELS, run_of(*"abcnx"), names).best
+
+    figures = [evaluate(QRELS, run_of(*order), names).means for order in itertools.permutations("abcnx")]
+
+    assert best == pytest.approx({name: max(one[name] for one in figures) for name in names})

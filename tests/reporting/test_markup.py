@@ -1,0 +1,30 @@
+"""Tables in Markdown and LaTeX: signs that mean something there stand for themselves."""
+
+from aptool.reporting.markup import latex_table, markdown_table
+
+ROWS = [["a_b", "50%"], ["\\{x}~^#&$", "[1, 2]"], ["_x_ *y* `z` <b>|\n", "±0.1"]]
+
+
+def test_markdown():
+    assert markdown_table(ROWS).splitlines() == [
+        "| a_b | 50% |",
+        "| --- | ---: |",
+        r"| \\{x}~^#&$ | \[1, 2\] |",
+        r"| \_x\_ \*y\* \`z\` \<b\>\|  | ±0.1 |",
+    ]
+
+
+def test_latex():
+    assert latex_table(ROWS, left=2) == "\n".join(
+        [
+            r"\begin{tabular}{ll}",
+            r"\toprule",
+            r"a\_b & 50\% \\",
+            r"\midrule",
+            r"\textbackslash{}\{x\}\textasciitilde{}\textasciicircum{}\#\&\$ & {[}1, 2{]} \\",
+            r"\_x\_ *y* `z` \textless{}b\textgreater{}|  & ±0.1 \\",
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
