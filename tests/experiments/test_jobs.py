@@ -1,8 +1,12 @@
-"""The files of jobs/: what KubeRay and Ray's launcher would be given, and the commands that stand in them."""
+"""The files of jobs/: what KubeRay, Docker and Ray's launcher are given, and the commands in them."""
 
 import copy
 import json
+import re
 import shlex
+import shutil
+import subprocess
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import click
@@ -14,29 +18,116 @@ from aptool.cli.main import cli
 yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).parents[2]
+JOBS = ROOT / "jobs"
 SCHEMA = json.loads((ROOT / "tests" / "rayjob.schema.json").read_text())
-FILES = sorted((ROOT / "jobs").glob("rayjob-*.yaml"))
+OVERLAYS = sorted(file.parent for file in JOBS.glob("kubernetes/overlays/*/kustomization.yaml"))
+
+each_overlay = pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
 
 
-def load(name):
-    return yaml.safe_load((ROOT / "jobs" / name).read_text())
+def kustomized(folder, resources=()):
+    """What `kubectl kustomize` prints for the features that these files use.
+
+    Raises:
+        KeyError, IndexError: a patch names a field that is not there.
+    """
+    file = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    found = [*resources]
+    for name in file.pop("resources", ()):
+        path = (folder / name).resolve()
+        found += kustomized(path) if path.is_dir() else yaml.safe_load_all(path.read_text())
+    for name in file.pop("components", ()):
+        found = kustomized((folder / name).resolve(), found)
+    for patch in file.pop("patches", ()):
+        targets = [one for one in found if one["kind"] == patch["target"]["kind"]]
+        assert targets, patch["target"]
+        for target in targets:
+            for operation in yaml.safe_load(patch["patch"]):
+                apply(operation, target)
+    for image in file.pop("images", ()):
+        for container in (container for job in rayjobs(found) for container in containers(job)):
+            if container["image"].partition(":")[0] == image["name"]:
+                container["image"] = f"{image['newName']}:{image['newTag']}"
+    assert file.keys() == {"apiVersion", "kind"}
+    return found
+
+
+def apply(operation, target):
+    """One operation of a JSON patch (RFC 6902), on ``target`` itself."""
+    *parents, last = (part.replace("~1", "/") for part in operation["path"].split("/")[1:])
+    for part in parents:
+        target = target[int(part) if isinstance(target, list) else part]
+    if isinstance(target, list):
+        assert (operation["op"], last) == ("add", "-")
+        target.append(operation["value"])
+        return
+    assert (last in target) == (operation["op"] == "replace"), operation
+    target[last] = copy.deepcopy(operation["value"])
+
+
+def rayjobs(resources):
+    return [one for one in resources if one["kind"] == "RayJob"]
+
+
+def rayjob(name):
+    (job,) = rayjobs(kustomized(JOBS / "kubernetes" / "overlays" / name))
+    return job
+
+
+def pods(job):
+    """The pods of head and workers."""
+    cluster = job["spec"]["rayClusterSpec"]
+    return [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+
+
+def workers(job):
+    (group,) = job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    return group
+
+
+def containers(job):
+    return [container for pod in pods(job) for container in pod["containers"]]
+
+
+def gpus(job):
+    """GPUs of the head and of one worker."""
+    return [int(one["resources"]["limits"].get("nvidia.com/gpu", 0)) for one in containers(job)]
 
 
 def valid(job):
     return jsonschema.Draft202012Validator(SCHEMA).is_valid(job)
 
 
-def test_there_is_a_job_for_each_step():
-    assert [path.name for path in FILES] == ["rayjob-eval.yaml", "rayjob-score.yaml", "rayjob-train.yaml"]
+def test_there_is_an_overlay_for_each_way_to_run():
+    assert [path.name for path in OVERLAYS] == ["cpu", "eval", "score-gpu", "train-8gpu", "train-gpu"]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_job_is_a_rayjob(path):
-    jsonschema.Draft202012Validator(SCHEMA).validate(load(path.name))
+@each_overlay
+def test_overlay_is_a_rayjob_and_its_volume(overlay):
+    resources = kustomized(overlay)
+
+    assert [one["kind"] for one in resources] == ["RayJob", "PersistentVolumeClaim"]
+    job, volume = resources
+    jsonschema.Draft202012Validator(SCHEMA).validate(job)
+    assert {one["persistentVolumeClaim"]["claimName"] for pod in pods(job) for one in pod["volumes"]} == {
+        volume["metadata"]["name"]
+    }
+
+
+@each_overlay
+def test_kubectl_prints_the_same(overlay):
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed")
+    printed = subprocess.run(["kubectl", "kustomize", overlay], capture_output=True, check=True, timeout=60)
+
+    def by_kind(resources):
+        return sorted(resources, key=lambda one: one["kind"])
+
+    assert by_kind(yaml.safe_load_all(printed.stdout)) == by_kind(kustomized(overlay))
 
 
 def test_schema_finds_what_is_wrong():
-    job = load("rayjob-train.yaml")
+    job = rayjob("score-gpu")
 
     def changed(*keys, value):
         one = copy.deepcopy(job)
@@ -56,52 +147,131 @@ def test_schema_finds_what_is_wrong():
     assert not valid(changed(*head, "rayStartParams", "num-cpus", value=0))
     container = (*head, "template", "spec", "containers", 0)
     assert not valid(changed(*container, "resources", "limits", "memory", value="8 GB"))
+    worker = ("spec", "rayClusterSpec", "workerGroupSpecs", 0, "template", "spec")
+    assert not valid(changed(*worker, "tolerations", 0, "value", value=True))
+    assert not valid(changed(*worker, "securityContext", "fsgroup", value=100))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_retries_go_on_where_the_last_one_stopped(path):
-    """A retry is a new cluster: what is done has to stand on a volume that all pods of both mount."""
-    spec = load(path.name)["spec"]
+@each_overlay
+def test_retries_resume_from_the_volume(overlay):
+    """A retry is a new cluster: what is complete has to be on a volume that all pods of both mount."""
+    job = rayjob(overlay.name)
 
-    assert spec["backoffLimit"] > 0
-    cluster = spec["rayClusterSpec"]
-    for group in [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]:
-        pod = group["template"]["spec"]
+    assert job["spec"]["backoffLimit"] > 0
+    for pod in pods(job):
         claims = {volume["name"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume}
         mounts = [mount for one in pod["containers"] for mount in one["volumeMounts"]]
         assert {mount["name"] for mount in mounts} <= claims
         assert {mount["mountPath"] for mount in mounts} == {"/aptool"}
-    assert spec["entrypoint"].startswith("cd /aptool && ")
+        # The image's user may write to a volume that is new.
+        assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsGroup"]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_commands_of_a_job_are_commands(path):
-    for command in load(path.name)["spec"]["entrypoint"].split(" && ")[1:]:
-        program, verb, *arguments = shlex.split(command)
+@each_overlay
+def test_entrypoint_survives_kuberays_script(overlay):
+    """KubeRay inserts it unquoted into a script of bash; tests/cluster/test_cluster_rayjobs.py runs that."""
+    entrypoint = rayjob(overlay.name)["spec"]["entrypoint"]
+
+    assert re.fullmatch(r'sh -c "cd /aptool && [^"$`\\!\n]+"', entrypoint)
+
+
+@each_overlay
+def test_commands_of_a_job_are_commands(overlay):
+    _, _, script = shlex.split(rayjob(overlay.name)["spec"]["entrypoint"])
+    parts = re.split(r" && | \|\| ", script.replace("{ ", "").replace("; }", ""))
+    commands = [part for part in parts if not part.startswith(("cd /aptool", "test -f "))]
+    assert commands
+    for command in commands:
+        program, *arguments = shlex.split(command)
         assert program == "aptool"
-        group = click.Context(cli)
-        found = cli.get_command(group, verb)
-        assert found is not None
-        found.make_context(verb, arguments, parent=group)  # raises UsageError for an option there is not
+        context, found = click.Context(cli), cli
+        while isinstance(found, click.Group):
+            verb = arguments.pop(0)
+            found = found.get_command(context, verb)
+            assert found is not None, verb
+        found.make_context(verb, arguments, parent=context)  # raises UsageError for an option there is not
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_all_pods_have_one_image_of_the_version_that_is_tested(path):
-    cluster = load(path.name)["spec"]["rayClusterSpec"]
-    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
-    images = {one["image"] for group in groups for one in group["template"]["spec"]["containers"]}
-    tested = next(
-        line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("ray==")
-    )
+@each_overlay
+def test_image_is_named_once_and_is_of_the_tested_version(overlay):
+    job = rayjob(overlay.name)
+    constraints = (ROOT / "constraints.txt").read_text().splitlines()
+    tested = next(line for line in constraints if line.startswith("ray=="))
+    device = "gpu" if any(gpus(job)) else "cpu"
 
-    assert len(images) == 1
-    assert cluster["rayVersion"] == tested.removeprefix("ray==")
-    assert f"rayproject/ray:{cluster['rayVersion']}-py311" in (ROOT / "jobs" / "Dockerfile").read_text()
+    assert {one["image"] for one in containers(job)} == {f"aptool:{device}"}
+    version = job["spec"]["rayClusterSpec"]["rayVersion"]
+    assert version == tested.removeprefix("ray==")
+    assert f"FROM rayproject/ray:{version}-py311-${{DEVICE}}\n" in (JOBS / "Dockerfile").read_text()
+
+
+def test_training_on_gpus_of_several_nodes_and_of_one():
+    several, one = rayjob("train-gpu"), rayjob("train-8gpu")
+
+    assert (gpus(several), workers(several)["replicas"]) == ([0, 1], 4)
+    (spread,) = workers(several)["template"]["spec"]["topologySpreadConstraints"]
+    assert (spread["topologyKey"], spread["minDomains"]) == ("kubernetes.io/hostname", 2)
+    assert spread["labelSelector"]["matchLabels"] == {"ray.io/group": workers(several)["groupName"]}
+    assert "--workers 4" in several["spec"]["entrypoint"]
+
+    assert (gpus(one), workers(one)["replicas"]) == ([0, 8], 1)
+    assert "--workers 8" in one["spec"]["entrypoint"]
+    for job in (several, one):
+        (toleration,) = workers(job)["template"]["spec"]["tolerations"]
+        assert toleration["key"] == "nvidia.com/gpu"
+
+
+def test_scoring_grows_on_spot_nodes_with_gpus():
+    job = rayjob("score-gpu")
+    group = workers(job)
+
+    assert job["spec"]["rayClusterSpec"]["enableInTreeAutoscaling"]
+    assert (group["minReplicas"], group["maxReplicas"]) == (1, 16)
+    pod = group["template"]["spec"]
+    assert [one["key"] for one in pod["tolerations"]] == [
+        "nvidia.com/gpu",
+        "cloud.google.com/gke-spot",
+        "kubernetes.azure.com/scalesetpriority",
+    ]
+    assert "affinity" in pod
+    head, _ = pods(job)
+    assert not {"tolerations", "affinity"} & head.keys()
+
+
+def in_image(path):
+    """Whether .dockerignore lets a path into the image: the last matching pattern decides."""
+    parts = Path(path).parts
+    prefixes = ["/".join(parts[: end + 1]) for end in range(len(parts))]
+    kept = True
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        if line and not line.startswith("#"):
+            pattern = line.removeprefix("!")
+            if any(fnmatchcase(one, pattern) for one in prefixes):
+                kept = line.startswith("!")
+    return kept
+
+
+@pytest.mark.parametrize("name", [".venv", ".git", "data", "models", "runs", "tests", "docs", "bench"])
+def test_folders_that_stay_out_of_the_image(name):
+    assert not in_image(f"{name}/file")
+
+
+def test_image_has_what_the_installation_reads():
+    for path in ("pyproject.toml", "README.md", "LICENSE", "constraints.txt"):
+        assert in_image(path)
+        assert (ROOT / path).is_file()
+    for path in ("aptool/cli/main.py", "schemas/pools.schema.json", "jobs/eval.toml"):
+        assert in_image(path)
+    assert not in_image("aptool/cli/__pycache__/main.pyc")
+    # The table of overlays/eval is where the Dockerfile copies the tables.
+    assert "/opt/aptool/jobs/eval.toml" in rayjob("eval")["spec"]["entrypoint"]
+    assert "/tmp/aptool/jobs /opt/aptool/jobs" in (JOBS / "Dockerfile").read_text()
 
 
 def test_launcher_file_names_what_the_launcher_needs():
     """Ray's own schema of such files, where Ray is installed."""
     schema = pytest.importorskip("ray.autoscaler")
     file = Path(schema.__file__).parent / "ray-schema.json"
+    launcher = yaml.safe_load((JOBS / "cluster-launcher.yaml").read_text())
 
-    jsonschema.validate(load("cluster-launcher.yaml"), json.loads(file.read_text()))
+    jsonschema.validate(launcher, json.loads(file.read_text()))

@@ -1,0 +1,155 @@
+"""The RayJob of jobs/kubernetes as KubeRay submits it: by its script, in bash, to a real Ray cluster."""
+
+import importlib.util
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+yaml = pytest.importorskip("yaml")
+
+ROOT = Path(__file__).parents[2]
+RAYJOB = ROOT / "jobs" / "kubernetes" / "base" / "rayjob.yaml"
+
+# What KubeRay's submitter runs in K8sJobMode: BuildJobSubmitCommand in
+# https://github.com/ray-project/kuberay/blob/05b2df3/ray-operator/controllers/ray/common/job.go (Apache 2.0),
+# for a job without runtime environment, metadata and resources. The entrypoint is not quoted.
+# `{probe}` stands for KubeRay's own request of /api/gcs_healthz.
+SUBMIT = (
+    "until {probe} >/dev/null 2>&1 ; "
+    'do echo "Waiting for Ray Dashboard GCS to become healthy at {address} ..." ; sleep 2 ; done ; '
+    "if ! ray job status --address {address} {job} >/dev/null 2>&1 ; "
+    "then ray job submit --address {address} --no-wait --submission-id {job} -- {entrypoint} ; fi ; "
+    "ray job logs --address {address} --follow {job}"
+)
+COMMAND = ("/bin/bash", "-ce", "--")  # GetContainerCommand(["e"]) in its utils
+
+IN_SUBMITTER = 97  # exit code of a submitter's `aptool`: nothing but `ray` may run there
+
+
+class Submitted(NamedTuple):
+    """The exit code and output of the script; the job's status, which KubeRay reads from the dashboard."""
+
+    code: int
+    out: str
+    status: str
+
+
+@pytest.fixture(scope="module")
+def ray_jobs(surroundings, tmp_path_factory):
+    """The address of a jobs server, and the environment of a submitter with the cluster's token."""
+    bin_folder, submitter = tmp_path_factory.mktemp("bin"), tmp_path_factory.mktemp("submitter")
+    write_program(bin_folder / "aptool", f'exec {shlex.quote(sys.executable)} -m aptool "$@"')
+    write_program(submitter / "aptool", f"exit {IN_SUBMITTER}")
+    write_program(submitter / "ray", f'exec {shlex.quote(sys.executable)} -m ray.scripts.scripts "$@"')
+    specification = importlib.util.spec_from_file_location("demo", ROOT / "jobs" / "demo.py")
+    demo = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(demo)
+    path, port, head = surroundings["PATH"], demo.free_port(), demo.free_port()
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))  # paths of sockets are short
+    options = ["--head", f"--port={head}", f"--temp-dir={folder}", "--include-dashboard=true"]
+    options += ["--dashboard-host=127.0.0.1", f"--dashboard-port={port}"]
+    node = demo.start_node(options, 0, folder, surroundings | {"PATH": f"{bin_folder}:{path}"})
+    try:
+        yield f"http://127.0.0.1:{port}", surroundings | {"PATH": f"{submitter}:{path}"}
+    finally:
+        node.kill()  # its reaper ends the other processes at once; on SIGTERM Ray takes 30 s
+        node.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_program(path, line):
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture(scope="module")
+def volume(tmp_path_factory, collection_folder):
+    """The folder in the place of /aptool, with a tiny collection where the job looks for one."""
+    folder = tmp_path_factory.mktemp("volume")
+    shutil.copytree(collection_folder, folder / "data" / "functions")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def entrypoint(volume):
+    text = yaml.safe_load(RAYJOB.read_text())["spec"]["entrypoint"]
+    assert text.count("/aptool ") == 1
+    return text.replace("cd /aptool ", f"cd {volume} ")
+
+
+@pytest.fixture(scope="module")
+def submit(ray_jobs):
+    address, environment = ray_jobs
+    request = f"import urllib.request; urllib.request.urlopen('{address}/api/gcs_healthz')"
+    probe = shlex.join([sys.executable, "-c", request])
+
+    def start(job, entrypoint):
+        script = SUBMIT.format(probe=probe, address=address, job=job, entrypoint=entrypoint.strip())
+        finished = subprocess.run(
+            [*COMMAND, script],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+            env=environment,
+        )
+        return Submitted(finished.returncode, finished.stdout, asked(address, environment, job)["status"])
+
+    return start
+
+
+def asked(address, environment, job=""):
+    """The answer of the jobs server: one job, or all of them."""
+    token = {"Authorization": f"Bearer {environment['RAY_AUTH_TOKEN']}"}
+    with urllib.request.urlopen(urllib.request.Request(f"{address}/api/jobs/{job}", headers=token)) as answer:
+        return json.load(answer)
+
+
+def test_from_a_collection_to_a_run_file(submit, ray_jobs, entrypoint, volume):
+    first = submit("first", entrypoint)
+
+    assert (first.code, first.status) == (0, "SUCCEEDED"), first.out
+    run, model = volume / "runs" / "test.run", volume / "models" / "ap-cnn" / "model.safetensors"
+    scores, trained = run.read_bytes(), model.stat()
+    assert len(scores.splitlines()) == 20 * 6  # questions, candidates
+    assert "map" in first.out.lower()
+
+    # The submitter's pod was lost and is started again: it finds the job, and submits none.
+    again = submit("first", entrypoint)
+    assert (again.code, again.status) == (0, "SUCCEEDED"), again.out
+    assert [job["submission_id"] for job in asked(*ray_jobs)] == ["first"]
+
+    # A retry (backoffLimit) has its own id: the model is not trained again, and the missing run is written.
+    run.unlink()
+    retry = submit("retry", entrypoint)
+    assert (retry.code, retry.status) == (0, "SUCCEEDED"), retry.out
+    assert run.read_bytes() == scores
+    assert (model.stat().st_mtime_ns, model.stat().st_ino) == (trained.st_mtime_ns, trained.st_ino)
+
+
+def test_failing_command_fails_the_job(submit, volume):
+    failed = submit("failed", f'sh -c "cd {volume} && aptool eval missing.run && touch reached"')
+
+    # The script ends with 0 as the logs could be read; KubeRay takes the result from the status.
+    assert (failed.code, failed.status) == (0, "FAILED")
+    assert "missing.run" in failed.out
+    assert not (volume / "reached").exists()
+
+
+def test_command_without_sh_succeeds_with_nothing_done(submit, volume):
+    """Why the entrypoint is one `sh -c`: of `cd X && aptool ...` the job gets `cd X` alone."""
+    entrypoint = f"cd {volume} && aptool eval missing.run"
+
+    assert submit("wrong", entrypoint).code == IN_SUBMITTER
+    # KubeRay starts the submitter again, which finds the job.
+    again = submit("wrong", entrypoint)
+    assert (again.code, again.status) == (0, "SUCCEEDED")
+    assert "missing.run" not in again.out
