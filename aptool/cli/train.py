@@ -66,10 +66,9 @@ def train(
     """
     check_cluster_options(cluster, workers, gpus_per_worker)
     from aptool.config import load_recipe
-    from aptool.formats.atomic import check_folder
     from aptool.formats.collection import Collection
     from aptool.models.device import pick_device
-    from aptool.models.model import WEIGHTS
+    from aptool.models.model import check_model_folder
     from aptool.models.ranker import check_recipe
 
     recipe = load_recipe(preset, overrides)
@@ -82,7 +81,7 @@ def train(
     if cluster is None:
         pick_device(device)  # says what is wrong with it before a collection is built
     if seeds is None:
-        check_folder(output, WEIGHTS)
+        check_model_folder(output)
     opened = Collection(collection if collection is not None else default_collection())
 
     from aptool.library.executors import trainer_on

@@ -13,18 +13,16 @@ import secrets
 import socket
 from collections.abc import Callable
 from functools import lru_cache
-from glob import escape
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from aptool.errors import AptoolError, InputError
-from aptool.formats.atomic import check_writable
+from aptool.formats.atomic import check_writable, remove_leftovers, remove_matching
 from aptool.formats.pools import Answers, read_answers
 from aptool.scoring.job import Task, read_task, score_task
-from aptool.scoring.parts import Part, parts_folder, write_part
+from aptool.scoring.parts import ATTEMPTS, Part, parts_folder, write_part
 from aptool.scoring.systems import System
 
 # How often a unit is attempted whose worker was lost each time.
@@ -91,10 +89,8 @@ def owns(folder: Path, owner: str) -> bool:
 
 def sweep(output: Path) -> None:
     """Removes the files that a killed driver left: records of attempts, temporary files."""
-    folder, beside = parts_folder(output), f".{escape(output.name)}.*.part"
-    left = (folder.glob("*.try-*"), folder.glob(".*.part"), output.parent.glob(beside))
-    for path in chain(*left):
-        path.unlink(missing_ok=True)
+    remove_leftovers(output)
+    remove_matching(parts_folder(output), ATTEMPTS)
 
 
 @lru_cache(maxsize=1)

@@ -1,9 +1,11 @@
 """Files and folders that get their final name only when they are complete."""
 
+import contextlib
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,15 +39,24 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def no_files(folder: Path) -> Collection[str]:
+    """No file of a folder is known to be aptool's own."""
+    return ()
+
+
 @contextmanager
-def atomic_folder(path: str | Path, mark: str) -> Iterator[Path]:
+def atomic_folder(
+    path: str | Path, mark: str, own_files: Callable[[Path], Collection[str]] = no_files
+) -> Iterator[Path]:
     """Yields a temporary folder beside ``path``, which is renamed to ``path`` if the block succeeds.
 
-    A folder of the same kind at ``path`` is replaced, and is removed only after the new one is in place.
+    A folder of the same kind at ``path`` is replaced, and is removed only after the new one is in place, with
+    copies of all files that are not ``own_files``.
 
     Args:
         path: the folder.
         mark: name of a file that every folder of this kind contains; see ``check_folder``.
+        own_files: for the folder that is replaced, the relative paths of the files that aptool wrote.
 
     Raises:
         InputError: the folder cannot be created there.
@@ -62,6 +73,7 @@ def atomic_folder(path: str | Path, mark: str) -> Iterator[Path]:
                 file.chmod(0o666 & ~_umask())  # some libraries write private files
         temporary.chmod(0o777 & ~_umask())
         if final.exists():
+            _keep_others(final, temporary, set(own_files(final)))
             os.replace(final, replaced)
         os.replace(temporary, final)
     finally:
@@ -69,6 +81,34 @@ def atomic_folder(path: str | Path, mark: str) -> Iterator[Path]:
             os.replace(replaced, final)
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(replaced, ignore_errors=True)
+
+
+def remove_leftovers(path: str | Path) -> None:
+    """Removes what ``atomic_file`` or ``atomic_folder`` left for ``path`` in a process that was killed.
+
+    A folder that was about to be replaced, where the new one had not taken its place, is put back.
+    """
+    final = Path(path).resolve()
+    # The names that ``tempfile`` gives: those of a neighbour with a longer name differ.
+    ours = re.compile(rf"\.{re.escape(final.name)}\.[a-z0-9_]{{8}}\.part(\.old)?")
+    pieces = [piece for piece in _entries(final.parent) if ours.fullmatch(piece.name)]
+    for piece in pieces:
+        if piece.name.endswith(".old") and piece.is_dir() and not final.exists():
+            os.replace(piece, final)
+        elif piece.is_dir() and not piece.is_symlink():
+            shutil.rmtree(piece, ignore_errors=True)
+        else:
+            piece.unlink(missing_ok=True)
+
+
+def remove_matching(folder: str | Path, names: re.Pattern[str]) -> None:
+    """Removes the files of a folder that have one of these names, and the folder if nothing else is in it."""
+    for entry in _entries(Path(folder)):
+        if names.fullmatch(entry.name) and (entry.is_file() or entry.is_symlink()):
+            entry.unlink(missing_ok=True)
+    if not Path(folder).is_symlink():
+        with contextlib.suppress(OSError):  # missing, or not empty
+            Path(folder).rmdir()
 
 
 def check_writable(path: str | Path) -> None:
@@ -131,6 +171,32 @@ def _check_parent(path: str | Path) -> None:
         raise InputError(
             path, problem=error.strerror or str(error), expected="a place that can be written to"
         ) from error
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _keep_others(old: Path, new: Path, own: set[str], prefix: str = "") -> None:
+    """Copies what is not ``own`` of a folder that will be replaced, and is not in the new one."""
+    for entry in _entries(old):
+        target, name = new / entry.name, prefix + entry.name
+        if entry.is_dir() and not entry.is_symlink():
+            if target.exists() and not target.is_dir():
+                raise InputError(entry, problem="a folder", expected="a file, or nothing yet")
+            is_new = not target.exists()
+            target.mkdir(exist_ok=True)
+            _keep_others(entry, target, own, name + "/")
+            if is_new and not any(target.iterdir()) and any(entry.iterdir()):
+                target.rmdir()  # all of it was aptool's own
+            elif is_new:
+                shutil.copystat(entry, target)
+        elif name in own or os.path.lexists(target):
+            continue
+        elif entry.is_symlink() or entry.is_file():
+            shutil.copy2(entry, target, follow_symlinks=False)
+        else:
+            raise InputError(entry, problem="a device or a pipe", expected="only files and folders")
 
 
 def _flush(path: Path) -> None:

@@ -7,7 +7,6 @@ rows that each of them touched.
 
 import hashlib
 import json
-import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -151,7 +150,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
                 f"questions policy {questions!r}: expected one of {', '.join(QUESTION_POLICIES)}"
             )
         self._path = Path(path)
-        self._folder = atomic_folder(path, MANIFEST)
+        self._folder = atomic_folder(path, MANIFEST, _own_files)
         self._questions = questions
         self._policies: dict[str, Counter[str]] = defaultdict(Counter)
         self._splits: dict[str, dict[str, int]] = {}
@@ -266,24 +265,25 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         ordered = {key: manifest[key] for key in load_schema("collection")["properties"] if key in manifest}
         text = json.dumps(ordered, indent=2, ensure_ascii=False) + "\n"
         (self._into / MANIFEST).write_text(text, encoding="utf-8")
-        self._keep_others()
 
-    def _keep_others(self) -> None:
-        """Keeps files of the replaced folder that are not part of the collection, such as run files."""
-        if not self._path.is_dir():
-            return
-        try:
-            replaced = set(json.loads((self._path / MANIFEST).read_text(encoding="utf-8"))["files"])
-        except (OSError, ValueError, KeyError, TypeError):
-            replaced = set()
-        for entry in self._path.iterdir():
-            target = self._into / entry.name
-            if entry.name in replaced or target.exists():
-                continue
-            if entry.is_dir():
-                shutil.copytree(entry, target, symlinks=True)
-            else:
-                shutil.copy2(entry, target, follow_symlinks=False)
+
+def _own_files(folder: Path) -> set[str]:
+    """The files of a collection that aptool wrote and that are as it wrote them: name and hash say so."""
+    try:
+        collection = Collection(folder)
+    except InputError:
+        return {MANIFEST}
+    names = {
+        ANSWERS,
+        *(f"{split}{end}" for split in collection.splits for end in (POOLS_SUFFIX, QRELS_SUFFIX)),
+    }
+    listed = collection.manifest["files"]
+    written = {
+        name
+        for name in names & listed.keys()
+        if (folder / name).is_file() and _sha256(folder / name) == listed[name]
+    }
+    return {MANIFEST, *written}
 
 
 def _sha256(path: Path) -> str:

@@ -18,7 +18,7 @@ from aptool.library.pools import PoolFiles, Pools
 from aptool.library.run import Run
 from aptool.library.systems import run_of
 from aptool.models.device import pick_device
-from aptool.models.model import WEIGHTS, load_model, model_fingerprint
+from aptool.models.model import WEIGHTS, check_model_folder, load_model, model_fingerprint, own_files
 from aptool.reporting.heatmap import Explanation, heat_maps
 from aptool.scoring.precision import pick_precision
 from aptool.scoring.systems import ModelSystem
@@ -182,7 +182,8 @@ class Model:
             raise AptoolError(f"{self.folder}: the model there is not the one that was loaded; load it again")
         if target.is_dir() and target.samefile(self.folder):
             return
-        with atomic_folder(target, WEIGHTS) as into:
+        check_model_folder(target)
+        with atomic_folder(target, WEIGHTS, own_files) as into:
             shutil.copytree(self.folder, into, dirs_exist_ok=True)
 
     def system(self, files: PoolFiles) -> ModelSystem:

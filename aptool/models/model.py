@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from aptool.config import Recipe, recipe_from_dict
 from aptool.errors import AptoolError, InputError
-from aptool.formats.atomic import atomic_folder
+from aptool.formats.atomic import atomic_folder, check_folder
 from aptool.formats.schemas import check_document
 from aptool.models.network_config import check_network_config
 from aptool.models.ranker import Ranker, build_ranker, encoder_type
@@ -85,7 +85,8 @@ def save_model(
         "training": training,
     }
     check_document("model", config, Path(folder) / CONFIG)
-    with atomic_folder(folder, WEIGHTS) as into:
+    check_model_folder(folder)
+    with atomic_folder(folder, WEIGHTS, own_files) as into:
         (into / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         tokenizer.save(into / TOKENIZER)
         weights = {name: tensor.detach().contiguous().cpu() for name, tensor in ranker.state_dict().items()}
@@ -94,6 +95,31 @@ def save_model(
         (into / "training").mkdir()
         lines = "".join(json.dumps(entry) + "\n" for entry in history)
         (into / "training" / "history.jsonl").write_text(lines, encoding="utf-8")
+
+
+def own_files(folder: Path) -> tuple[str, ...]:
+    """The relative paths of the files that ``save_model`` writes."""
+    return (CONFIG, TOKENIZER, WEIGHTS, "README.md", "training/history.jsonl")
+
+
+def check_model_folder(folder: str | Path) -> None:
+    """Checks that a model can be written to a folder: a new one, an empty one, or that of a model of aptool.
+
+    Raises:
+        InputError: it cannot be written to, or something else is there, such as the network of another
+            library.
+    """
+    check_folder(folder, WEIGHTS)
+    try:
+        kind = json.loads((Path(folder) / CONFIG).read_text(encoding="utf-8"))["model_type"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return
+    if kind != "aptool":
+        raise InputError(
+            folder,
+            problem=f"a {kind} network of another library",
+            expected="a model of aptool, or nothing yet",
+        )
 
 
 def load_model(folder: str | Path, device: torch.device | str = "cpu") -> LoadedModel:

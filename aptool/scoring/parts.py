@@ -8,7 +8,7 @@ questions, not of pairs. A checksum detects a damaged part.
 """
 
 import io
-import shutil
+import re
 import struct
 import zlib
 from collections import OrderedDict
@@ -19,13 +19,18 @@ from typing import IO, NamedTuple
 import polars as pl
 
 from aptool.errors import AptoolError, InputError
-from aptool.formats.atomic import atomic_file
+from aptool.formats.atomic import atomic_file, remove_matching
 from aptool.formats.pools import Unit
 from aptool.formats.trec import open_text, run_lines
 
 _COUNTS = struct.Struct("<QQ")
 _CHECKSUM = struct.Struct("<I")
 _END = _COUNTS.size + _CHECKSUM.size
+
+# Names of the files in the folder of parts; other files there are the user's. A killed driver leaves
+# temporary files of parts, and a cluster's records of attempts.
+ATTEMPTS = re.compile(r"[0-9a-f]{24}\.part\.try-.+|\.[0-9a-f]{24}\.part\.[a-z0-9_]{8}\.part")
+_OWN = re.compile(rf"[0-9a-f]{{24}}\.part|{ATTEMPTS.pattern}|driver|\.driver\.[0-9a-f]{{16}}")
 
 # Files open at one time during the merge.
 _OPEN_FILES = 256
@@ -136,7 +141,7 @@ def merge(parts: Sequence[Part], output: str | Path) -> Merged:
         for number, begin, end in _stretches(blocks.sort("question_id")).iter_rows():
             _copy(files[number], begin, end, file)
         files.close()
-    shutil.rmtree(parts_folder(output))
+    remove_matching(parts_folder(output), _OWN)
     return Merged(sum(index.pairs for index in indices), sum(index.truncated for index in indices))
 
 

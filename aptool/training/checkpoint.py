@@ -8,7 +8,7 @@ a hash of everything that decides the result: training resumes only from a check
 import contextlib
 import hashlib
 import json
-import shutil
+import re
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from aptool.config import Recipe
 from aptool.errors import InputError
-from aptool.formats.atomic import atomic_file
+from aptool.formats.atomic import atomic_file, remove_leftovers, remove_matching
 from aptool.formats.collection import Collection
 from aptool.models.model import CONFIG
 from aptool.models.ranker import encoder_type
@@ -28,6 +28,7 @@ from aptool.version import __version__
 
 STATE = "state.safetensors"
 VECTORS = "vectors"  # learned vectors, so that they are learned once
+LEARNED_VECTORS = re.compile(r"learned-[0-9a-f]{16}\.bin|\.learned-[0-9a-f]{16}\.bin\.[a-z0-9_]{8}\.part")
 
 
 def training_key(
@@ -105,24 +106,18 @@ def load_state(folder: Path, key: str) -> TrainingState | None:
     return TrainingState(history, best_epoch, weights, best, optimizers)
 
 
-def remove_leftovers(output: str | Path) -> None:
+def clean_up(output: str | Path) -> None:
     """Removes the temporary files of a training of this model that was killed while writing."""
-    final = Path(output).resolve()
-    for piece in [
-        *final.parent.glob(f".{final.name}.*.part"),
-        *final.parent.glob(f".{final.name}.*.part.old"),
-    ]:
-        shutil.rmtree(piece, ignore_errors=True)
-    for piece in training_folder(output).glob(".*.part"):
-        piece.unlink(missing_ok=True)
+    remove_leftovers(output)
+    remove_leftovers(training_folder(output) / STATE)
 
 
 def remove_state(output: str | Path) -> None:
     """Removes the checkpoint of a training; other files in its folder stay."""
     folder = training_folder(output)
-    remove_leftovers(output)
+    clean_up(output)
     (folder / STATE).unlink(missing_ok=True)
-    shutil.rmtree(folder / VECTORS, ignore_errors=True)
+    remove_matching(folder / VECTORS, LEARNED_VECTORS)
     with contextlib.suppress(OSError):  # missing, or not empty
         folder.rmdir()
 

@@ -13,17 +13,16 @@ import torch
 from aptool.config import Recipe
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation.names import measure_names
-from aptool.formats.atomic import check_folder
 from aptool.formats.collection import Collection
 from aptool.models.device import pick_device
 from aptool.models.initialization import Corpus
-from aptool.models.model import CONFIG, WEIGHTS, save_model
+from aptool.models.model import CONFIG, WEIGHTS, check_model_folder, save_model
 from aptool.models.ranker import Ranker, build_ranker, check_recipe, initialize
 from aptool.training.checkpoint import (
     STATE,
     VECTORS,
+    clean_up,
     load_state,
-    remove_leftovers,
     remove_state,
     save_state,
     trained_key,
@@ -211,7 +210,7 @@ def check_training(
     if options.shared_draw and options.negatives == "pool":
         expected = "training.negatives=corpus or mix: negatives of a question's own pool cannot be shared"
         raise InputError(recipe.preset, place="training.shared_draw", value=True, expected=expected)
-    check_folder(output, WEIGHTS)
+    check_model_folder(output)
     folder = training_folder(output)
     if folder.exists() and not folder.is_dir():
         raise InputError(
@@ -249,7 +248,7 @@ def _prepare_output(output: str | Path) -> None:
     """Announces that another model is replaced, and removes temporary files of a killed training."""
     if (Path(output) / WEIGHTS).is_file():
         logger.info(f"{output}: replacing its model, of another recipe, seed, collection or version")
-    remove_leftovers(output)
+    clean_up(output)
 
 
 def _every_text(collection: Collection) -> Iterator[str]:

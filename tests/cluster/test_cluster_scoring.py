@@ -245,7 +245,7 @@ def test_half_written_part(cluster, scene):
     """(d): one part has only its first half, another still has its temporary name."""
     paths = scene.make_parts()
     paths[0].write_bytes(paths[0].read_bytes()[: paths[0].stat().st_size // 2])
-    shutil.move(paths[1], scene.parts / f".{paths[1].name}.abcd.part")
+    shutil.move(paths[1], scene.parts / f".{paths[1].name}.abcd_123.part")
 
     result = scene.score(cluster)
 

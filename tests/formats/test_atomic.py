@@ -68,7 +68,7 @@ def test_failure_leaves_the_old_file_and_nothing_else(tmp_path, error):
 def test_folder_appears_when_the_block_ends_and_replaces_the_old_one(tmp_path):
     final = tmp_path / "model"
     for content in ("old", "new"):
-        with atomic_folder(final, "mark") as temporary:
+        with atomic_folder(final, "mark", lambda folder: ["deep/old"]) as temporary:
             (temporary / "mark").write_text(content)
             (temporary / "deep").mkdir()
             (temporary / "deep" / content).write_text(content)
