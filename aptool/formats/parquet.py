@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,6 +32,8 @@ class ParquetReader:
         self._threads = not isinstance(file, pa.PythonFile)  # see storage.open_native
         self._file = self._checked(None, lambda: pq.ParquetFile(file))
         self.schema: pa.Schema = self._checked(None, lambda: self._file.schema_arrow)
+        for field in self.schema:
+            self._checked("schema", partial(_names, field))
         self.metadata: pq.FileMetaData = self._file.metadata
 
     def read(self, columns: list[str]) -> pa.Table:
@@ -55,9 +58,15 @@ class ParquetReader:
     def _checked(self, place: str | None, read: Callable[[], T]) -> T:
         try:
             return read()
-        except (pa.ArrowException, OSError) as error:
+        except Exception as error:  # whatever Arrow can raise on damaged bytes
             expected = "a readable Parquet file"
             raise InputError(self._path, place=place, problem=first_line(error), expected=expected) from error
+
+
+def _names(field: pa.Field) -> list[str]:
+    """The names of a column and of all that it contains; raises where one is not UTF-8."""
+    kind = field.type
+    return [field.name, *(name for i in range(kind.num_fields) for name in _names(kind.field(i)))]
 
 
 @contextmanager
