@@ -330,7 +330,7 @@ def test_defaults_in_help_are_those_of_the_library(aptool):
 
 
 def test_a_level_and_names_of_ir_measures(aptool, folder):
-    # a has relevance 1, b 2: at level 2 the old run has b first in questions 1 to 3, the new one in question 4.
+    # a has relevance 1, b 2: the old run has b first in questions 1 to 3, the new one in question 4.
     (folder / "dev.qrels").write_text(QRELS.replace("b 0", "b 2"))
 
     code, out, _ = aptool(
