@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from aptool.errors import AptoolError
+from aptool.errors import AptoolError, InputError
 from aptool.formats import storage
+from aptool.formats.footer import value_counts
 from aptool.formats.pools import Answers, Unit, read_pools
 from aptool.scoring.parts import Part, parts_folder
 from aptool.scoring.systems import System
@@ -44,15 +44,15 @@ def plan(
     """
     folder = parts_folder(output)
     parts = []
-    footers: dict[str, tuple[str, pq.FileMetaData]] = {}
+    footers: dict[str, tuple[str, list[int]]] = {}
     shared = _identity(str(answers))[0] if answers is not None else None
     for unit in units:
         if unit.path not in footers:
             footers[unit.path] = _identity(unit.path)
-        identity, footer = footers[unit.path]
+        identity, pairs = footers[unit.path]
         name = json.dumps([identity, unit.row_group, system.fingerprint, shared, tag])
         digest = hashlib.sha256(name.encode()).hexdigest()[:24]
-        parts.append(Part(unit, folder / f"{digest}.part", _pairs(footer, unit.row_group), tag))
+        parts.append(Part(unit, folder / f"{digest}.part", pairs[unit.row_group], tag))
     return parts
 
 
@@ -91,22 +91,25 @@ def score_task(task: Task, system: System) -> pl.DataFrame:
     )
 
 
-def _identity(path: str) -> tuple[str, pq.FileMetaData]:
-    """What distinguishes a file from another that replaced it, and its Parquet footer."""
+def _identity(path: str) -> tuple[str, list[int]]:
+    """What distinguishes a file from another that replaced it, and the number of pairs of each row group."""
     with storage.open_native(path) as file:
         size = file.size()
         file.seek(max(0, size - (1 << 16)))
-        tail = hashlib.sha256(file.read()).hexdigest()
-        footer = pq.read_metadata(file)
+        tail = file.read()
+        length = int.from_bytes(tail[-8:-4], "little")
+        file.seek(max(0, size - 8 - length))
+        footer = file.read(length)
     changed = None if storage.is_remote(path) else Path(path).stat().st_mtime_ns
-    return json.dumps([Path(path).name, size, changed, tail]), footer
+    digest = hashlib.sha256(tail).hexdigest()
+    try:
+        groups = value_counts(footer)
+    except ValueError as error:
+        raise InputError(path, problem=str(error), expected="a readable Parquet file") from error
+    return json.dumps([Path(path).name, size, changed, digest]), [_pairs(group) for group in groups]
 
 
-def _pairs(footer: pq.FileMetaData, row_group: int) -> int:
+def _pairs(columns: dict[tuple[str, ...], int]) -> int:
     """Number of candidates in a row group; no pool is empty, so every value of the column is one."""
-    group = footer.row_group(row_group)
-    for column in range(group.num_columns):
-        path = group.column(column).path_in_schema.split(".")
-        if path[0] == "candidates" and path[-1] == "answer_id":
-            return int(group.column(column).num_values)
-    return 0
+    ids = (count for path, count in columns.items() if path[0] == "candidates" and path[-1] == "answer_id")
+    return next(ids, 0)

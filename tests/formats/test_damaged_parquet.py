@@ -1,5 +1,8 @@
 """Damaged Parquet files end in one line."""
 
+import subprocess
+import sys
+
 import pytest
 from tiny import labelled_pools, row, write_pools
 
@@ -20,3 +23,37 @@ def test_a_column_name_that_is_not_utf_8_is_one_line(tmp_path, name):
 
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+FUZZ = """
+import random, sys
+from pathlib import Path
+from aptool.errors import AptoolError
+from aptool.formats.pools import list_units, read_pools
+from aptool.scoring.baselines import RandomSystem
+from aptool.scoring.job import plan
+path = Path(sys.argv[1]); whole = path.read_bytes(); random.seed(1)
+begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+for _ in range(400):
+    data = bytearray(whole)
+    data[random.randrange(begin, len(data))] ^= 1 << random.randrange(8)
+    path.write_bytes(data)
+    try:
+        units = list_units([path])
+        plan(units, RandomSystem(0), path.with_suffix(".run"), "x")
+        for unit in units:
+            read_pools(unit)
+    except AptoolError as error:
+        assert "\\n" not in str(error)
+print("done")
+"""
+
+
+def test_flipped_bits_of_a_footer_never_abort(tmp_path):
+    pools = [row(f"q{i}", "where?", [("a1", "x"), ("a2", "y")]) for i in range(4)]
+    write_pools(tmp_path / "x.pools.parquet", pools[:2], pools[2:])
+
+    command = [sys.executable, "-c", FUZZ, str(tmp_path / "x.pools.parquet")]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    assert (found.returncode, found.stdout) == (0, "done\n"), found.stderr[-2000:]

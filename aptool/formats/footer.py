@@ -1,0 +1,87 @@
+"""Numbers of values in a Parquet footer, read without Arrow's metadata of columns.
+
+Arrow aborts the process where a footer's metadata of a column are damaged or encrypted, and Python cannot
+catch that. The footer is Thrift in its compact protocol; fields that are not needed are skipped.
+"""
+
+from typing import Any
+
+_STRUCT, _LIST, _SET, _BINARY, _MAP = 12, 9, 10, 8, 11
+_DEEPEST = 32
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.byte()
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number of more than 64 bits")
+
+    def value(self, kind: int, depth: int = 0) -> Any:
+        """A value: a struct is a dictionary by field number."""
+        if depth > _DEEPEST:
+            raise ValueError("nested too deeply")
+        if kind in (4, 5, 6):
+            number = self.varint()
+            return (number >> 1) ^ -(number & 1)
+        if kind == _BINARY:
+            size = self.varint()
+            self._at += size
+            if self._at > len(self._data):
+                raise ValueError("text beyond the end")
+            return self._data[self._at - size : self._at]
+        if kind in (_LIST, _SET):
+            head = self.byte()
+            size = head >> 4 if head >> 4 < 15 else self.varint()
+            if size > len(self._data):
+                raise ValueError("a list beyond the end")
+            inner = head & 15
+            if inner in (1, 2):
+                return [self.byte() == 1 for _ in range(size)]
+            return [self.value(inner, depth + 1) for _ in range(size)]
+        if kind == _STRUCT:
+            return self._struct(depth)
+        if kind in (1, 2):
+            return kind == 1
+        if kind == 3:
+            return self.byte()
+        if kind == 7:
+            self._at += 8
+            return None
+        raise ValueError(f"a value of the unknown type {kind}")
+
+    def _struct(self, depth: int) -> dict[int, Any]:
+        fields: dict[int, Any] = {}
+        number = 0
+        while head := self.byte():
+            number = number + (head >> 4) if head >> 4 else self.value(4)
+            fields[number] = self.value(head & 15, depth + 1)
+        return fields
+
+
+def value_counts(footer: bytes) -> list[dict[tuple[str, ...], int]]:
+    """For each row group, the number of values of each column, by its path.
+
+    Raises:
+        ValueError: it is not a footer, or the metadata of a column are encrypted.
+    """
+    try:
+        return [
+            {tuple(part.decode("utf-8") for part in column[3][3]): int(column[3][5]) for column in group[1]}
+            for group in _Reader(footer).value(_STRUCT)[4]
+        ]
+    except (IndexError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError("damaged or encrypted metadata of a column") from error
