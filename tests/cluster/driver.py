@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import sys
 from contextlib import contextmanager
@@ -60,7 +59,7 @@ def main(address, pools, output, notes, phase="", seconds=0.0, workers=None):
         if phase == "renaming":
             os.replace = replace_but(output)
         if phase == "removing":
-            shutil.rmtree = remove_two_and_die
+            parts.remove_matching = remove_two_and_die
         try:
             scored = score.score(list_units([pools]), remote_system(notes, seconds), output, executor)
         except AptoolError as error:
@@ -79,7 +78,7 @@ def replace_but(output):
     return called
 
 
-def remove_two_and_die(folder):
+def remove_two_and_die(folder, names):
     for path in sorted(folder.glob("*.part"))[:2]:
         path.unlink()
     die()
