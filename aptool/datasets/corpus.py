@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from aptool.datasets.importing import check_text
-from aptool.datasets.lines import open_bytes, read_lines, readable
+from aptool.datasets.lines import read_lines, readable
 from aptool.errors import InputError, first_line
 from aptool.formats import storage
 from aptool.formats.ids import check_answer_id, check_question_id
+from aptool.formats.parquet import open_parquet
 
 # Names of the id and of the text, in the order in which they are looked for.
 ID_NAMES = ("_id", "id", "docid", "doc_id", "pid", "qid", "query_id", "query-id", "corpus-id", "corpus_id")
@@ -155,21 +156,11 @@ def _tsv_entries(path: str) -> Iterator[Entry]:
 
 
 def _parquet_entries(path: str) -> Iterator[Entry]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with open_bytes(path) as file, readable(path):
-        source = pa.OSFile(path) if not storage.is_remote(path) else pa.BufferReader(file.read())
-        try:
-            reader = pq.ParquetFile(source)
-            wanted = [name for name in reader.schema_arrow.names if name in {*ID_NAMES, "title", *TEXT_NAMES}]
-            row = 0
-            for batch in reader.iter_batches(columns=wanted):
-                for fields in batch.to_pylist():
-                    yield _entry(path, f"row {row}", fields)
-                    row += 1
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise InputError(path, problem=first_line(error), expected="a readable Parquet file") from error
+    known = {*ID_NAMES, "title", *TEXT_NAMES}
+    with open_parquet(path) as reader:
+        columns = [name for name in reader.schema.names if name in known]
+        for number, fields in enumerate(reader.rows(columns)):
+            yield _entry(path, f"row {number}", fields)
 
 
 def _entry(path: str, place: str, fields: dict[str, Any]) -> Entry:

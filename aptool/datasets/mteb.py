@@ -18,6 +18,7 @@ from aptool.datasets.lines import read_lines
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError, first_line
 from aptool.formats.collection import Collection
+from aptool.formats.parquet import open_parquet
 
 SOURCE = "MTEB, github.com/embeddings-benchmark/mteb"
 COLUMNS = Columns(question="query", answer="positive or negative", label="positive or negative")
@@ -125,16 +126,9 @@ def _rows(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """place, file and fields of every row of JSON lines or Parquet."""
     for file in corpus_files(path):
         if file.endswith(".parquet"):
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-
-            try:
-                rows = pq.read_table(file).to_pylist()
-            except (pa.ArrowException, OSError) as error:
-                raise InputError(
-                    file, problem=first_line(error), expected="a readable Parquet file"
-                ) from error
-            yield from ((f"row {number}", file, row) for number, row in enumerate(rows))
+            with open_parquet(file) as reader:
+                for number, row in enumerate(reader.rows(reader.schema.names)):
+                    yield f"row {number}", file, row
             continue
         for number, line in read_lines(file):
             if not line.strip():

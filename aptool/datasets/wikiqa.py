@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from aptool.datasets.importing import Columns, Pair, SplitPools, parse_label, pools_of, write_collection
-from aptool.datasets.lines import open_bytes, open_plain, read_rows, readable
+from aptool.datasets.lines import open_plain, read_rows, readable
 from aptool.datasets.tabular import find_columns, row_fields
-from aptool.errors import InputError, first_line
+from aptool.errors import InputError
 from aptool.formats import storage
 from aptool.formats.collection import Collection, LabelledPool
+from aptool.formats.parquet import open_parquet
 
 SOURCE = "WikiQA (Microsoft Research), www.microsoft.com/download/details.aspx?id=52419"
 TSV = Columns("QuestionID", "Question", "SentenceID", "Sentence", "Label")
@@ -63,27 +64,15 @@ def _is_parquet(path: str) -> bool:
 
 
 def _parquet_pairs(path: str) -> Iterator[Pair]:
-    """Rows are numbered from 0 over the whole file. The file is read whole: it has a few megabytes."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    """Rows are numbered from 0 over the whole file."""
     columns = [PARQUET.question_id, PARQUET.question, PARQUET.answer, PARQUET.label]
-    with open_bytes(path) as file, readable(path):
-        data = file.read()
-    try:
-        reader = pq.ParquetFile(pa.BufferReader(data))
-        missing = [name for name in columns if name not in reader.schema_arrow.names]
+    with open_parquet(path) as reader:
+        missing = [name for name in columns if name not in reader.schema.names]
         if missing:
-            have = ", ".join(reader.schema_arrow.names)
+            have = ", ".join(reader.schema.names)
             raise InputError(path, column=missing[0], expected=f"such a column; the file has {have}")
-        row = 0
-        for batch in reader.iter_batches(columns=columns):
-            for values in batch.select(columns).to_pylist():
-                yield _parquet_pair(path, row, *(values[name] for name in columns))
-                row += 1
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = first_line(error)
-        raise InputError(path, problem=reason, expected="a readable Parquet file") from error
+        for number, values in enumerate(reader.rows(columns)):
+            yield _parquet_pair(path, number, *(values[name] for name in columns))
 
 
 def _parquet_pair(path: str, row: int, *values: object) -> Pair:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -54,6 +54,16 @@ class ParquetReader:
         return self._checked(
             place, lambda: self._file.read_row_group(group, columns, use_threads=self._threads)
         )
+
+    def rows(self, columns: list[str]) -> Iterator[dict[str, Any]]:
+        """Some columns of all rows as plain values, one row group in memory at a time.
+
+        Raises:
+            InputError: they cannot be read.
+        """
+        for group in range(self.metadata.num_row_groups):
+            table = self.read_row_group(group, columns)
+            yield from self._checked(f"row group {group}", table.to_pylist)
 
     def _checked(self, place: str | None, read: Callable[[], T]) -> T:
         try:
