@@ -45,6 +45,11 @@ class Encoder(nn.Module, ABC):
         raise NotImplementedError
 
     @classmethod
+    def max_weights(cls, spec: EncoderSpec, options: Any) -> int | None:
+        """An upper bound on the weights of the encoder and a (c, c) pooling; None if it is not known."""
+        return None
+
+    @classmethod
     def check(cls, recipe: Recipe, options: Any) -> None:
         """Checks, before any work, that what the encoder needs is available.
 
@@ -147,6 +152,12 @@ class CnnEncoder(WordEncoder):
         features: int = bounded(400, least=1)
         window: int = bounded(3, least=1)
 
+    @classmethod
+    def max_weights(cls, spec: EncoderSpec, options: Any) -> int:
+        """See ``Encoder.max_weights``."""
+        convolution = options.features * (options.window * spec.dim + 1)
+        return int(spec.vocabulary_size * spec.dim + convolution + options.features**2)
+
     def __init__(self, words: int, dim: int, options: Options) -> None:
         super().__init__(words, dim)
         self.size = options.features
@@ -203,6 +214,12 @@ class BiLstmEncoder(WordEncoder):
         """
 
         hidden: int = bounded(141, least=1)
+
+    @classmethod
+    def max_weights(cls, spec: EncoderSpec, options: Any) -> int:
+        """See ``Encoder.max_weights``."""
+        lstm = 4 * options.hidden * (spec.dim + options.hidden + 2)
+        return int(spec.vocabulary_size * spec.dim + 2 * lstm + (2 * options.hidden) ** 2)
 
     def __init__(self, words: int, dim: int, options: Options) -> None:
         super().__init__(words, dim)

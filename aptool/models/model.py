@@ -19,7 +19,7 @@ from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import atomic_folder, check_folder
 from aptool.formats.schemas import check_document
 from aptool.models.network_config import check_network_config
-from aptool.models.ranker import Ranker, build_ranker, encoder_type
+from aptool.models.ranker import Ranker, build_ranker, encoder_type, max_weights
 from aptool.text.tokenizer import TextTokenizer
 from aptool.version import __version__
 
@@ -29,6 +29,9 @@ WEIGHTS = "model.safetensors"
 
 # Types of weights that a model can have, by safetensors' names.
 WEIGHT_TYPES = ("F64", "F32", "F16", "BF16")
+
+# Bytes of weights up to which a network is built before its shapes are compared with those of the file.
+UNCHECKED_BYTES = 256 << 20
 
 # Version of the layout; format 1 is aptool 0.1's.
 FORMAT = 2
@@ -149,10 +152,14 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Loaded
         expected = f"{config['vocabulary']} {tokenizer.unit}, as {CONFIG} says"
         raise InputError(path / TOKENIZER, value=len(tokenizer), expected=expected)
     sizes = config["vocabulary"], config["dim"]
-    # On the meta device a network of any size takes no memory; its shapes are compared before any is taken.
-    with torch.device("meta"):
-        _check_shapes(path / WEIGHTS, build_ranker(recipe, *sizes, backbone))
+    weights = max_weights(recipe, *sizes, backbone)
+    if weights is None or 4 * weights > UNCHECKED_BYTES:
+        # On the meta device a network of any size takes no memory. Its first use takes a second, so it is
+        # used only where the sizes in the configuration could take much.
+        with torch.device("meta"):
+            _check_shapes(path / WEIGHTS, build_ranker(recipe, *sizes, backbone))
     ranker = build_ranker(recipe, *sizes, backbone)
+    _check_shapes(path / WEIGHTS, ranker)
     ranker.load_state_dict(_read_weights(path / WEIGHTS))
     ranker.eval().to(device)
     return LoadedModel(ranker, tokenizer, recipe, config, model_fingerprint(path))

@@ -95,6 +95,19 @@ def build_ranker(
     return Ranker(encoder, pooling_class.for_encoder(encoder, pooling_options), recipe.training.dropout)
 
 
+def max_weights(
+    recipe: Recipe, vocabulary_size: int, dim: int, backbone: dict[str, Any] | None = None
+) -> int | None:
+    """An upper bound on the number of weights that ``build_ranker`` creates; None if it is not known.
+
+    Raises:
+        InputError: as ``build_ranker``.
+    """
+    encoder_class, options = _encoder_of(recipe)
+    bound: int | None = encoder_class.max_weights(EncoderSpec(vocabulary_size, dim, backbone), options)
+    return bound
+
+
 def check_recipe(recipe: Recipe) -> None:
     """Checks, before any work, that a system can be built from a recipe and that training has negatives.
 
