@@ -3,11 +3,13 @@
 Any other exception is a fault of the program.
 """
 
+from collections.abc import Sequence
 from os import PathLike
 
 _UNSET = object()
 _LONGEST_VALUE = 80
 _LONGEST_PROBLEM = 200
+MOST_EXAMPLES = 5
 
 
 class AptoolError(Exception):
@@ -78,6 +80,17 @@ def first_line(error: BaseException) -> str:
     """The first line of an exception's message, or its type where there is no message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+def first_few(names: Sequence[str], total: int | None = None) -> str:
+    """The first few names, and an ellipsis if there are more.
+
+    Args:
+        names: the names, or some of them.
+        total: how many there are; None if these are all.
+    """
+    total = len(names) if total is None else total
+    return ", ".join(names[:MOST_EXAMPLES]) + (", …" if total > MOST_EXAMPLES else "")
 
 
 def one_line(text: str) -> str:

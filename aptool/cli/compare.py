@@ -11,7 +11,6 @@ from aptool.cli.comparisons import as_json as to_json
 from aptool.cli.comparisons import print_comparisons, print_deltas
 from aptool.cli.runs import (
     confidence_option,
-    examples_of,
     level_option,
     measures_option,
     pools_beside,
@@ -22,7 +21,7 @@ from aptool.cli.runs import (
     short_names,
     split_measures,
 )
-from aptool.errors import AptoolError, UsageError
+from aptool.errors import AptoolError, UsageError, first_few
 
 if TYPE_CHECKING:
     import polars as pl
@@ -84,7 +83,7 @@ def compare(
     significant if its corrected p is at most 1 minus the confidence. The measures must be means over
     questions. Missing questions count 0 as in `aptool eval`, but all runs must lack the same ones.
     """
-    from aptool.evaluation.compare import check_comparable, largest_deltas
+    from aptool.evaluation.compare import check_comparable, check_same_questions, largest_deltas
     from aptool.evaluation.compare import compare as compare_frames
     from aptool.evaluation.measures import evaluate
     from aptool.evaluation.names import measure_names
@@ -110,7 +109,8 @@ def compare(
     }
     first, *others = runs
     for run in others:
-        _check_same_questions(first, evaluations[first].missing, run, evaluations[run].missing)
+        missing = evaluations[first].missing, evaluations[run].missing
+        check_same_questions(first, missing[0], run, missing[1], remedy=", or --on-common")
     for run, evaluation in evaluations.items():
         report_gaps(run, evaluation)
     for run in others:
@@ -173,20 +173,6 @@ def _common(
     return judgements.join(common, on="question_id", how="semi"), kept
 
 
-def _check_same_questions(
-    baseline: str, missing_there: tuple[str, ...], run: str, missing_here: tuple[str, ...]
-) -> None:
-    there, here = set(missing_there), set(missing_here)
-    lacks = [question for question in missing_here if question not in there]
-    has = [question for question in missing_there if question not in here]
-    if lacks or has:
-        parts = [
-            *([f"lacks {len(lacks)} questions of {baseline} ({examples_of(lacks)})"] if lacks else []),
-            *([f"has {len(has)} that {baseline} lacks ({examples_of(has)})"] if has else []),
-        ]
-        raise AptoolError(f"{run}: {' and '.join(parts)}; expected the same questions, or --on-common")
-
-
 def _report_candidates(
     judgements: pl.DataFrame, baseline: str, before: pl.DataFrame, run: str, after: pl.DataFrame
 ) -> None:
@@ -199,7 +185,7 @@ def _report_candidates(
     )
     questions = differing.join(judgements, on="question_id", how="semi")["question_id"].unique().sort()
     if len(questions):
-        examples = examples_of(questions.head(6).to_list(), len(questions))
+        examples = first_few(questions.head(6).to_list(), len(questions))
         count = f"{len(questions)} question{'s'[: len(questions) > 1]}"
         logger.info(f"{run}: ranks different candidates than {baseline} for {count} ({examples})")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.errors import UsageError
+from aptool.errors import MOST_EXAMPLES, UsageError, first_few
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MOST_EXAMPLES = 5
 # A comma that is not one of cut-offs, or white space, outside of parentheses.
 _BETWEEN_MEASURES = re.compile(r"(?:,(?!\d+(?:\.\d+)?(?:,|$))|\s+)(?![^()]*\))")
 # Qrels that list only relevant answers leave more candidates unjudged than this; examples are of no use then.
@@ -111,7 +110,7 @@ def report_gaps(run: str, evaluation: Evaluation) -> None:
     """Logs how many questions and candidates are not in both the run and the qrels, with examples."""
     missing, extra = evaluation.missing, evaluation.extra
     unjudged = evaluation.unjudged.height
-    sample = evaluation.unjudged.head(_MOST_EXAMPLES if unjudged <= _MOST_UNJUDGED else 0)
+    sample = evaluation.unjudged.head(MOST_EXAMPLES if unjudged <= _MOST_UNJUDGED else 0)
     pairs = [" ".join(pair) for pair in sample.iter_rows()]
     of_all = f" of {evaluation.per_question.height}"
     gaps = (
@@ -121,15 +120,7 @@ def report_gaps(run: str, evaluation: Evaluation) -> None:
     )
     for what, count, among, names in gaps:
         if count:
-            logger.info(
-                f"{run}: {what}: {count}{among}" + (f" ({examples_of(names, count)})" if names else "")
-            )
-
-
-def examples_of(names: Sequence[str], total: int | None = None) -> str:
-    """The first few names, and an ellipsis if there are more."""
-    total = len(names) if total is None else total
-    return ", ".join(names[:_MOST_EXAMPLES]) + (", …" if total > _MOST_EXAMPLES else "")
+            logger.info(f"{run}: {what}: {count}{among}" + (f" ({first_few(names, count)})" if names else ""))
 
 
 def short_names(runs: Sequence[str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from aptool.errors import UsageError
+from aptool.errors import AptoolError, UsageError, first_few
 from aptool.evaluation.names import is_geometric, is_sum
 from aptool.evaluation.power import detectable_effect
 from aptool.evaluation.significance import (
@@ -146,6 +146,32 @@ def check_comparable(measures: Iterable[str]) -> None:
     others = [name for name in measures if not is_mean(name)]
     if others:
         raise UsageError(f"not means over questions, so they cannot be tested: {', '.join(others)}")
+
+
+def check_same_questions(
+    baseline: str, missing_there: Sequence[str], run: str, missing_here: Sequence[str], *, remedy: str = ""
+) -> None:
+    """Refuses runs that lack different questions, each of which would count 0 in one of them alone.
+
+    Args:
+        baseline: name of the baseline.
+        missing_there: the questions that it lacks.
+        run: name of the other run.
+        missing_here: the questions that it lacks.
+        remedy: what else could be done, at the end of the message.
+
+    Raises:
+        AptoolError: they differ; questions of both are named.
+    """
+    there, here = set(missing_there), set(missing_here)
+    lacks = [question for question in missing_here if question not in there]
+    has = [question for question in missing_there if question not in here]
+    if lacks or has:
+        parts = [
+            *([f"lacks {len(lacks)} questions of {baseline} ({first_few(lacks)})"] if lacks else []),
+            *([f"has {len(has)} that {baseline} lacks ({first_few(has)})"] if has else []),
+        ]
+        raise AptoolError(f"{run}: {' and '.join(parts)}; expected the same questions{remedy}")
 
 
 def is_mean(measure: str) -> bool:

@@ -21,7 +21,7 @@ from aptool.experiments.matrix import EvaluatedSplit, Experiment, ExperimentMatr
 from aptool.experiments.published_files import import_published
 from aptool.formats.atomic import atomic_file
 from aptool.formats.collection import MANIFEST, Collection
-from aptool.formats.pools import list_units, read_answers, read_pools
+from aptool.formats.pools import list_units
 from aptool.formats.trec import read_qrels, read_run, write_run
 from aptool.models.ranker import check_recipe, encoder_type
 from aptool.scoring.baselines import Bm25System, RandomSystem
@@ -227,10 +227,7 @@ class Runner:
             return ModelLoader(str(model), self._device), self._executor
         if system.baseline == "random":
             return RandomSystem(seed), None
-        answers = read_answers(collection.answers) if collection.answers else None
-        units = list_units([collection.pools(split)])
-        texts = [text for unit in units for text in read_pools(unit, answers).answers.to_pylist()]
-        return Bm25System(texts), None
+        return Bm25System.of(list_units([collection.pools(split)]), collection.answers), None
 
     def _key(self, system: SystemSpec, collection: Collection, split: str, seed: int) -> str:
         """A hash of everything that decides a result."""

@@ -4,10 +4,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, overload
 
-from aptool.errors import AptoolError, InputError
+from aptool.errors import InputError
 from aptool.evaluation import compare as comparing
 from aptool.evaluation import measures as measuring
-from aptool.evaluation.compare import Comparison, check_comparable
+from aptool.evaluation.compare import Comparison, check_comparable, check_same_questions
 from aptool.evaluation.fusion import DEFAULT_K, reciprocal_rank_fusion
 from aptool.evaluation.measures import Evaluation
 from aptool.evaluation.names import measure_names
@@ -120,7 +120,7 @@ def compare(
     evaluations = [_evaluation(judgements, run, names, level) for run in runs]
     tags = _distinct([run.tag for run in runs])
     for tag, evaluation in zip(tags[1:], evaluations[1:], strict=True):
-        _check_missing(tags[0], evaluations[0], tag, evaluation)
+        check_same_questions(f"run {tags[0]!r}", evaluations[0].missing, f"run {tag!r}", evaluation.missing)
     found = comparing.compare(
         evaluations[0].per_question,
         {tag: one.per_question for tag, one in zip(tags[1:], evaluations[1:], strict=True)},
@@ -189,14 +189,3 @@ def _qrels(qrels: object) -> Qrels:
 def _distinct(tags: list[str]) -> list[str]:
     """The tags, numbered where several runs have one."""
     return [f"{tag} ({n + 1})" if tags.count(tag) > 1 else tag for n, tag in enumerate(tags)]
-
-
-def _check_missing(baseline: str, there: Evaluation, run: str, here: Evaluation) -> None:
-    """Refuses runs that lack different questions, which would count 0 in one run only."""
-    differing = sorted(set(there.missing) ^ set(here.missing))
-    if differing:
-        some = ", ".join(differing[:5]) + (", …" if len(differing) > 5 else "")
-        raise AptoolError(
-            f"run {run!r}: {len(differing)} questions are in it or in {baseline!r} alone ({some}): "
-            "expected runs of the same questions"
-        )

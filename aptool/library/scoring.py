@@ -8,7 +8,7 @@ from aptool.library.arguments import PathLike, check_choice, check_integer, chec
 from aptool.library.executors import Address, check_workers, connected, executor_on
 from aptool.library.model import PRECISIONS, Model, Precision, check_device
 from aptool.library.pools import Pools
-from aptool.scoring.score import AnySystem, Executor, ScoredRun
+from aptool.scoring.score import AnySystem, Executor, ScoredRun, check_tag
 from aptool.scoring.score import score as score_units
 from aptool.scoring.systems import ModelLoader, System
 
@@ -58,8 +58,8 @@ def score(
     """
     path = check_path("output", output)
     check_writable(path)
-    if tag is not None and len(check_text("tag", tag).split()) != 1:
-        raise UsageError(f"tag {tag!r}: expected one word")
+    if tag is not None:
+        check_tag(check_text("tag", tag))
     check_choice("precision", precision, PRECISIONS)
     check_device(device)
     if tokens_per_batch is not None:

@@ -158,8 +158,10 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Loaded
         # used only where the sizes in the configuration could take much.
         with torch.device("meta"):
             _check_shapes(path / WEIGHTS, build_ranker(recipe, *sizes, backbone))
-    ranker = build_ranker(recipe, *sizes, backbone)
-    _check_shapes(path / WEIGHTS, ranker)
+        ranker = build_ranker(recipe, *sizes, backbone)
+    else:
+        ranker = build_ranker(recipe, *sizes, backbone)
+        _check_shapes(path / WEIGHTS, ranker)
     ranker.load_state_dict(_read_weights(path / WEIGHTS))
     ranker.eval().to(device)
     return LoadedModel(ranker, tokenizer, recipe, config, model_fingerprint(path))

@@ -3,10 +3,11 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
-from aptool.formats.pools import Pools
+from aptool.formats.pools import Pools, Unit, read_answers, read_pools
 from aptool.scoring.systems import System
 from aptool.text.bm25 import BM25
 
@@ -48,6 +49,20 @@ class Bm25System(System):
         self._index = BM25(list(self._rows))
         digest = hashlib.sha256("\0".join(self._rows).encode()).hexdigest()
         self.fingerprint = json.dumps(["bm25", digest[:16]])
+
+    @classmethod
+    def of(cls, units: Sequence[Unit], answers: str | Path | None) -> "Bm25System":
+        """BM25 whose corpus is the answers of some pools.
+
+        Args:
+            units: the row groups of the pools.
+            answers: the file with the texts of shared answers; None if they have their own.
+
+        Raises:
+            InputError: a file cannot be read.
+        """
+        shared = read_answers(answers) if answers is not None else None
+        return cls([text for unit in units for text in read_pools(unit, shared).answers.to_pylist()])
 
     def score(self, prepared: Pools) -> np.ndarray:
         """See ``System.score``."""
