@@ -198,7 +198,11 @@ def load_recipe(preset: str, overrides: Sequence[str] = ()) -> Recipe:
         name = preset
         text = (resources.files("aptool") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
     else:
-        raise UsageError(f"preset {preset!r}: expected one of {', '.join(preset_names())}, or a .toml file")
+        near = difflib.get_close_matches(preset, preset_names(), n=1)
+        nearest = f"; did you mean {near[0]!r}?" if near else ""
+        raise UsageError(
+            f"preset {preset!r}: expected one of {', '.join(preset_names())}, or a .toml file{nearest}"
+        )
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

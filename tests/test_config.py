@@ -48,13 +48,13 @@ def test_a_recommended_preset_is_the_same_system_as_the_papers(system):
     assert recommended.pooling["type"] == paper.pooling["type"]
 
 
-def test_an_unknown_preset_is_an_error_that_names_all():
+def test_an_unknown_preset_is_an_error_that_names_all_and_the_nearest():
     with pytest.raises(UsageError) as error:
         load_recipe("ap-cmn")
 
-    assert (
-        str(error.value) == f"preset 'ap-cmn': expected one of {', '.join(preset_names())}, or a .toml file"
-    )
+    names = ", ".join(preset_names())
+    expected = f"preset 'ap-cmn': expected one of {names}, or a .toml file; did you mean 'ap-cnn'?"
+    assert str(error.value) == expected
     assert error.value.exit_code == 2
     assert {"qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm"} <= set(preset_names())
 

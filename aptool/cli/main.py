@@ -11,6 +11,7 @@ from typing import ClassVar, NoReturn
 import click
 
 from aptool.cli.display import messages_on_stderr
+from aptool.cli.next_steps import next_steps
 from aptool.errors import AptoolError
 from aptool.threads import limit_spinning
 from aptool.version import __version__
@@ -45,6 +46,12 @@ class LazyGroup(click.Group):
         ),
         "matrix": ("aptool.cli.matrix", "matrix", "Run a table of experiments: collections, systems, seeds."),
         "report": ("aptool.cli.report", "report", "Write a report of a folder of runs as one HTML file."),
+        "doctor": (
+            "aptool.cli.doctor",
+            "doctor",
+            "Show what is installed and what will get in the way.",
+        ),
+        "completion": ("aptool.cli.completion", "completion", "Print the completion script of a shell."),
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -68,11 +75,20 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, _, text) in self.entries.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True
+)
 @click.version_option(__version__, prog_name="aptool")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def cli(debug: bool) -> None:
-    """Train, score and evaluate answer-selection rankers (Attentive Pooling Networks)."""
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Train, score and evaluate answer-selection rankers (Attentive Pooling Networks).
+
+    Without a command: what to do next in this folder.
+    """
+    if ctx.invoked_subcommand is None:
+        for line in next_steps(Path.cwd()):
+            click.echo(line)
 
 
 def main() -> NoReturn:

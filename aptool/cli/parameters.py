@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 
 class Utf8(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
@@ -25,6 +26,14 @@ class Utf8(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8
 
 
 UTF8 = Utf8()
+
+
+def complete_preset(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What a shell completes after ``--preset``: the names of the presets, or recipe files."""
+    from aptool.config import preset_names
+
+    names = [CompletionItem(name) for name in preset_names() if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]  # bash forgets the names beside a file
 
 
 class HiddenArgument(click.Argument):

@@ -8,7 +8,7 @@ import click
 
 from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected
 from aptool.cli.defaults import default_collection
-from aptool.cli.parameters import device_option
+from aptool.cli.parameters import complete_preset, device_option
 from aptool.progress import measures_line
 
 if TYPE_CHECKING:
@@ -19,7 +19,13 @@ logger = logging.getLogger(__name__)
 
 @click.command("train")
 @click.argument("collection", required=False, type=click.Path(path_type=Path))
-@click.option("--preset", default="ap-cnn", show_default=True, help="Preset name, or a recipe file.")
+@click.option(
+    "--preset",
+    default="ap-cnn",
+    show_default=True,
+    shell_complete=complete_preset,
+    help="Preset name, or a recipe file.",
+)
 @click.option("--output", type=click.Path(path_type=Path), help="Model folder.  [default: models/PRESET]")
 @click.option("--vectors", help="Word vectors: a file, a folder, a hub name, 'learned' or 'random'.")
 @click.option(

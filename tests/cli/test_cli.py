@@ -24,7 +24,7 @@ def test_help_lists_every_command(aptool):
     for flag in ("--help", "-h"):
         finished = aptool(flag)
         assert (finished.code, finished.err) == (0, [])
-        assert finished.out[0] == "Usage: aptool [OPTIONS] COMMAND [ARGS]..."
+        assert finished.out[0] == "Usage: aptool [OPTIONS] [COMMAND] [ARGS]..."
         listed = [line.split()[0] for line in finished.out[finished.out.index("Commands:") + 1 :]]
         assert [name for name in listed if name in COMMANDS] == COMMANDS
 
@@ -41,8 +41,8 @@ def test_version(aptool):
     assert aptool("--version") == (0, [f"aptool, version {__version__}"], [])
 
 
-@pytest.mark.parametrize("arguments", [[], ["data"]])
-def test_no_argument_shows_the_help_as_wrong_usage(aptool, arguments):
+@pytest.mark.parametrize("arguments", [["data"], ["data", "import"]])
+def test_a_group_without_a_command_shows_its_help_as_wrong_usage(aptool, arguments):
     finished = aptool(*arguments)
 
     assert (finished.code, finished.out) == (2, [])

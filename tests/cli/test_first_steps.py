@@ -1,0 +1,101 @@
+"""What a newcomer meets: `aptool` alone, `aptool doctor`, completion, a misspelt preset."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from aptool.cli import doctor
+from aptool.config import preset_names
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_next_command_is_the_one_that_is_missing_and_runs(
+    aptool, collection_folder, model_folder, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+
+    def next_command():
+        finished = aptool()
+        assert (finished.code, finished.err, len(finished.out)) == (0, [], 3)
+        return finished.out[1].removeprefix("Next:  aptool ").split()
+
+    assert next_command()[:3] == ["data", "import", "tsv"]
+    shutil.copytree(collection_folder, "data/mine")
+    assert next_command()[:2] == ["train", "data/mine"]
+    shutil.copytree(model_folder, "models/mine")
+    score = next_command()
+    assert aptool(*score).code == 0
+    evaluate = next_command()
+    assert evaluate == ["eval", "dev.run", "--qrels", "data/mine/dev.qrels"]
+    assert aptool(*evaluate).code == 0
+
+
+def test_a_folder_with_a_space_in_its_name_is_quoted(aptool, collection_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(collection_folder, "my data")
+
+    assert "aptool train 'my data' --preset" in aptool().out[1]
+
+
+def test_doctor_finds_nothing_wrong_or_says_what(aptool):
+    finished = aptool("doctor", "--json")
+    found = json.loads("\n".join(finished.out))
+
+    assert finished.code == (1 if found["problems"] else 0)
+    assert found["versions"]["Python"] == sys.version.split()[0]
+    assert 0 < found["cores"] <= os.cpu_count()
+    assert found["devices"][-1].startswith("cpu")
+
+
+def test_doctor_names_each_thing_that_gets_in_the_way(aptool, monkeypatch):
+    monkeypatch.setattr(doctor, "available_cores", lambda: 0.5)
+    monkeypatch.setattr(doctor, "available_memory", lambda: 2**30)
+
+    finished = aptool("doctor")
+
+    problems = [line for line in finished.out if line.startswith("problem ")]
+    assert finished.code == 1
+    assert any("set OMP_NUM_THREADS=1" in line for line in problems)
+    assert any("1.0 GiB of memory" in line for line in problems)
+
+
+def test_doctor_describes_every_extra_of_the_package():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    assert set(doctor.EXTRAS) == set(extras["optional-dependencies"])
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_bash_completes_commands_options_and_presets(aptool, tmp_path):
+    script = tmp_path / "completion.sh"
+    script.write_text("\n".join(aptool("completion", "bash").out), encoding="utf-8")
+    command = tmp_path / "aptool"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m aptool "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+
+    def completions(*words):
+        asked = f"""source {script}; COMP_WORDS=({" ".join(map(str, words))}); COMP_CWORD={len(words) - 1}
+            _aptool_completion {command}; printf '%s\\n' "${{COMPREPLY[@]}}" """
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(
+            ["bash", "-c", asked], capture_output=True, text=True, check=True, env=environment
+        ).stdout.split()
+
+    assert "train" in completions(command, "tr")
+    assert "--measures" in completions(command, "eval", "--mea")
+    found = completions(command, "train", "--preset", "ap-")
+    assert set(found) >= {name for name in preset_names() if name.startswith("ap-")}
+
+
+def test_a_misspelt_preset_is_answered_with_the_nearest(aptool, collection_folder):
+    finished = aptool("train", collection_folder, "--preset", "ap-cn")
+
+    assert (finished.code, len(finished.err)) == (2, 1)
+    assert finished.err[0].endswith("did you mean 'ap-cnn'?")
