@@ -105,13 +105,18 @@ class TrainingOptions:
         weight_decay: Weight decay of ``adamw``, relative to the learning rate. It applies to matrices, not to
             vectors such as biases, nor to word embeddings.
         learning_rate: Initial learning rate.
+        embedding_rate: Learning rate of the word embeddings, relative to that of all other weights: below 1,
+            they stay closer to their initial values.
         schedule: ``constant``; ``inverse``: the learning rate divided by the number of the epoch, from 1;
             ``linear``: linear decay to zero over all updates.
         warmup: Share of all updates over which the learning rate rises linearly from zero.
         dropout: Dropout probability of state features.
+        word_dropout: Probability that a word is read as an unknown one in training.
         clip: Maximum norm of the gradient; 0 does not clip.
         patience: Stop after this many epochs without improvement on the dev split; 0 never stops early.
         dev_measure: Measure on the dev split that selects the best epoch, as in ``aptool eval``.
+        average_epochs: Number of last epochs whose weights are averaged to those of the model; 1 takes the
+            last epoch, 0 the best one on the dev split. With 1 or more, the dev split decides nothing.
     """
 
     epochs: int = 25
@@ -129,12 +134,15 @@ class TrainingOptions:
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     weight_decay: float = 0.01
     learning_rate: float = 1.1
+    embedding_rate: float = 1.0
     schedule: Literal["constant", "inverse", "linear"] = "inverse"
     warmup: float = bounded(0.0, below=1)
     dropout: float = bounded(0.0, below=1)
+    word_dropout: float = bounded(0.0, below=1)
     clip: float = 0.0
     patience: int = 0
     dev_measure: str = "map"
+    average_epochs: int = 0
 
 
 @dataclass(frozen=True)

@@ -147,10 +147,13 @@ class CnnEncoder(WordEncoder):
         Attributes:
             features: Number of convolutional filters, c.
             window: Words in the window of a filter, k.
+            init: Initialization of W1: ``uniform``, or ``orthogonal``, with which the state of a word is
+                initially its own vector, rotated (c ≥ d) or projected (c < d).
         """
 
         features: int = bounded(400, least=1)
         window: int = bounded(3, least=1)
+        init: Literal["uniform", "orthogonal"] = "uniform"
 
     @classmethod
     def max_weights(cls, spec: EncoderSpec, options: Any) -> int:
@@ -163,6 +166,12 @@ class CnnEncoder(WordEncoder):
         self.size = options.features
         self.window = options.window
         self.convolution = nn.Linear(options.window * dim, options.features)  # W1 (c, k·d), b1
+        if options.init == "orthogonal":
+            own = dim * ((options.window - 1) // 2)  # where the token itself is in its window
+            with torch.no_grad():
+                nn.init.zeros_(self.convolution.bias)
+                nn.init.zeros_(self.convolution.weight)
+                nn.init.orthogonal_(self.convolution.weight[:, own : own + dim])
 
     def forward(self, tokens: Ragged) -> Ragged:
         """See ``Encoder.forward``."""

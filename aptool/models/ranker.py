@@ -6,6 +6,7 @@ way to score is tested against it.
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -13,11 +14,12 @@ from aptool.config import Recipe, build_options
 from aptool.errors import InputError
 from aptool.models.attention import AttentivePooling
 from aptool.models.cross import CrossPooling
-from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder
+from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncoder
 from aptool.models.initialization import Corpus, EncoderSpec, Initialization
 from aptool.models.pooling import FirstPooling, MaxPooling, MeanPooling, Pooling
 from aptool.models.ragged import Ragged
 from aptool.models.transformer import CrossInput, TransformerEncoder
+from aptool.text.tokenizer import UNK
 
 # ``encoder.type`` of a recipe.
 ENCODERS: dict[str, type[Encoder]] = {
@@ -40,11 +42,14 @@ POOLINGS: dict[str, type[Pooling]] = {
 class Ranker(nn.Module):
     """Scores s(q, a), as a rule the cosine of r_q and r_a (eq. 11)."""
 
-    def __init__(self, encoder: Encoder, pooling: Pooling, dropout: float = 0.0) -> None:
+    def __init__(
+        self, encoder: Encoder, pooling: Pooling, dropout: float = 0.0, word_dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.pooling = pooling
         self.dropout = dropout
+        self.word_dropout = word_dropout
 
     def forward(self, questions: Ragged, answers: Ragged) -> Tensor:
         """Scores of pairs.
@@ -59,7 +64,10 @@ class Ranker(nn.Module):
         return self.score_pairs(self.encode(questions), self.encode(answers))
 
     def encode(self, tokens: Ragged) -> Ragged:
-        """States of texts, values (N, c), with dropout in training."""
+        """States of texts, values (N, c), with dropout of words and of state features in training."""
+        if self.word_dropout and self.training:
+            dropped = torch.rand(len(tokens.values), device=tokens.values.device) < self.word_dropout
+            tokens = tokens.with_values(tokens.values.masked_fill(dropped, UNK))
         states: Ragged = self.encoder(tokens)
         if not self.dropout:
             return states
@@ -92,7 +100,8 @@ def build_ranker(
     encoder_class, encoder_options = _encoder_of(recipe)
     pooling_class, pooling_options = _pooling_of(recipe)
     encoder = encoder_class.build(EncoderSpec(vocabulary_size, dim, backbone), encoder_options)
-    return Ranker(encoder, pooling_class.for_encoder(encoder, pooling_options), recipe.training.dropout)
+    pooling = pooling_class.for_encoder(encoder, pooling_options)
+    return Ranker(encoder, pooling, recipe.training.dropout, recipe.training.word_dropout)
 
 
 def max_weights(
@@ -123,12 +132,17 @@ def check_recipe(recipe: Recipe) -> None:
         )
         value, wanted = recipe.pooling["type"], f"one of {fitting} with encoder.type={recipe.encoder['type']}"
         raise InputError(recipe.preset, place="pooling.type", value=value, expected=wanted)
-    if recipe.training.dropout and encoder_class.output_kind == "ids":
+    training = recipe.training
+    if training.dropout and encoder_class.output_kind == "ids":
         wanted = "0: dropout is of states, which a cross-encoder does not have"
-        raise InputError(
-            recipe.preset, place="training.dropout", value=recipe.training.dropout, expected=wanted
-        )
-    if not (recipe.training.sampled_negatives or recipe.training.in_batch):
+        raise InputError(recipe.preset, place="training.dropout", value=training.dropout, expected=wanted)
+    if training.word_dropout and not issubclass(encoder_class, WordEncoder):
+        value, wanted = training.word_dropout, "0: only encoders over word vectors drop words"
+        raise InputError(recipe.preset, place="training.word_dropout", value=value, expected=wanted)
+    if training.average_epochs and training.patience:
+        wanted = "0 with training.average_epochs, which needs the last epochs"
+        raise InputError(recipe.preset, place="training.patience", value=training.patience, expected=wanted)
+    if not (training.sampled_negatives or training.in_batch):
         wanted = "1 or more, or training.in_batch=true"
         raise InputError(recipe.preset, place="training.sampled_negatives", value=0, expected=wanted)
     encoder_class.check(recipe, options)

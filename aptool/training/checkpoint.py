@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -63,7 +64,7 @@ def save_state(folder: Path, key: str, state: TrainingState) -> None:
     for name, weight in state.weights.items():
         tensors[f"weights/{name}"] = weight
     # If this epoch is the best one, its weights are stored once.
-    if state.best_epoch != len(state.history):
+    if any(not torch.equal(state.weights[name], weight) for name, weight in state.best_weights.items()):
         for name, weight in state.best_weights.items():
             tensors[f"best/{name}"] = weight
     optimizers = [

@@ -45,8 +45,8 @@ class Fit(NamedTuple):
     """The result of training.
 
     Attributes:
-        best_epoch: from 1; 0 if there was no epoch.
-        dev: measures of the best epoch, of the initial weights if there was none.
+        best_epoch: from 1; 0 if there was no epoch; with ``training.average_epochs``, the last one.
+        dev: measures of the model, which is the initial weights if there was no epoch.
         history: one entry an epoch.
         words: size of the vocabulary.
         words_with_vectors: words that started from a vector.
@@ -158,7 +158,7 @@ def fit(
         f"{recipe.text.max_answer_tokens} tokens), {len(tokenizer)} {tokenizer.unit} "
         f"({with_vectors} with vectors)"
     )
-    best_epoch, history = train(
+    best_epoch, history, figures = train(
         ranker,
         examples,
         recipe.training,
@@ -168,8 +168,6 @@ def fit(
         save=save,
         group=group,
     )
-    # Without an epoch, the figures are those of the initial weights.
-    figures = history[best_epoch - 1]["dev"] if best_epoch else evaluate(ranker.eval())
     facts = {
         "collection": collection.name,
         "fingerprint": collection.fingerprint,

@@ -1,7 +1,8 @@
 """The training loop: plain torch, reproducible to the bit with a fixed number of threads.
 
 Each epoch samples negatives anew, keeps the hardest of each sample, takes gradient steps on the loss, and is
-evaluated on the dev split. The weights of the best epoch are the result.
+evaluated on the dev split. The weights of the best epoch are the result, or the average of those of the last
+epochs.
 
 All randomness of an epoch follows from the seed and the epoch's number, so training that resumes after any
 epoch ends in the same weights as training that never stopped. The processes of a group sample alike, and each
@@ -47,9 +48,9 @@ class TrainingState(NamedTuple):
 
     Attributes:
         history: one entry an epoch.
-        best_epoch: the epoch with the best dev figure, 0 before the first.
+        best_epoch: the epoch with the best dev figure, 0 before the first; with ``average_epochs``, the last.
         weights: the current state dict.
-        best_weights: the state dict of the best epoch.
+        best_weights: the state dict of the best epoch, or the average of the last epochs so far.
         optimizers: the state dict of each optimizer.
     """
 
@@ -61,10 +62,17 @@ class TrainingState(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """The result of training; the ranker itself holds the weights of the best epoch."""
+    """The result of training; the ranker itself holds the resulting weights.
+
+    Attributes:
+        best_epoch: the epoch whose weights they are, or the last of those that they are averaged over.
+        history: one entry an epoch.
+        dev: measures of the resulting weights.
+    """
 
     best_epoch: int
-    history: list[dict[str, Any]]  # one entry an epoch
+    history: list[dict[str, Any]]
+    dev: dict[str, float]
 
 
 def train(
@@ -130,13 +138,19 @@ def train(
             }
             history.append(entry)
             best = history[best_epoch - 1]["dev"][options.dev_measure] if best_epoch else -math.inf
-            if measures[options.dev_measure] > best:
+            if options.average_epochs:
+                best_epoch = epoch
+                _average(best_weights, ranker.state_dict(), epoch - options.epochs + options.average_epochs)
+            elif measures[options.dev_measure] > best:
                 best_epoch, best_weights = epoch, copy.deepcopy(ranker.state_dict())
             optimizer_states = [optimizer.state_dict() for optimizer in optimizers]
             save(TrainingState(history, best_epoch, ranker.state_dict(), best_weights, optimizer_states))
             get_progress().epoch(entry)
     ranker.load_state_dict(best_weights)
-    return Trained(best_epoch, history)
+    # The figures of an average, or of weights that were never trained, are not in the history.
+    known = best_epoch and options.average_epochs < 2
+    dev = history[best_epoch - 1]["dev"] if known else evaluate(ranker.eval())
+    return Trained(best_epoch, history, dev)
 
 
 def score_batch(
@@ -261,6 +275,15 @@ def _step(
     take_step(optimizers, rate)
     total, active = totals.tolist()
     return total, active
+
+
+def _average(average: dict[str, Tensor], weights: dict[str, Tensor], number: int) -> None:
+    """Makes ``average`` the mean of the ``number`` latest weights: 1 or less starts anew."""
+    for name, value in weights.items():
+        if number > 1 and value.is_floating_point():
+            average[name].lerp_(value, 1 / number)
+        else:
+            average[name].copy_(value)
 
 
 def _seed_dropout(seed: int, epoch: int, rank: int) -> None:

@@ -1,5 +1,7 @@
 """Optimization: optimizers, the learning rate over time, gradient clipping."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -7,6 +9,9 @@ from aptool.config import TrainingOptions
 from aptool.errors import AptoolError
 from aptool.models.encoders import WordEncoder
 from aptool.models.ranker import Ranker
+
+# Entry of an optimizer's group of parameters: their learning rate relative to that of the others.
+RELATIVE_RATE = "relative_rate"
 
 
 def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.optim.Optimizer]:
@@ -25,25 +30,28 @@ def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.opt
                 "weights, or training.epochs=0 to use it untrained"
             )
         return []
-    if options.optimizer == "sgd":
-        return [torch.optim.SGD(trainable, lr=options.learning_rate)]
     embeddings = {id(part.embedding.weight) for part in ranker.modules() if isinstance(part, WordEncoder)}
     sparse = [parameter for parameter in trainable if id(parameter) in embeddings]
     dense = [parameter for parameter in trainable if id(parameter) not in embeddings]
+    word_vectors: list[dict[str, Any]] = []
+    if sparse:
+        word_vectors = [{"params": sparse, RELATIVE_RATE: options.embedding_rate}]
+    if options.optimizer == "sgd":
+        return [torch.optim.SGD([{"params": dense}, *word_vectors], lr=options.learning_rate)]
     optimizers: list[torch.optim.Optimizer] = []
     if options.optimizer == "adamw":
         matrices = [parameter for parameter in dense if parameter.dim() > 1]
-        others = [parameter for parameter in dense if parameter.dim() < 2]  # biases and norms do not decay
+        vectors = [parameter for parameter in dense if parameter.dim() < 2]  # biases and norms do not decay
         groups = [
             {"params": parameters, "weight_decay": decay}
-            for parameters, decay in ((matrices, options.weight_decay), (others, 0.0))
+            for parameters, decay in ((matrices, options.weight_decay), (vectors, 0.0))
             if parameters
         ]
         optimizers.append(torch.optim.AdamW(groups, lr=options.learning_rate, fused=True))
     elif dense:
         optimizers.append(torch.optim.Adam(dense, lr=options.learning_rate))
     if sparse:
-        optimizers.append(torch.optim.SparseAdam(sparse, lr=options.learning_rate))
+        optimizers.append(torch.optim.SparseAdam(word_vectors, lr=options.learning_rate))
     return optimizers
 
 
@@ -73,7 +81,7 @@ def take_step(optimizers: list[torch.optim.Optimizer], rate: float) -> None:
     """Updates the parameters by their gradients, at one learning rate."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get(RELATIVE_RATE, 1.0)
         optimizer.step()
 
 

@@ -58,6 +58,19 @@ def test_windows_end_at_the_borders_of_the_text(window, seen):
     assert {int(word) for word in torch.cat([before, after]).flatten()} <= {0, 17, 19}
 
 
+@pytest.mark.parametrize("window", [1, 2, 3, 4])
+@pytest.mark.parametrize("features", [5, 8])
+def test_an_orthogonal_start_keeps_inner_products_of_words(window, features):
+    system = ranker("ap-cnn", dim=5, size=features, window=window, init="orthogonal")
+    words = Ragged(torch.tensor([7, 3, 7, 12]), torch.tensor([0, 3, 4]))
+
+    states = system.encoder(words).values
+    vectors = system.encoder.embedding(words.values)
+
+    assert states.shape == (4, features)
+    torch.testing.assert_close(states @ states.T, vectors @ vectors.T, atol=1e-5, rtol=1e-5)
+
+
 def test_convolution_is_one_linear_layer_without_a_nonlinearity():
     # Words 1 and 2 have the vectors (1, 0) and (0, 2); window 2; one filter (1, 10, 100, 1000), bias -7.
     encoder = CnnEncoder(3, 2, CnnEncoder.Options(features=1, window=2))

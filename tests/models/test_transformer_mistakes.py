@@ -53,6 +53,12 @@ def test_without_the_extra_one_line_says_what_to_install(aptool, collection_fold
         ),
         ("mean-minilm", ["pooling.type=cross"], "expected one of max, attentive, mean, first with"),
         ("cross-minilm", ["training.dropout=0.1"], "training.dropout: 0.1: expected 0"),
+        ("ap-minilm", ["training.word_dropout=0.1"], "training.word_dropout: 0.1: expected 0"),
+        (
+            "ap-minilm",
+            ["training.average_epochs=2", "training.patience=1"],
+            "training.patience: 1: expected 0 with training.average_epochs",
+        ),
         ("ap-minilm", ["encoder.tune=most"], "encoder.tune: 'most': expected one of all, last, none"),
     ],
 )

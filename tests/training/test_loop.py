@@ -12,6 +12,8 @@ from tiny import SYSTEMS, training_set
 
 from aptool.config import TrainingOptions
 from aptool.errors import AptoolError
+from aptool.models.ragged import Ragged
+from aptool.text.tokenizer import UNK
 from aptool.training import loop, negatives
 from aptool.training.loop import train
 from aptool.training.optimization import learning_rate
@@ -151,6 +153,29 @@ def test_the_best_epochs_weights_are_kept():
         assert not torch.equal(weight, seen[3][name])
 
 
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+def test_the_last_epochs_weights_are_averaged(epochs):
+    figures = iter([0.9, 0.2, 0.5, 0.4, 0.7])
+    seen = []
+
+    def evaluate(ranker):
+        assert not ranker.training
+        seen.append({name: weight.double() for name, weight in ranker.state_dict().items()})
+        return {"map": next(figures)}
+
+    system = made("ap-cnn")
+    options = replace(ADAM, epochs=4, average_epochs=epochs)
+    result = train(system, training_set(POSITIVES, 12), options, seed=0, evaluate=evaluate)
+
+    assert result.best_epoch == 4
+    # The figures of a mean are its own; the last epoch's are known.
+    assert result.dev == {"map": 0.4 if epochs == 1 else 0.7}
+    for name, weight in system.state_dict().items():
+        mean = sum(weights[name] for weights in seen[4 - epochs : 4]) / epochs
+        torch.testing.assert_close(weight.double(), mean, atol=1e-7, rtol=1e-5)
+        assert epochs > 1 or torch.equal(weight.double(), mean)
+
+
 def test_patience_stops_after_so_many_epochs_without_a_better_one():
     figures = iter([0.3, 0.5, 0.4, 0.5, 0.6, 0.7])
 
@@ -193,6 +218,22 @@ def test_one_seed_gives_one_result_to_the_bit(name, options):
 
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
     assert any(not torch.equal(weights[0][key], weights[2][key]) for key in weights[0])
+
+
+def test_dropped_words_are_read_as_unknown_ones_in_training_only():
+    system = made("ap-cnn")
+    system.word_dropout = 0.5
+    tokens = Ragged(torch.arange(2, 60).repeat(50), torch.tensor([0, 2900]))
+    read = []
+    system.encoder.register_forward_pre_hook(lambda encoder, given: read.append(given[0].values))
+
+    system.eval().encode(tokens)
+    system.train().encode(tokens)
+
+    assert torch.equal(read[0], tokens.values)
+    dropped = read[1] != tokens.values
+    assert (read[1][dropped] == UNK).all()
+    assert 0.45 < dropped.double().mean() < 0.55  # more than five standard deviations of 2,900 draws
 
 
 def test_dropout_does_not_reach_the_choice_of_negatives(monkeypatch):
@@ -247,7 +288,7 @@ def test_no_epoch_leaves_the_weights_as_they_were():
 
     result = train(system, training_set(POSITIVES, 12), replace(SGD, epochs=0), seed=0, evaluate=always(0.5))
 
-    assert result == (0, [])
+    assert result == (0, [], {"map": 0.5})
     assert all(
         torch.equal(weight, made("qa-cnn").state_dict()[key]) for key, weight in system.state_dict().items()
     )

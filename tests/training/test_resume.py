@@ -113,8 +113,9 @@ def stopped(collection, output, *overrides, seed=3, after=2):
         ("training.schedule=linear", "training.in_batch=true", "training.loss=softmax"),
         ("vectors.fine_tune=false", "training.pairs=one", "training.clip=0.1", "training.shared_draw=true"),
         ("training.patience=1", "training.learning_rate=0.3"),
+        ("training.average_epochs=3", "training.word_dropout=0.2", "training.embedding_rate=0.1"),
     ],
-    ids=["sgd", "linear", "frozen", "patience"],
+    ids=["sgd", "linear", "frozen", "patience", "average"],
 )
 def test_every_procedure_goes_on_as_if_it_had_not_stopped(overrides, collection, tmp_path):
     overrides = (*overrides, "training.negatives=mix")

@@ -137,6 +137,23 @@ def test_embeddings_can_be_left_as_they_are():
         assert not torch.equal(system.pooling.U, before["pooling.U"])
 
 
+@pytest.mark.parametrize("options", [SGD, ADAM], ids=["sgd", "adam"])
+def test_embeddings_can_have_a_lower_rate_than_other_weights(options):
+    # Both optimizers' first update is proportional to the rate.
+    moved = []
+    for rate in (1.0, 0.1):
+        system = made("ap-cnn")
+        before = copy.deepcopy(system.state_dict())
+        one = replace(options, minibatch=99, embedding_rate=rate)
+        train(system, training_set(POSITIVES, 12), one, seed=0, evaluate=always(0.5))
+        moved.append({name: weight - before[name] for name, weight in system.state_dict().items()})
+
+    words = "encoder.embedding.weight"
+    assert moved[0][words].abs().max() > 1e-3
+    torch.testing.assert_close(moved[1][words], 0.1 * moved[0][words], atol=1e-6, rtol=1e-3)
+    assert torch.equal(moved[1]["pooling.U"], moved[0]["pooling.U"])
+
+
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_clipping_bounds_the_whole_step(name):
     # One update of SGD at rate 1 moves the weights by the gradient, embeddings included.
