@@ -154,6 +154,7 @@ class Recipe:
         encoder: ``type``, and the options of that encoder (``aptool.models.encoders``, ``.transformer``).
         pooling: ``type``, and the options of that pooling (``aptool.models.attention``, ``.pooling``,
             ``.cross``).
+        similarity: ``type``, and the options of that similarity (``aptool.models.similarity``).
         text: How texts become tokens.
         vectors: Initialization of the word embeddings.
         training: The training procedure.
@@ -162,6 +163,7 @@ class Recipe:
     preset: str
     encoder: dict[str, Any]
     pooling: dict[str, Any]
+    similarity: dict[str, Any] = field(default_factory=lambda: {"type": "cosine"})
     text: TextOptions = field(default_factory=TextOptions)
     vectors: VectorOptions = field(default_factory=VectorOptions)
     training: TrainingOptions = field(default_factory=TrainingOptions)
@@ -228,7 +230,7 @@ def recipe_from_dict(table: dict[str, Any], where: str) -> Recipe:
     Raises:
         InputError: an entry is wrong; the message names it.
     """
-    for section in ("encoder", "pooling"):
+    for section in ("encoder", "pooling", *(["similarity"] if "similarity" in table else [])):
         if not isinstance(table.get(section), dict) or not isinstance(table[section].get("type"), str):
             raise InputError(where, place=section, expected="a section with a 'type'")
     return build_options(Recipe, table, where)

@@ -22,7 +22,7 @@ FLOORS = [
     ["models", "evaluation", "datasets"],
     ["text"],
     ["formats"],
-    ["config", "environment", "progress", "version"],
+    ["config", "progress", "version"],
     ["errors", "threads"],
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

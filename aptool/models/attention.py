@@ -5,14 +5,15 @@
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from aptool.config import bounded
-from aptool.models.pooling import VectorPooling, segment_max, unit
+from aptool.models.pooling import VectorPooling, segment_max
 from aptool.models.ragged import Ragged
+from aptool.models.similarity import uniform, unit
 
 
 class Attention(NamedTuple):
@@ -64,6 +65,11 @@ class AttentivePooling(VectorPooling):
         self.residual = options.residual
         self.normalize = options.normalize
 
+    @classmethod
+    def max_weights(cls, size: int, options: Any) -> int:
+        """See ``Pooling.max_weights``: U."""
+        return size * size
+
     def forward(self, questions: Ragged, answers: Ragged) -> Attention:
         """Vectors and attention weights of n pairs: equations 13 to 18.
 
@@ -100,15 +106,16 @@ class AttentivePooling(VectorPooling):
         G = (questions.values @ self.U) @ answers.values.T  # eq. 13 before its tanh, of all pairs: (N, N')
         g_q = self.scale_logits(segment_max(G.T.contiguous(), answers).tanh())  # eq. 14: (k, N)
         g_a = self.scale_logits(segment_max(G, questions).tanh())  # eq. 15: (n, N')
-        # Eq. 16 without its divisor, which a cosine cancels; g is within [-1, 1], so exp cannot overflow.
+        # Eq. 16, without its divisor where the similarity cancels it (a cosine does); g is within [-1, 1], so
+        # exp cannot overflow.
         sigma_q, mask_q = questions.with_values(g_q.T.exp()).padded()  # (n, M, k)
         sigma_a, mask_a = answers.with_values(g_a.T.exp()).padded()  # (k, L, n)
-        if self.residual:
+        if self.residual or not self.similarity.scale_free:
             sigma_q = self._with_residual(sigma_q / sigma_q.sum(1, keepdim=True), mask_q)
             sigma_a = self._with_residual(sigma_a / sigma_a.sum(1, keepdim=True), mask_a)
         r_q = sigma_q.transpose(1, 2) @ questions.padded()[0]  # eq. 17: (n, k, c)
         r_a = sigma_a.transpose(1, 2) @ answers.padded()[0]  # eq. 18: (k, n, c)
-        return (unit(r_q) * unit(r_a.transpose(0, 1))).sum(2)  # eq. 11: (n, k)
+        return self.similarity(r_q, r_a.transpose(0, 1))  # eq. 11: (n, k)
 
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """Attention weights σ_q (n, M) and σ_a (n, L) of n pairs."""
@@ -140,4 +147,4 @@ def initial_u(size: int, options: AttentivePooling.Options) -> Tensor:
     """(c, c) the matrix U before training."""
     if options.init == "identity":
         return torch.eye(size) * options.scale
-    return torch.empty(size, size).uniform_(-1, 1) / size**0.5 * options.scale
+    return uniform(size) * options.scale

@@ -76,14 +76,6 @@ class CrossPooling(Pooling):
         scores: Tensor = self.head(states.to(self.head.weight.dtype)).squeeze(1)
         return scores.float()
 
-    def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``Pooling.score_matrix``: one pass of the network for each of the n · k pairs."""
-        n, k = len(questions.lengths), len(answers.lengths)
-        device = questions.offsets.device
-        first = torch.arange(n, device=device).repeat_interleave(k)
-        second = torch.arange(k, device=device).repeat(n)
-        return self.score_pairs(questions.select(first), answers.select(second)).view(n, k)
-
     def in_bf16(self) -> "CrossPooling":
         """See ``Pooling.in_bf16``: the network is in bf16, its head is not, or many pairs would tie."""
         other = copy.deepcopy(self)

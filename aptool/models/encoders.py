@@ -46,7 +46,12 @@ class Encoder(nn.Module, ABC):
 
     @classmethod
     def max_weights(cls, spec: EncoderSpec, options: Any) -> int | None:
-        """An upper bound on the weights of the encoder and a (c, c) pooling; None if it is not known."""
+        """An upper bound on the number of weights; None if it is not known."""
+        return None
+
+    @classmethod
+    def output_size(cls, spec: EncoderSpec, options: Any) -> int | None:
+        """c, features per state; None if it is not known before the encoder is built."""
         return None
 
     @classmethod
@@ -159,7 +164,12 @@ class CnnEncoder(WordEncoder):
     def max_weights(cls, spec: EncoderSpec, options: Any) -> int:
         """See ``Encoder.max_weights``."""
         convolution = options.features * (options.window * spec.dim + 1)
-        return int(spec.vocabulary_size * spec.dim + convolution + options.features**2)
+        return int(spec.vocabulary_size * spec.dim + convolution)
+
+    @classmethod
+    def output_size(cls, spec: EncoderSpec, options: Any) -> int:
+        """See ``Encoder.output_size``."""
+        return int(options.features)
 
     def __init__(self, words: int, dim: int, options: Options) -> None:
         super().__init__(words, dim)
@@ -228,7 +238,12 @@ class BiLstmEncoder(WordEncoder):
     def max_weights(cls, spec: EncoderSpec, options: Any) -> int:
         """See ``Encoder.max_weights``."""
         lstm = 4 * options.hidden * (spec.dim + options.hidden + 2)
-        return int(spec.vocabulary_size * spec.dim + 2 * lstm + (2 * options.hidden) ** 2)
+        return int(spec.vocabulary_size * spec.dim + 2 * lstm)
+
+    @classmethod
+    def output_size(cls, spec: EncoderSpec, options: Any) -> int:
+        """See ``Encoder.output_size``."""
+        return int(2 * options.hidden)
 
     def __init__(self, words: int, dim: int, options: Options) -> None:
         super().__init__(words, dim)

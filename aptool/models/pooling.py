@@ -1,4 +1,4 @@
-"""Poolings: two state sequences to a score, as a rule the cosine of two vectors (paper, section 2.3).
+"""Poolings: two state sequences to a score, as a rule the similarity of two vectors (paper, section 2.3).
 
 These are the definitions, differentiable and pair by pair; ``aptool.scoring.kernels`` computes the same
 scores for many pairs that share texts. Here are the interface and the poolings of each text by itself.
@@ -12,13 +12,10 @@ from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from aptool.models.encoders import Encoder
 from aptool.models.ragged import Ragged
-
-# The smallest norm that a vector is divided by.
-EPSILON = 1e-8
+from aptool.models.similarity import Cosine, Similarity
 
 
 class Pooling(nn.Module, ABC):
@@ -34,6 +31,11 @@ class Pooling(nn.Module, ABC):
         return cls(encoder.size, options)
 
     @classmethod
+    def max_weights(cls, size: int, options: Any) -> int:
+        """An upper bound on the number of weights, for states of c = ``size`` features."""
+        return 0
+
+    @classmethod
     def reads_first_state_only(cls, options: Any) -> bool:
         """Whether the pooling reads only the first state of a text."""
         return False
@@ -42,9 +44,13 @@ class Pooling(nn.Module, ABC):
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
         """(n,) scores of n pairs from their states; pair i is question i with answer i."""
 
-    @abstractmethod
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
         """(n, k) scores of every one of n questions with every one of k answers, from their states."""
+        n, k = len(questions.lengths), len(answers.lengths)
+        device = questions.offsets.device
+        first = torch.arange(n, device=device).repeat_interleave(k)
+        second = torch.arange(k, device=device).repeat(n)
+        return self.score_pairs(questions.select(first), answers.select(second)).view(n, k)
 
     def in_bf16(self) -> "Pooling":
         """The pooling for texts encoded in bf16. It computes in fp32 itself, unless it is the encoder."""
@@ -52,7 +58,15 @@ class Pooling(nn.Module, ABC):
 
 
 class VectorPooling(Pooling):
-    """A pooling that reduces each text of a pair to one vector; the score is their cosine (eq. 11)."""
+    """A pooling that reduces each text of a pair to one vector; the score is their similarity.
+
+    Attributes:
+        similarity: of the two vectors; the cosine (eq. 11) unless the recipe names another one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.similarity: Similarity = Cosine(0, Cosine.Options())
 
     @abstractmethod
     def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, ...]:
@@ -67,9 +81,9 @@ class VectorPooling(Pooling):
         """
 
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``Pooling.score_pairs``: within [-1, 1], and 0 where a vector is zero."""
+        """See ``Pooling.score_pairs``."""
         r_q, r_a = self(questions, answers)[:2]
-        return F.cosine_similarity(r_q, r_a, eps=EPSILON)  # eq. 11
+        return self.similarity(r_q, r_a)
 
 
 class IndependentPooling(VectorPooling):
@@ -92,7 +106,7 @@ class IndependentPooling(VectorPooling):
 
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
         """See ``Pooling.score_matrix``."""
-        return unit(self.represent(questions)) @ unit(self.represent(answers)).T
+        return self.similarity.every_pair(self.represent(questions), self.represent(answers))
 
 
 class MaxPooling(IndependentPooling):
@@ -122,11 +136,6 @@ class FirstPooling(IndependentPooling):
     def represent(self, states: Ragged) -> Tensor:
         """See ``IndependentPooling.represent``."""
         return states.values.index_select(0, states.offsets[:-1])
-
-
-def unit(vectors: Tensor) -> Tensor:
-    """Vectors (..., c) scaled to unit length; a zero vector stays zero."""
-    return F.normalize(vectors, dim=-1, eps=EPSILON)
 
 
 def segment_max(values: Tensor, sequences: Ragged) -> Tensor:

@@ -16,8 +16,9 @@ from aptool.models.attention import AttentivePooling
 from aptool.models.cross import CrossPooling
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncoder
 from aptool.models.initialization import Corpus, EncoderSpec, Initialization
-from aptool.models.pooling import FirstPooling, MaxPooling, MeanPooling, Pooling
+from aptool.models.pooling import FirstPooling, MaxPooling, MeanPooling, Pooling, VectorPooling
 from aptool.models.ragged import Ragged
+from aptool.models.similarity import SIMILARITIES, Cosine, Similarity
 from aptool.models.transformer import CrossInput, TransformerEncoder
 from aptool.text.tokenizer import UNK
 
@@ -40,7 +41,7 @@ POOLINGS: dict[str, type[Pooling]] = {
 
 
 class Ranker(nn.Module):
-    """Scores s(q, a), as a rule the cosine of r_q and r_a (eq. 11)."""
+    """Scores s(q, a), as a rule the similarity of r_q and r_a (eq. 11)."""
 
     def __init__(
         self, encoder: Encoder, pooling: Pooling, dropout: float = 0.0, word_dropout: float = 0.0
@@ -59,7 +60,8 @@ class Ranker(nn.Module):
             answers: token ids of n answers; pair i is question i with answer i.
 
         Returns:
-            (n,) scores: cosines in [-1, 1], 0 where a vector is zero; of a cross-encoder, any numbers.
+            (n,) scores: cosines are in [-1, 1], and 0 where a vector is zero; other similarities and
+            cross-encoders have ranges of their own.
         """
         return self.score_pairs(self.encode(questions), self.encode(answers))
 
@@ -99,8 +101,11 @@ def build_ranker(
     """
     encoder_class, encoder_options = _encoder_of(recipe)
     pooling_class, pooling_options = _pooling_of(recipe)
+    similarity_class, similarity_options = _similarity_of(recipe)
     encoder = encoder_class.build(EncoderSpec(vocabulary_size, dim, backbone), encoder_options)
     pooling = pooling_class.for_encoder(encoder, pooling_options)
+    if isinstance(pooling, VectorPooling):
+        pooling.similarity = similarity_class(encoder.size, similarity_options)
     return Ranker(encoder, pooling, recipe.training.dropout, recipe.training.word_dropout)
 
 
@@ -113,8 +118,13 @@ def max_weights(
         InputError: as ``build_ranker``.
     """
     encoder_class, options = _encoder_of(recipe)
-    bound: int | None = encoder_class.max_weights(EncoderSpec(vocabulary_size, dim, backbone), options)
-    return bound
+    spec = EncoderSpec(vocabulary_size, dim, backbone)
+    bound: int | None = encoder_class.max_weights(spec, options)
+    size: int | None = encoder_class.output_size(spec, options)
+    if bound is None or size is None:
+        return None
+    parts = (_pooling_of(recipe), _similarity_of(recipe))
+    return bound + sum(part.max_weights(size, options) for part, options in parts)
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -132,6 +142,13 @@ def check_recipe(recipe: Recipe) -> None:
         )
         value, wanted = recipe.pooling["type"], f"one of {fitting} with encoder.type={recipe.encoder['type']}"
         raise InputError(recipe.preset, place="pooling.type", value=value, expected=wanted)
+    similarity_class, _ = _similarity_of(recipe)
+    if not issubclass(pooling_class, VectorPooling) and similarity_class is not Cosine:
+        value, wanted = (
+            recipe.similarity["type"],
+            f"none: {recipe.pooling['type']} pooling has one of its own",
+        )
+        raise InputError(recipe.preset, place="similarity.type", value=value, expected=wanted)
     training = recipe.training
     if training.dropout and encoder_class.output_kind == "ids":
         wanted = "0: dropout is of states, which a cross-encoder does not have"
@@ -183,6 +200,11 @@ def _encoder_of(recipe: Recipe) -> tuple[type[Encoder], Any]:
 def _pooling_of(recipe: Recipe) -> tuple[type[Pooling], Any]:
     """The class of a recipe's pooling, and its options."""
     return _chosen(POOLINGS, recipe.pooling, recipe.preset, "pooling")
+
+
+def _similarity_of(recipe: Recipe) -> tuple[type[Similarity], Any]:
+    """The class of a recipe's similarity, and its options."""
+    return _chosen(SIMILARITIES, recipe.similarity, recipe.preset, "similarity")
 
 
 def _chosen(

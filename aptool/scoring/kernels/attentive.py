@@ -6,7 +6,7 @@ text of one side: all pairs of an answer, or all pairs of a question.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from aptool.models.attention import AttentivePooling
 from aptool.models.ragged import Ragged
+from aptool.models.similarity import Cosine
 from aptool.scoring.kernels.attentive_batched import mixed, score_batched
 from aptool.scoring.kernels.pair_scorer import PairScorer, cosines
 
@@ -47,6 +48,11 @@ class AttentivePairScorer(PairScorer):
     """G and what follows from it (eq. 13 to 18) for every pair, from the states of both texts."""
 
     pooling: AttentivePooling
+
+    @classmethod
+    def suits(cls, pooling: Any) -> bool:
+        """See ``PairScorer.suits``: the vectors are compared by their cosine, which no divisor changes."""
+        return isinstance(pooling.similarity, Cosine)
 
     def select_states(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """See ``PairScorer.select_states``: every state, the last one repeated."""

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aptool.models.pooling import EPSILON
 from aptool.models.ragged import Ragged
+from aptool.models.similarity import EPSILON
 
 
 class PairScorer(ABC):
@@ -21,6 +21,11 @@ class PairScorer(ABC):
 
     def __init__(self, pooling: Any) -> None:
         self.pooling = pooling
+
+    @classmethod
+    def suits(cls, pooling: Any) -> bool:
+        """Whether this kernel computes the scores of a pooling of its class with the options it has."""
+        return True
 
     def select_states(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """The states of answers that ``cache_answers`` takes; by default every state.

@@ -1,0 +1,194 @@
+"""Similarities: the vectors of a question and an answer to a number, ``similarity.type`` of a recipe.
+
+Each is split into what is computed once per question, once per answer and once per pair, so that the scorer
+does the first two once per text.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+# The smallest norm that a vector is divided by.
+EPSILON = 1e-8
+
+# The smallest squared distance that has a gradient.
+_LEAST_SQUARE = 1e-12
+
+
+class Similarity(nn.Module, ABC):
+    """The interface of every similarity; this one has no options and no weights."""
+
+    # Whether scaling a vector by a positive number leaves the similarity as it is.
+    scale_free: ClassVar[bool] = False
+
+    @dataclass(frozen=True)
+    class Options:
+        """No options."""
+
+    def __init__(self, size: int, options: Any) -> None:
+        super().__init__()
+
+    @classmethod
+    def max_weights(cls, size: int, options: Any) -> int:
+        """An upper bound on the number of weights, for vectors of c = ``size``."""
+        return 0
+
+    def forward(self, r_q: Tensor, r_a: Tensor) -> Tensor:
+        """(...,) similarities of r_q (..., c) and r_a (..., c)."""
+        return self.pairs(self.prepare_questions(r_q), self.prepare_answers(r_a))
+
+    def every_pair(self, r_q: Tensor, r_a: Tensor) -> Tensor:
+        """(n, k) similarities of every r_q (n, c) with every r_a (k, c)."""
+        return self.matrix(self.prepare_questions(r_q), self.prepare_answers(r_a))
+
+    def prepare_questions(self, r_q: Tensor) -> Tensor:
+        """(..., c) what is computed once per question."""
+        return r_q
+
+    def prepare_answers(self, r_a: Tensor) -> Tensor:
+        """(..., c) what is computed once per answer."""
+        return r_a
+
+    @abstractmethod
+    def pairs(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """(...,) similarities of prepared questions (..., c) and answers (..., c)."""
+
+    @abstractmethod
+    def matrix(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """(n, k) similarities of every prepared question (n, c) with every prepared answer (k, c)."""
+
+
+class Dot(Similarity):
+    """x · y."""
+
+    def pairs(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """See ``Similarity.pairs``."""
+        return (questions * answers).sum(-1)
+
+    def matrix(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """See ``Similarity.matrix``."""
+        return questions @ answers.T
+
+
+class Cosine(Dot):
+    """x · y / (‖x‖ ‖y‖), within [-1, 1], and 0 where a vector is zero (paper, eq. 11)."""
+
+    scale_free = True
+
+    def prepare_questions(self, r_q: Tensor) -> Tensor:
+        """See ``Similarity.prepare_questions``."""
+        return unit(r_q)
+
+    def prepare_answers(self, r_a: Tensor) -> Tensor:
+        """See ``Similarity.prepare_answers``."""
+        return unit(r_a)
+
+
+class Bilinear(Dot):
+    """xᵀ M y with a matrix M (c, c) that is learned (Severyn and Moschitti 2015, eq. 2)."""
+
+    @dataclass(frozen=True)
+    class Options:
+        """Options of a ``bilinear`` similarity.
+
+        Attributes:
+            init: Initialization of M: ``identity``, with which it is initially the inner product, or
+                ``uniform`` in ±1/√c.
+        """
+
+        init: Literal["identity", "uniform"] = "identity"
+
+    def __init__(self, size: int, options: Options) -> None:
+        super().__init__(size, options)
+        start = torch.eye(size) if options.init == "identity" else uniform(size)
+        self.M = nn.Parameter(start)  # (c, c)
+
+    @classmethod
+    def max_weights(cls, size: int, options: Any) -> int:
+        """See ``Similarity.max_weights``."""
+        return size * size
+
+    def prepare_questions(self, r_q: Tensor) -> Tensor:
+        """See ``Similarity.prepare_questions``: xᵀ M."""
+        return r_q @ self.M
+
+
+class Euclid(Similarity):
+    """1 / (1 + ‖x − y‖), within (0, 1]."""
+
+    def pairs(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """See ``Similarity.pairs``."""
+        return 1 / (1 + torch.linalg.vector_norm(questions - answers, dim=-1))
+
+    def matrix(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """See ``Similarity.matrix``."""
+        return 1 / (1 + distances(questions, answers))
+
+
+class Gesd(Similarity):
+    """1 / (1 + ‖x − y‖) · 1 / (1 + exp(−γ (x · y + c))), within (0, 1): Feng et al. 2015, table 4.
+
+    The geometric mean of Euclidean and sigmoid dot product, as they call it; it is their product.
+    """
+
+    @dataclass(frozen=True)
+    class Options:
+        """Options of a ``gesd`` similarity.
+
+        Attributes:
+            gamma: Factor γ of the inner product.
+            offset: Number c that is added to the inner product.
+        """
+
+        gamma: float = 1.0
+        offset: float = 1.0
+
+    def __init__(self, size: int, options: Options) -> None:
+        super().__init__(size, options)
+        self.gamma, self.offset = options.gamma, options.offset
+
+    def pairs(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """See ``Similarity.pairs``."""
+        distance = torch.linalg.vector_norm(questions - answers, dim=-1)
+        return self._product(distance, (questions * answers).sum(-1))
+
+    def matrix(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """See ``Similarity.matrix``."""
+        return self._product(distances(questions, answers), questions @ answers.T)
+
+    def _product(self, distance: Tensor, dot: Tensor) -> Tensor:
+        return torch.sigmoid(self.gamma * (dot + self.offset)) / (1 + distance)
+
+
+# ``similarity.type`` of a recipe.
+SIMILARITIES: dict[str, type[Similarity]] = {
+    "cosine": Cosine,
+    "gesd": Gesd,
+    "bilinear": Bilinear,
+    "euclid": Euclid,
+    "dot": Dot,
+}
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Vectors (..., c) scaled to unit length; a zero vector stays zero."""
+    return F.normalize(vectors, dim=-1, eps=EPSILON)
+
+
+def uniform(size: int) -> Tensor:
+    """(c, c) uniform in ±1/√c."""
+    return torch.empty(size, size).uniform_(-1, 1) / size**0.5
+
+
+def distances(first: Tensor, second: Tensor) -> Tensor:
+    """(n, k) Euclidean distances of the rows of (n, c) and (k, c).
+
+    In fp64, because ‖x‖² + ‖y‖² − 2 x · y cancels where vectors are close.
+    """
+    x, y = first.double(), second.double()
+    squares = x.square().sum(1)[:, None] + y.square().sum(1) - 2 * (x @ y.T)
+    return squares.clamp_min(_LEAST_SQUARE).sqrt().to(first.dtype)

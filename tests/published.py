@@ -1,0 +1,22 @@
+"""Tiny versions of the systems that the paper compares with, of which every one is a preset."""
+
+import torch
+from tiny import OPTIONS
+
+from aptool.config import Recipe, load_recipe
+from aptool.models.ranker import Ranker, build_ranker
+
+# What makes each preset small; the first of each needs the loss that its similarity is made for.
+SMALL = {
+    "feng-2015": ("encoder.features=16", "training.margin=0.1"),
+}
+PUBLISHED = tuple(SMALL)
+
+
+def published_recipe(system: str, *more: str) -> Recipe:
+    return load_recipe(system, (*OPTIONS, *SMALL[system], *more))
+
+
+def published_ranker(system: str, words: int = 20, dim: int = 6, seed: int = 1, *more: str) -> Ranker:
+    torch.manual_seed(seed)
+    return build_ranker(published_recipe(system, *more), words, dim).eval()
