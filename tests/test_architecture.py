@@ -22,7 +22,7 @@ FLOORS = [
     ["models", "evaluation", "datasets"],
     ["text"],
     ["formats"],
-    ["config", "progress", "version"],
+    ["config", "environment", "progress", "version"],
     ["errors", "threads"],
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

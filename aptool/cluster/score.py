@@ -9,8 +9,8 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,10 @@ from aptool.formats.pools import Unit, pool_sizes, read_answers, read_pools
 from aptool.formats.storage import is_remote
 from aptool.models.model import load_model
 from aptool.scoring.parts import Part, parts_folder, read_index
-from aptool.scoring.score import AnySystem, Executor, ScoredPart, ScoredRun
+from aptool.scoring.record import ScoredRun
+from aptool.scoring.score import AnySystem, Executor, ScoredPart
 from aptool.scoring.scorer import Precision
-from aptool.scoring.systems import CACHE_BYTES, ModelLoader, System, default_tag, fingerprint
+from aptool.scoring.systems import CACHE_BYTES, ModelLoader, System, default_tag, describe_model, fingerprint
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class RemoteSystem(System):
         resources: what a worker gets.
         max_answer_tokens: see ``System``.
         paths: files and folders that every node must see.
+        description: see ``System.describe``.
     """
 
     fingerprint: str
@@ -61,6 +63,11 @@ class RemoteSystem(System):
     resources: Resources = ONE_CORE
     max_answer_tokens: int | None = None
     paths: tuple[str, ...] = ()
+    description: Mapping[str, Any] = field(default_factory=dict)
+
+    def describe(self) -> dict[str, Any]:
+        """See ``System.describe``."""
+        return {"name": self.tag, **self.description}
 
     def score(self, prepared: Any) -> np.ndarray:
         """Not possible in the driver."""
@@ -158,6 +165,7 @@ class ClusterExecutor(Executor):
             resources=each,
             max_answer_tokens=model.recipe.text.max_answer_tokens,
             paths=(folder,),
+            description=describe_model(model, device, precision),
         )
 
     @contextlib.contextmanager

@@ -8,7 +8,8 @@ from aptool.library.arguments import PathLike, check_choice, check_integer, chec
 from aptool.library.executors import Address, check_workers, connected, executor_on
 from aptool.library.model import PRECISIONS, Model, Precision, check_device
 from aptool.library.pools import Pools
-from aptool.scoring.score import AnySystem, Executor, ScoredRun, check_tag
+from aptool.scoring.record import ScoredRun
+from aptool.scoring.score import AnySystem, Executor, check_tag
 from aptool.scoring.score import score as score_units
 from aptool.scoring.systems import ModelLoader, System
 

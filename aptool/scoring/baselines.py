@@ -4,12 +4,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from aptool.formats.pools import Pools, Unit, read_answers, read_pools
 from aptool.scoring.systems import System
-from aptool.text.bm25 import BM25
+from aptool.text.bm25 import BM25, K1, B
 
 
 class RandomSystem(System):
@@ -28,6 +29,10 @@ class RandomSystem(System):
         answers = pools.answer_ids.to_pylist()
         pairs = zip(pools.pair_question.tolist(), answers, strict=True)
         return np.array([self._number(questions[q], answer) for q, answer in pairs], dtype=np.float32)
+
+    def describe(self) -> dict[str, Any]:
+        """See ``System.describe``."""
+        return {"name": "random scores", "seed": self._seed}
 
     def _number(self, question_id: str, answer_id: str) -> float:
         digest = hashlib.blake2b(f"{self._seed}\t{question_id}\t{answer_id}".encode(), digest_size=3).digest()
@@ -49,6 +54,10 @@ class Bm25System(System):
         self._index = BM25(list(self._rows))
         digest = hashlib.sha256("\0".join(self._rows).encode()).hexdigest()
         self.fingerprint = json.dumps(["bm25", digest[:16]])
+
+    def describe(self) -> dict[str, Any]:
+        """See ``System.describe``."""
+        return {"name": "BM25", "k1": K1, "b": B, "documents": len(self._rows)}
 
     @classmethod
     def of(cls, units: Sequence[Unit], answers: str | Path | None) -> "Bm25System":

@@ -1,8 +1,9 @@
 """The one way to score: units of work and a system in, a run file out.
 
 ``score`` does what is the same everywhere: it checks the output and the tag, finds the parts that are
-missing, merges all parts and reports truncated answers. An ``Executor`` decides where units are scored; the
-bytes of the run file do not depend on it.
+missing, merges all parts, reports truncated answers and writes what made the run beside it
+(``formats.ir_metadata``). An ``Executor`` decides where units are scored; the bytes of the run file do not
+depend on it.
 """
 
 import contextlib
@@ -13,18 +14,20 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from aptool import environment
 from aptool.errors import UsageError
 from aptool.formats.atomic import check_apart, check_writable
+from aptool.formats.ir_metadata import check_metadata, write_metadata
 from aptool.formats.pools import Answers, Unit, read_answers, read_pools
 from aptool.models.device import pick_device
 from aptool.progress import Update, get_progress
 from aptool.scoring.job import plan, read_task, score_task
 from aptool.scoring.parts import Part, is_done, merge, parts_folder, write_part
+from aptool.scoring.record import ScoredRun, gather
 from aptool.scoring.systems import ModelLoader, System
 
 logger = logging.getLogger(__name__)
@@ -38,18 +41,6 @@ class ScoredPart(NamedTuple):
     pairs: int
     worker: str  # host and process that scored it
     tries: int = 1  # more than one if workers were lost with it
-
-
-@dataclass(frozen=True)
-class ScoredRun:
-    """How a run file was made."""
-
-    pairs: int
-    truncated: int  # answers truncated at the model's limit, counted per unit
-    units: int
-    resumed: int  # units whose parts an earlier call had left
-    retried: int  # units that were started more than once because a worker was lost
-    workers: int  # processes that scored
 
 
 class Executor(ABC):
@@ -159,7 +150,7 @@ def score(
 
     Raises:
         UsageError: the tag is not one word, or there is no such device.
-        InputError: an input is not valid, or the output cannot be written.
+        InputError: an input is not valid, or the output or its metadata cannot be written.
         AptoolError: a unit could not be scored; parts that are written stay.
     """
     if tag is not None:
@@ -168,8 +159,9 @@ def score(
     shared = str(answers) if answers is not None else None
     inputs = dict.fromkeys(unit.path for unit in units)
     check_apart(output, [*inputs, *([shared] if shared is not None else [])])
+    check_metadata(output)
     executor = executor if executor is not None else LocalExecutor()
-    return executor.drive(partial(_score, units, system, Path(output), tag, shared))
+    return executor.drive(partial(_score, units, system, Path(output), tag, shared, environment.command()))
 
 
 def check_tag(tag: str) -> None:
@@ -188,10 +180,13 @@ def _score(
     output: Path,
     tag: str | None,
     answers: str | None,
+    command: str | None,
     executor: Executor,
 ) -> ScoredRun:
+    started = time.monotonic()
     opened = executor.open(system, units, answers)
-    parts = plan(units, opened, output, tag if tag is not None else opened.tag, answers)
+    tag = tag if tag is not None else opened.tag
+    parts = plan(units, opened, output, tag, answers)
     workers: set[str] = set()
     retried = 0
     with executor.claim(output), get_progress().task("score") as update:
@@ -205,14 +200,17 @@ def _score(
         merged = merge(parts, output)
     if merged.truncated:
         logger.info(f"{merged.truncated} answers were truncated to {opened.max_answer_tokens} tokens")
-    return ScoredRun(
+    scored_run = ScoredRun(
         pairs=merged.pairs,
         truncated=merged.truncated,
         units=len(parts),
         resumed=len(parts) - len(missing),
         retried=retried,
         workers=len(workers),
+        seconds=round(time.monotonic() - started, 3),
     )
+    write_metadata(output, gather(tag, opened, units, scored_run, command))
+    return scored_run
 
 
 class _Throughput:

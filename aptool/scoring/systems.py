@@ -40,6 +40,10 @@ class System(ABC):
         """Number of answers that were truncated."""
         return 0
 
+    def describe(self) -> dict[str, Any]:
+        """What scores, as plain values: ``name`` and what belongs to it."""
+        return {"name": self.tag}
+
 
 class ModelSystem(System):
     """A trained model as a system."""
@@ -100,6 +104,10 @@ class ModelSystem(System):
         """See ``System.truncated``."""
         return prepared.answers.truncated
 
+    def describe(self) -> dict[str, Any]:
+        """See ``System.describe``."""
+        return describe_model(self._model, self._device, self._precision)
+
 
 @dataclass(frozen=True)
 class ModelLoader:
@@ -145,6 +153,19 @@ def fingerprint(
 ) -> str:
     """The fingerprint of a ``ModelSystem`` from that of its model, without creating the system."""
     return json.dumps(["model", model, str(torch.device(device)), precision, tokens_per_batch])
+
+
+def describe_model(model: LoadedModel, device: torch.device | str, precision: Precision) -> dict[str, Any]:
+    """A model and how it scores: ``name`` (its preset), ``fingerprint``, ``recipe`` and more."""
+    return {
+        "name": model.recipe.preset,
+        "fingerprint": model.fingerprint,
+        "device": str(torch.device(device)),
+        "precision": precision,
+        "training": model.config["training"],
+        "recipe": model.config["recipe"],
+        "versions": model.config["versions"],
+    }
 
 
 def default_tag(model: LoadedModel) -> str:

@@ -150,6 +150,8 @@ def test_figures_are_those_of_the_run_files(matrix, tmp_path, collection_folder)
 class Perfect(System):
     """The relevant answer of question test-q7 is test-a7."""
 
+    tag = "perfect"
+
     def __init__(self, seed):
         self.fingerprint = "perfect"
 

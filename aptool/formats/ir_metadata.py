@@ -1,0 +1,160 @@
+"""What made a run file as an ``ir_metadata`` document (Breuer, Keller and Schaer, SIGIR 2022; version 0.1).
+
+The document describes a run by the PRIMAD model: platform, research goal, implementation, method, actor,
+data. It stands beside the run as ``RUN.ir-metadata.yml``. The research goal and the actor are for the
+author to add; entries that aptool does not write are kept when the run is made anew.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from aptool.errors import InputError, first_line
+from aptool.formats.atomic import atomic_file
+
+SCHEMA_VERSION = 0.1
+SUFFIX = ".ir-metadata.yml"
+_COMPONENTS = ("platform", "research goal", "implementation", "method", "actor", "data")
+
+
+def metadata_path(run: str | Path) -> Path:
+    """Where the metadata of a run file stand."""
+    return Path(f"{run}{SUFFIX}")
+
+
+def to_document(facts: dict[str, Any]) -> dict[str, Any]:
+    """The document.
+
+    Args:
+        facts: what made the run, as `scoring.record.gather` gives it.
+
+    Returns:
+        Nested plain values, in the order of the PRIMAD model.
+    """
+    source = {"lang": ["python"], "repository": "https://github.com/aptool/aptool"}
+    executable = {} if facts["command"] is None else {"executable": {"cmd": facts["command"]}}
+    return {
+        "schema-version": SCHEMA_VERSION,
+        "run-version": 1.0,
+        "tag": facts["tag"],
+        "platform": _platform(facts),
+        "implementation": {**executable, "source": source},
+        "method": _method(facts),
+        "data": _data(facts),
+    }
+
+
+def write_metadata(run: str | Path, facts: dict[str, Any]) -> Path:
+    """Writes the metadata of a run file beside it; what an author has added there stays.
+
+    Args:
+        run: the run file.
+        facts: as in `to_document`.
+
+    Returns:
+        The file.
+
+    Raises:
+        InputError: it cannot be written, or what stands there is no such document.
+    """
+    path = metadata_path(run)
+    document = to_document(facts)
+    document |= {key: value for key, value in _existing(path).items() if key not in document}
+    order = [key for key in document if key not in _COMPONENTS] + [
+        key for key in _COMPONENTS if key in document
+    ]
+    # Paths of many characters stay on their line, so that they can be searched for.
+    text = yaml.safe_dump(
+        {key: document[key] for key in order}, sort_keys=False, allow_unicode=True, width=1_000
+    )
+    with atomic_file(path) as temporary:
+        temporary.write_text(f"# ir_metadata.start\n{text}# ir_metadata.end\n", encoding="utf-8")
+    return path
+
+
+def check_metadata(run: str | Path) -> None:
+    """Checks, before a run is scored, that its metadata can be written.
+
+    Raises:
+        InputError: what stands there is no such document.
+    """
+    _existing(metadata_path(run))
+
+
+def _existing(path: Path) -> dict[str, Any]:
+    """The document that stands there; empty if there is none."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InputError(path, problem=first_line(error), expected="a document of ir_metadata") from error
+    if not isinstance(found, dict) or "schema-version" not in found:
+        raise InputError(path, problem="something else", expected="a document of ir_metadata, or no file")
+    return found
+
+
+def _platform(facts: dict[str, Any]) -> dict[str, Any]:
+    machine = facts["hardware"]
+    cpu = machine["cpu"]
+    hardware: dict[str, Any] = {
+        "cpu": {
+            "model": cpu["model"],
+            "architecture": cpu["architecture"],
+            "operation mode": "64-bit",
+            "number of cores": cpu["cores"],
+        },
+        "ram": f"{machine['memory_gib']:.0f} GB",
+    }
+    if machine["gpus"]:
+        gpu = machine["gpus"][0]
+        hardware["gpu"] = {
+            "architecture": gpu["name"],
+            "number of cores": gpu["multiprocessors"],
+            "ram": f"{gpu['memory_gib']:.0f} GB",
+        }
+    libraries = [f"{name}=={version}" for name, version in facts["versions"].items() if name != "python"]
+    return {
+        "hardware": hardware,
+        "operating system": facts["operating_system"],
+        "software": {
+            "libraries": {"python": libraries},
+            "retrieval toolkit": [f"aptool=={facts['versions']['aptool']}"],
+            "python": facts["versions"]["python"],
+        },
+    }
+
+
+def _method(facts: dict[str, Any]) -> dict[str, Any]:
+    stages = [pools["first_stage"] for pools in facts["pools"] if pools.get("first_stage")]
+    first = {"name": "first stage", "method": stages[0]["system"] if stages else "pools as given"}
+    system = dict(facts["system"])
+    reranker = {"name": facts["tag"], "method": system.pop("name"), **system, "reranks": "first stage"}
+    return {
+        "automatic": True,
+        "score ties": "score descending, then document id descending, as trec_eval",
+        "retrieval": [first, reranker],
+        "work": facts["work"],
+        "finished": facts["finished"],
+    }
+
+
+def _data(facts: dict[str, Any]) -> dict[str, Any]:
+    pools = facts["pools"]
+    known = [one for one in pools if "collection" in one]
+    found: dict[str, Any] = {"test collection": {"topics": ", ".join(one["path"] for one in pools)}}
+    if known:
+        one = known[0]
+        found["test collection"] = {
+            "name": one["collection"],
+            "source": one["source"],
+            "split": one["split"],
+            "fingerprint": one["fingerprint"],
+            **found["test collection"],
+        }
+    training = facts["system"].get("training")
+    if training is not None:
+        entry = {"name": training["collection"], "fingerprint": training["fingerprint"]}
+        found["training data"] = [entry]
+    return found

@@ -1,0 +1,80 @@
+"""What made a run file, gathered in one place: the system, the pools, the work, the machine."""
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from aptool import environment
+from aptool.errors import AptoolError
+from aptool.formats.collection import MANIFEST, POOLS_SUFFIX, Collection
+from aptool.formats.pools import Unit
+from aptool.formats.storage import is_remote
+from aptool.scoring.systems import System
+
+
+@dataclass(frozen=True)
+class ScoredRun:
+    """How a run file was made."""
+
+    pairs: int
+    truncated: int  # answers truncated at the model's limit, counted per unit
+    units: int
+    resumed: int  # units whose parts an earlier call had left
+    retried: int  # units that were started more than once because a worker was lost
+    workers: int  # processes that scored
+    seconds: float  # of the last call; units that an earlier one left are not in it
+
+
+def gather(
+    tag: str, system: System, units: Sequence[Unit], scored: ScoredRun, command: str | None
+) -> dict[str, Any]:
+    """What made a run, as plain values that JSON can hold.
+
+    Args:
+        tag: of the run.
+        system: what scored it.
+        units: the row groups that were scored.
+        scored: how the work went.
+        command: the command that made it; None where it was made from Python.
+
+    Returns:
+        ``tag``, ``finished`` (UTC), ``command``, ``system`` (see ``System.describe``), ``pools`` (a list:
+        ``path``, and where a file is a split of a collection its ``collection``, ``fingerprint``,
+        ``source``, ``split`` and ``first_stage``), ``work`` (a ``ScoredRun``), and ``hardware``,
+        ``operating_system`` and ``versions`` of the process that merged it.
+    """
+    return {
+        "tag": tag,
+        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": command,
+        "system": system.describe(),
+        "pools": [_pools(path) for path in dict.fromkeys(unit.path for unit in units)],
+        "work": asdict(scored),
+        "hardware": environment.hardware(),
+        "operating_system": environment.operating_system(),
+        "versions": environment.versions(),
+    }
+
+
+def _pools(path: str) -> dict[str, Any]:
+    """A pools file, and the collection that it is a split of."""
+    found: dict[str, Any] = {"path": path}
+    file = Path(path)
+    if is_remote(path) or not (file.parent / MANIFEST).is_file():
+        return found
+    try:
+        collection = Collection(file.parent)
+    except AptoolError:
+        return found
+    split = file.name.removesuffix(POOLS_SUFFIX)
+    if split in collection.splits:
+        found |= {
+            "collection": collection.name,
+            "fingerprint": collection.fingerprint,
+            "source": collection.manifest["source"],
+            "split": split,
+            "first_stage": collection.manifest["details"].get("first_stage", {}).get(split),
+        }
+    return found
