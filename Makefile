@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "aptool needs Python 3.11 or later: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --upgrade pip  # Python 3.11's knows no --group
-	$(BIN)/python -m pip install $(QUIET) -c constraints.txt -e '.[cluster,report]' --group test --group lint
+	$(BIN)/python -m pip install $(QUIET) -c constraints.txt -e '.[cloud,cluster,report]' --group test --group lint
 	@touch $@
 
 eval: $(STAMP)  ## run the experiments of jobs/eval.toml, print their MAP/MRR table, write a report

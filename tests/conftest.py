@@ -72,3 +72,48 @@ def model_folder(tmp_path_factory, collection_folder) -> Path:
     folder = tmp_path_factory.mktemp("tiny") / "model"
     fit(Collection(collection_folder), recipe("ap-cnn"), folder, seed=1)
     return folder
+
+
+@pytest.fixture(scope="session")
+def s3_server():
+    """An S3 server on loopback; skips where none is installed."""
+    import s3
+
+    s3.require()
+    with s3.server() as url:
+        yield url
+
+
+@pytest.fixture
+def s3_at(monkeypatch):
+    """Directs this process, and those that it starts, to an S3 server or a proxy before it."""
+    import s3
+
+    from aptool.formats import stores
+
+    def direct(url):
+        for name, value in {**s3.CREDENTIALS, "AWS_ENDPOINT_URL": url}.items():
+            monkeypatch.setenv(name, value)
+        stores.forget()
+
+    yield direct
+    stores.forget()
+
+
+@pytest.fixture
+def bucket(s3_server, s3_at):
+    """The URL of a bucket of its own."""
+    import s3
+
+    s3_at(s3_server)
+    return s3.new_bucket(s3_server)
+
+
+@pytest.fixture
+def s3_proxy(s3_server, bucket, s3_at):
+    """A proxy before the server with the bucket; see ``s3.Proxy``."""
+    import s3
+
+    with s3.proxy(s3_server) as started:
+        s3_at(started.url)
+        yield started

@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from aptool.errors import InputError, UsageError
-from aptool.formats.storage import is_glob, is_remote
+from aptool.formats.urls import is_glob, is_remote
 
 logger = logging.getLogger(__name__)
 

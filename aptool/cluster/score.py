@@ -24,7 +24,7 @@ from aptool.cluster.resources import Cluster, Resources, count, worker_resources
 from aptool.cluster.worker import ScoringJob, own, sweep
 from aptool.errors import AptoolError, error_with
 from aptool.formats.pools import Unit, pool_sizes, read_answers, read_pools
-from aptool.formats.storage import is_remote
+from aptool.formats.urls import is_remote
 from aptool.models.model import load_model
 from aptool.scoring.parts import Part, parts_folder, read_index
 from aptool.scoring.record import ScoredRun

@@ -8,11 +8,11 @@ import polars as pl
 
 from aptool.datasets.lines import read_lines
 from aptool.errors import InputError
-from aptool.formats import storage
 from aptool.formats.collection import MANIFEST, Collection, answers_beside
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Answers, list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run
+from aptool.formats.urls import is_remote
 
 _QRELS_FIELDS, _RUN_FIELDS = 4, 6
 
@@ -34,7 +34,7 @@ def check_path(path: str) -> str:
     Raises:
         InputError: the first fault, with its place.
     """
-    if not storage.is_remote(path) and Path(path).is_dir():
+    if not is_remote(path) and Path(path).is_dir():
         return _check_collection(path)
     name = path.rsplit("/", 1)[-1]
     if name == MANIFEST:

@@ -20,6 +20,7 @@ from aptool.errors import InputError, first_line
 from aptool.formats import storage
 from aptool.formats.ids import check_answer_id, check_question_id
 from aptool.formats.parquet import open_parquet
+from aptool.formats.urls import is_remote
 
 # Names of the id and of the text, in the order in which they are looked for.
 ID_NAMES = ("_id", "id", "docid", "doc_id", "pid", "qid", "query_id", "query-id", "corpus-id", "corpus_id")
@@ -67,7 +68,7 @@ def corpus_files(path: str | Path) -> list[str]:
         InputError: there is none.
     """
     files: list[str] = []
-    if not storage.is_remote(path) and Path(path).is_dir():
+    if not is_remote(path) and Path(path).is_dir():
         for file in sorted(Path(path).iterdir()):
             if file.name.endswith(SUFFIXES):
                 files.append(str(file))

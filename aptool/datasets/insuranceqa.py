@@ -15,9 +15,9 @@ from typing import NamedTuple
 from aptool.datasets.importing import SplitPools, write_collection
 from aptool.datasets.lines import open_bytes, read_rows
 from aptool.errors import InputError, UsageError
-from aptool.formats import storage
 from aptool.formats.collection import Collection, LabelledPool
 from aptool.formats.ids import check_answer_id
+from aptool.formats.urls import is_remote
 
 HOME = "github.com/shuzi/insuranceQA"
 VOCABULARY = "vocabulary"
@@ -236,7 +236,7 @@ def _find(folder: str, name: str) -> str | None:
 
 
 def _exists(path: str) -> bool:
-    if not storage.is_remote(path):
+    if not is_remote(path):
         return Path(path).is_file()
     try:
         with open_bytes(path):

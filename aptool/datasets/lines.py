@@ -14,6 +14,7 @@ from typing import IO, cast
 
 from aptool.errors import AptoolError, InputError
 from aptool.formats import storage
+from aptool.formats.urls import is_remote
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
@@ -97,7 +98,7 @@ def readable(path: str | Path) -> Iterator[None]:
         raise storage.unreadable(path, error) from error
     except Exception as error:
         # Each of fsspec's file systems has exceptions of its own, such as a server's refusal.
-        if storage.is_remote(path):
+        if is_remote(path):
             raise storage.unreadable(path, error) from error
         raise
 

@@ -18,6 +18,7 @@ from aptool.datasets.lines import read_rows, readable
 from aptool.errors import InputError, UsageError
 from aptool.formats import storage
 from aptool.formats.collection import Collection, LabelledPool
+from aptool.formats.urls import is_remote
 
 SOURCE = "TREC-QA (Wang et al. 2007), as in jacana-qa-naacl2013 (Yao et al. 2013)"
 Variant = Literal["raw", "clean"]
@@ -103,7 +104,7 @@ def _check_clean(sources: Mapping[str, SplitPools], questions: str) -> None:
 
 
 def _is_folder(path: str) -> bool:
-    if storage.is_remote(path):
+    if is_remote(path):
         with readable(path):
             return storage.expand([path], _QUESTION) != [path]
     return Path(path).is_dir()

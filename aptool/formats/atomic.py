@@ -10,33 +10,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aptool.errors import InputError
-from aptool.formats.storage import is_remote
+from aptool.formats.local_store import check_parent, flush, umask
+from aptool.formats.location import PathOrUrl
+from aptool.formats.stores import store_of
+from aptool.formats.urls import is_remote
 
 
 @contextmanager
-def atomic_file(path: str | Path) -> Iterator[Path]:
-    """Yields a temporary path in the folder of ``path``, which is renamed to ``path`` if the block succeeds.
+def atomic_file(path: PathOrUrl) -> Iterator[Path]:
+    """Yields a temporary file of this machine, which becomes ``path`` if the block succeeds.
 
-    On an exception the temporary file is removed and a file that was at ``path`` before is unchanged.
+    On an exception it is removed, and what was at ``path`` before is unchanged.
 
     Raises:
-        InputError: the folder of ``path`` cannot be written to.
+        InputError: ``path`` cannot be written.
     """
-    check_writable(path)
-    final = Path(path).resolve()  # the target of a link is replaced, not the link
-    handle, name = tempfile.mkstemp(prefix=f".{final.name}.", suffix=".part", dir=final.parent)
-    os.close(handle)
-    temporary = Path(name)
-    try:
+    store, key = store_of(path)
+    with store.scratch(key) as temporary:
         yield temporary
-        _flush(temporary)
-        # mkstemp makes files private; the result gets the mode that open() would give it.
-        temporary.chmod(0o666 & ~_umask())
-        os.replace(temporary, final)
-    except OSError as error:
-        raise InputError(path, problem=error.strerror or str(error), expected="a writable file") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def no_files(folder: Path) -> Collection[str]:
@@ -69,9 +60,9 @@ def atomic_folder(
         yield temporary
         for file in temporary.rglob("*"):
             if file.is_file():
-                _flush(file)
-                file.chmod(0o666 & ~_umask())  # some libraries write private files
-        temporary.chmod(0o777 & ~_umask())
+                flush(file)
+                file.chmod(0o666 & ~umask())  # some libraries write private files
+        temporary.chmod(0o777 & ~umask())
         if final.exists():
             _keep_others(final, temporary, set(own_files(final)))
             os.replace(final, replaced)
@@ -111,7 +102,7 @@ def remove_matching(folder: str | Path, names: re.Pattern[str]) -> None:
             Path(folder).rmdir()
 
 
-def check_writable(path: str | Path) -> None:
+def check_writable(path: PathOrUrl) -> None:
     """Creates the parent folder of the file ``path`` and checks that it can be written to.
 
     Called before long work starts, so that it does not end with an output that cannot be written.
@@ -119,12 +110,8 @@ def check_writable(path: str | Path) -> None:
     Raises:
         InputError: it cannot be written to, or ``path`` is a folder, a device or a pipe.
     """
-    _check_parent(path)
-    if Path(path).is_dir():
-        raise InputError(path, problem="a folder", expected="a file, or nothing yet")
-    if Path(path).exists() and not Path(path).is_file():
-        # Renaming a file to it would replace it.
-        raise InputError(path, problem="a device or a pipe", expected="a file, or nothing yet")
+    store, key = store_of(path)
+    store.check_writable(key)
 
 
 def check_apart(path: str | Path, inputs: Iterable[str | Path]) -> None:
@@ -149,28 +136,15 @@ def check_folder(path: str | Path, mark: str) -> None:
     Raises:
         InputError: the folder cannot be written, or ``path`` is a file or a folder of another kind.
     """
-    _check_parent(path)
+    if is_remote(path):
+        raise InputError(path, expected="a local path; a folder at a URL is read only")
+    check_parent(path)
     final = Path(path)
     if final.is_dir():
         if any(final.iterdir()) and not (final / mark).is_file():
             raise InputError(path, problem=f"no {mark} in it", expected="a folder to replace, or nothing yet")
     elif final.exists():
         raise InputError(path, problem="a file", expected="a folder, or nothing yet")
-
-
-def _check_parent(path: str | Path) -> None:
-    if is_remote(path):
-        # It would become a folder with the name of the protocol.
-        raise InputError(path, expected="a local path, perhaps on mounted storage; URLs are read only")
-    try:
-        parent = Path(path).resolve().parent
-        parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=parent):
-            pass
-    except OSError as error:
-        raise InputError(
-            path, problem=error.strerror or str(error), expected="a place that can be written to"
-        ) from error
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -197,14 +171,3 @@ def _keep_others(old: Path, new: Path, own: set[str], prefix: str = "") -> None:
             shutil.copy2(entry, target, follow_symlinks=False)
         else:
             raise InputError(entry, problem="a device or a pipe", expected="only files and folders")
-
-
-def _flush(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -1,69 +1,83 @@
-"""Files to read: on this machine, or at any URL that fsspec knows."""
+"""Files to read: on this machine, in an object store, or at another URL that fsspec knows."""
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import io
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from aptool.errors import InputError
+from aptool.errors import AptoolError, InputError
+from aptool.formats.location import ObjectPath, PathOrUrl
+from aptool.formats.store import ReplacedError, Stat
+from aptool.formats.stores import store_of
+from aptool.formats.urls import is_glob, is_object_url, is_remote, whole_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# "s3://bucket/file"; also "s3:/bucket/file", which pathlib makes of it. A single letter is a drive. Protocols
-# may be chained: "simplecache::s3://bucket/file".
-_URL = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*::)*([A-Za-z][A-Za-z0-9+.-]+)):/(/?)")
-_LOCAL_PROTOCOLS = ("file", "local")
+
+def stat(path: PathOrUrl) -> Stat:
+    """Size and version of a file.
+
+    Raises:
+        InputError: there is no such file, or it cannot be read.
+    """
+    with readable(path):
+        if not is_remote(path) or is_object_url(path):
+            store, key = store_of(path)
+            return store.stat(key)
+        import fsspec
+
+        system, name = fsspec.core.url_to_fs(whole_url(str(path)))
+        return Stat(int(system.info(name)["size"] or 0), str(system.ukey(name)))
 
 
-def is_remote(path: str | Path) -> bool:
-    """Whether ``path`` is a URL such as ``s3://bucket/file`` and not a path on this machine."""
-    return _URL.match(str(path)) is not None
-
-
-def is_glob(path: str) -> bool:
-    """Whether ``path`` contains a wildcard."""
-    return any(wildcard in path for wildcard in "*?[")
-
-
-def open_binary(path: str | Path) -> IO[bytes]:
+def open_binary(path: PathOrUrl) -> IO[bytes]:
     """Opens a local file or a URL for reading.
 
     Raises:
         InputError: there is no such file, it is a folder, or it cannot be read.
     """
-    try:
-        return _open_remote(str(path)) if is_remote(path) else Path(path).open("rb")
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
+    with readable(path):
+        if is_object_url(path):
+            return ObjectPath(str(path)).open()
+        return _open_other(str(path)) if is_remote(path) else Path(str(path)).open("rb")
 
 
-def open_native(path: str | Path) -> pa.NativeFile:
+def open_native(path: PathOrUrl, version: str | None = None) -> pa.NativeFile:
     """Opens a local file or a URL for Arrow.
 
     Arrow reads a local file by itself. Its threads must never read a Python file: they may still hold it when
     the interpreter ends, and abort the process as they ask for the interpreter's lock. What a URL gives, a
     ``pa.PythonFile``, is therefore to be read with ``use_threads=False``, as ``ParquetReader`` does.
 
+    Args:
+        path: the file.
+        version: the one that it must have, from ``stat``; None is any.
+
     Raises:
         InputError: there is no such file, it is a folder, or it cannot be read.
+        ReplacedError: it has another version, or, for an object, gets one before all is read.
     """
     import pyarrow as pa
 
-    opened = open_binary(path)
-    if is_remote(path):
-        return pa.PythonFile(opened, mode="r")
-    opened.close()  # Python's errors are the clearer ones
-    try:
-        return pa.OSFile(os.fsencode(path))
-    except OSError as error:
-        raise unreadable(path, error) from error
+    with readable(path):
+        if is_object_url(path):
+            file = ObjectPath(str(path)).ranged()
+            if version is not None and file.version != version:
+                raise ReplacedError(str(path))
+            return pa.PythonFile(file, mode="r")
+        if version is not None and stat(path).version != version:
+            raise ReplacedError(str(path))
+        if is_remote(path):
+            return pa.PythonFile(_open_other(str(path)), mode="r")
+        Path(str(path)).open("rb").close()  # Python's errors are the clearer ones
+        return pa.OSFile(os.fsencode(str(path)))
 
 
 def expand(paths: tuple[str, ...] | list[str], suffix: str) -> list[str]:
@@ -85,51 +99,53 @@ def expand(paths: tuple[str, ...] | list[str], suffix: str) -> list[str]:
     return list(found)
 
 
-def unreadable(path: str | Path, error: BaseException) -> InputError:
+def unreadable(path: PathOrUrl, error: BaseException) -> InputError:
     """The one-line error for a file that cannot be opened or read."""
+    name = str(path)
     if isinstance(error, FileNotFoundError):
-        return InputError(path, problem="file not found", expected="a file that exists")
+        return InputError(name, problem="file not found", expected="a file that exists")
     if isinstance(error, IsADirectoryError):
-        return InputError(path, problem="a folder", expected="a file")
+        return InputError(name, problem="a folder", expected="a file")
     reason = (str(getattr(error, "strerror", None) or error) or type(error).__name__).splitlines()[0]
-    return InputError(path, problem=reason, expected="a file that can be read")
-
-
-def _open_remote(url: str) -> IO[bytes]:
-    """A seekable file; what a server can only stream is read into memory."""
-    with _remote_failures(url):
-        import fsspec
-
-        file = cast(IO[bytes], fsspec.open(_whole_url(url), "rb").open())
-        try:
-            file.seek(0, io.SEEK_END)
-            file.seek(0)
-        except (OSError, ValueError):
-            return io.BytesIO(file.read())
-        return file
+    return InputError(name, problem=reason, expected="a file that can be read")
 
 
 @contextmanager
-def _remote_failures(url: str) -> Iterator[None]:
-    """Each protocol has its own exceptions; to a user, all of them mean a file that cannot be read."""
+def readable(path: PathOrUrl) -> Iterator[None]:
+    """Names the file in what reading it raises.
+
+    Each protocol has its own exceptions; to a user, all of them mean a file that cannot be read.
+    """
     try:
         yield
+    except AptoolError:
+        raise
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
     except Exception as error:
-        raise unreadable(url, error) from error
+        if not is_remote(path):
+            raise
+        raise unreadable(path, error) from error
 
 
-def _whole_url(url: str) -> str:
-    """The URL with both slashes, of which pathlib has perhaps removed one."""
-    found = _URL.match(url)
-    if found is None or found[3]:
-        return url
-    root = "/" if found[2] in _LOCAL_PROTOCOLS else ""
-    return f"{found[1]}://{root}{url[found.end() :]}"
+def _open_other(url: str) -> IO[bytes]:
+    """A seekable file; what a server can only stream is read into memory."""
+    import fsspec
+
+    file = cast(IO[bytes], fsspec.open(whole_url(url), "rb").open())
+    try:
+        file.seek(0, io.SEEK_END)
+        file.seek(0)
+    except (OSError, ValueError):
+        return io.BytesIO(file.read())
+    return file
 
 
 def _matches(path: str, suffix: str) -> list[str]:
+    if is_object_url(path):
+        return _object_matches(whole_url(path), suffix)
     if is_remote(path):
-        return _remote_matches(path, suffix)
+        return _other_matches(path, suffix)
     if Path(path).is_dir():
         return sorted(str(file) for file in Path(path).glob(f"*{suffix}"))
     if is_glob(path) and not Path(path).exists():
@@ -137,11 +153,27 @@ def _matches(path: str, suffix: str) -> list[str]:
     return [path]
 
 
-def _remote_matches(path: str, suffix: str) -> list[str]:
-    with _remote_failures(path):
+def _object_matches(url: str, suffix: str) -> list[str]:
+    with readable(url):
+        if is_glob(url):
+            # Listed from the last folder without a wildcard; as on a disk, none matches a slash.
+            plain = ObjectPath(url)
+            while is_glob(str(plain)):
+                plain = plain.parent
+            depth = url.count("/")
+            store, key = store_of(plain)
+            found = [str(plain / name) for name in store.names(key)]
+            return [one for one in found if one.count("/") == depth and fnmatch.fnmatchcase(one, url)]
+        folder = ObjectPath(url)
+        inside = [str(one) for one in folder.iterdir()]
+        return [one for one in inside if one.endswith(suffix)] if inside else [url]
+
+
+def _other_matches(path: str, suffix: str) -> list[str]:
+    with readable(path):
         import fsspec
 
-        system, name = fsspec.core.url_to_fs(_whole_url(path))
+        system, name = fsspec.core.url_to_fs(whole_url(path))
         if is_glob(name):
             found: list[Any] = system.glob(name)
         elif system.isdir(name):

@@ -20,6 +20,7 @@ from aptool.errors import AptoolError, InputError
 from aptool.formats import storage
 from aptool.formats.footer import value_counts
 from aptool.formats.pools import Answers, Unit, read_pools
+from aptool.formats.urls import is_remote
 from aptool.scoring.parts import Part, parts_folder
 from aptool.scoring.systems import System
 
@@ -100,7 +101,7 @@ def _identity(path: str) -> tuple[str, list[int]]:
         length = int.from_bytes(tail[-8:-4], "little")
         file.seek(max(0, size - 8 - length))
         footer = file.read(length)
-    changed = None if storage.is_remote(path) else Path(path).stat().st_mtime_ns
+    changed = None if is_remote(path) else Path(path).stat().st_mtime_ns
     digest = hashlib.sha256(tail).hexdigest()
     try:
         groups = value_counts(footer)

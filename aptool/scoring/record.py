@@ -10,7 +10,7 @@ from aptool import environment
 from aptool.errors import AptoolError
 from aptool.formats.collection import MANIFEST, POOLS_SUFFIX, Collection
 from aptool.formats.pools import Unit
-from aptool.formats.storage import is_remote
+from aptool.formats.urls import is_remote
 from aptool.scoring.systems import System
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from aptool.errors import InputError
 from aptool.formats.atomic import atomic_file
-from aptool.formats.storage import is_remote
+from aptool.formats.urls import is_remote
 from aptool.text.vector_files import VectorFile, open_vectors
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,201 @@
+"""Claims: an output is written by one process at a time, which a file beside it names.
+
+The file is created where there is none, and replaced only as it was last seen, on a disk as in an object
+store. Its owner renews it while it runs. A claim whose process has ended, or on another machine is no longer
+renewed, is taken over; what its owner left running finds that at the next ``check`` or ``holds``.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from aptool.errors import AptoolError, InputError
+from aptool.formats.location import Location
+from aptool.formats.stores import store_of
+
+logger = logging.getLogger(__name__)
+
+# Seconds between two renewals, and without one after which an owner on another machine is given up.
+RENEWAL_SECONDS = 5.0
+PATIENCE_SECONDS = 30.0
+
+
+class SupersededError(AptoolError):
+    """Another process has taken over the output."""
+
+    def __init__(self, output: object) -> None:
+        super().__init__(f"{output}: another run with the same output has taken over: expected one at a time")
+
+
+class Claim:
+    """The right to write an output, from ``claimed``.
+
+    Attributes:
+        path: the file of the claim.
+        token: of the owner; with the path it tells other processes whose claim it is, see ``holds``.
+    """
+
+    def __init__(self, path: Location, output: object) -> None:
+        """A claim that has yet to be taken."""
+        self.path = path
+        self.token = secrets.token_hex(8)
+        self._output = output
+        self._store, self._key = store_of(path)
+        self._since = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        self._renewals = 0
+
+    def check(self) -> None:
+        """Checks that the claim still is this process's, as before what cannot be undone.
+
+        Raises:
+            SupersededError: it is not.
+        """
+        if not holds(self.path, self.token):
+            raise SupersededError(self._output)
+
+    def take(self) -> None:
+        """Takes the claim, from a process that has ended if need be.
+
+        Raises:
+            InputError: a running process has it, or it cannot be written.
+        """
+        while not self._store.create(self._key, self._record()):
+            try:
+                data, version = self._store.read_versioned(self._key)
+            except FileNotFoundError:
+                continue
+            owner = _parsed(data)
+            who = _described(owner)
+            if not self._has_ended(owner, data):
+                raise InputError(
+                    str(self._output), problem=f"being written by {who}", expected="one command at a time"
+                )
+            if self._store.swap(self._key, self._record(), version):
+                logger.info(f"{self._output}: {who} has ended: its output is taken over")
+                return
+
+    def renew(self) -> None:
+        """Shows that the owner is alive; no longer does if another process has taken over."""
+        data, version = self._store.read_versioned(self._key)
+        if _parsed(data).get("token") == self.token:
+            self._renewals += 1
+            self._store.swap(self._key, self._record(), version)
+
+    def release(self) -> None:
+        """Removes the claim, if it still is this process's."""
+        with contextlib.suppress(OSError, AptoolError):  # the claim of an ended process is taken over
+            if holds(self.path, self.token):
+                self._store.delete([self._key])
+
+    def _record(self) -> bytes:
+        record = {
+            "token": self.token,
+            "host": socket.gethostname(),
+            "machine": _machine(),
+            "process": os.getpid(),
+            "started": _started(os.getpid()),
+            "since": self._since,
+            "renewals": self._renewals,
+        }
+        return (json.dumps(record) + "\n").encode()
+
+    def _has_ended(self, owner: dict[str, Any], data: bytes) -> bool:
+        if owner.get("machine") == _machine():
+            return _started(int(owner.get("process", 0))) != owner.get("started")
+        logger.info(
+            f"{self._output}: claimed by {_described(owner)}: "
+            f"waiting {PATIENCE_SECONDS:.0f} s to see whether it is still running"
+        )
+        until = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < until:
+            time.sleep(min(1.0, PATIENCE_SECONDS / 10))
+            try:
+                if self._store.read_versioned(self._key)[0] != data:
+                    return False
+            except FileNotFoundError:
+                return True
+        return True
+
+
+@contextmanager
+def claimed(path: Location, output: object) -> Iterator[Claim]:
+    """Claims an output while the block runs.
+
+    Args:
+        path: the file of the claim, in a folder that exists or on an object store.
+        output: what is claimed, for messages.
+
+    Raises:
+        InputError: a running process has claimed it, or the claim cannot be written.
+    """
+    claim = Claim(path, output)
+    claim.take()
+    ended = threading.Event()
+    thread = threading.Thread(target=_renew_until, args=(claim, ended), name="aptool-claim", daemon=True)
+    thread.start()
+    try:
+        yield claim
+    finally:
+        ended.set()
+        thread.join()
+        claim.release()
+
+
+def holds(path: Location, token: str) -> bool:
+    """Whether the claim in a file is the one with this token."""
+    store, key = store_of(path)
+    try:
+        return bool(_parsed(store.read(key)).get("token") == token)
+    except OSError:
+        return False
+
+
+def _renew_until(claim: Claim, ended: threading.Event) -> None:
+    while not ended.wait(RENEWAL_SECONDS):
+        with contextlib.suppress(OSError, AptoolError):  # a store that fails for a moment: at the next turn
+            claim.renew()
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _described(owner: dict[str, Any]) -> str:
+    process, host = owner.get("process", "?"), owner.get("host", "an unknown host")
+    return f"process {process} on {host}, since {owner.get('since', '?')}"
+
+
+@lru_cache(maxsize=1)
+def _machine() -> str:
+    """Names the machine, and the container in it, in which a process id means something."""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    return socket.gethostname()
+
+
+def _started(process: int) -> str | None:
+    """When a process of this machine was started, in the kernel's ticks; None if there is none.
+
+    A process id alone may have been given to another process since.
+    """
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    after_name = fields.rpartition(")")[2].split()
+    return None if after_name[0] in "ZX" else after_name[19]

@@ -1,0 +1,144 @@
+"""Paths on this machine and URLs of object stores, with the same methods."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, TypeAlias, cast
+
+from aptool.formats.ranged import RangedFile
+from aptool.formats.stores import store_of
+from aptool.formats.urls import is_object_url, whole_url
+
+# Bytes that are fetched at one time from a file that is read as a stream.
+_STREAM_BYTES = 4 << 20
+
+
+class ObjectPath:
+    """A URL of an object, or of what all objects of a common prefix are in: its folder.
+
+    Has the methods of ``pathlib.Path`` that are used here. Not an ``os.PathLike``: what opens a file by its
+    path cannot open this one.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Takes a URL such as ``s3://bucket/folder/file``; no request is made."""
+        self._url = whole_url(url).rstrip("/")
+
+    def __str__(self) -> str:
+        return self._url
+
+    def __repr__(self) -> str:
+        return f"ObjectPath({self._url!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectPath) and self._url == other._url
+
+    def __hash__(self) -> int:
+        return hash(self._url)
+
+    def __lt__(self, other: "ObjectPath") -> bool:
+        return self._url < other._url
+
+    def __truediv__(self, name: "str | PurePosixPath") -> "ObjectPath":
+        return ObjectPath(f"{self._url}/{name}")
+
+    @property
+    def name(self) -> str:
+        """The last component."""
+        return self._url.rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        """The ending of the name, with its dot."""
+        return PurePosixPath(self.name).suffix
+
+    @property
+    def stem(self) -> str:
+        """The name without its ending."""
+        return PurePosixPath(self.name).stem
+
+    @property
+    def parent(self) -> "ObjectPath":
+        """The folder; that of a bucket is the bucket."""
+        scheme, _, rest = self._url.partition("://")
+        return ObjectPath(f"{scheme}://{rest.rpartition('/')[0] or rest}")
+
+    def with_name(self, name: str) -> "ObjectPath":
+        """Another object of the same folder."""
+        return self.parent / name
+
+    def absolute(self) -> "ObjectPath":
+        """Itself."""
+        return self
+
+    def resolve(self) -> "ObjectPath":
+        """Itself."""
+        return self
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        """Does nothing: a store has no folders."""
+
+    def is_file(self) -> bool:
+        """Whether there is an object of this name."""
+        store, key = store_of(self._url)
+        try:
+            store.stat(key)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_dir(self) -> bool:
+        """Whether there are objects below this prefix."""
+        store, key = store_of(self._url)
+        return bool(store.names(key))
+
+    def exists(self) -> bool:
+        """Whether there is an object of this name, or below it."""
+        return self.is_file() or self.is_dir()
+
+    def iterdir(self) -> Iterator["ObjectPath"]:
+        """The objects and folders directly in this one, sorted."""
+        store, key = store_of(self._url)
+        for name in sorted({name.partition("/")[0] for name in store.names(key)}):
+            yield self / name
+
+    def read_bytes(self) -> bytes:
+        """All bytes."""
+        store, key = store_of(self._url)
+        return store.read(key)
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """All of a text."""
+        return self.read_bytes().decode(encoding)
+
+    def open(self, mode: str = "rb") -> IO[bytes]:
+        """A stream of the bytes; only ``"rb"``."""
+        if mode != "rb":
+            raise ValueError(f"mode {mode!r}: objects are only read by their path")
+        return cast(IO[bytes], io.BufferedReader(self.ranged(), _STREAM_BYTES))
+
+    def ranged(self) -> RangedFile:
+        """A file whose reads fetch what they ask for and no more."""
+        store, key = store_of(self._url)
+        return RangedFile(store, key, store.stat(key))
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Removes the object."""
+        store, key = store_of(self._url)
+        if not missing_ok:
+            store.stat(key)
+        store.delete([key])
+
+
+Location: TypeAlias = Path | ObjectPath
+PathOrUrl: TypeAlias = str | Path | ObjectPath
+
+
+def location(path: PathOrUrl) -> Location:
+    """The path or URL as an object with the methods of a path.
+
+    A URL of another protocol, which can only be read, stays a ``Path``: see ``storage``.
+    """
+    if isinstance(path, ObjectPath):
+        return path
+    return ObjectPath(str(path)) if is_object_url(path) else Path(path)

@@ -1,0 +1,276 @@
+"""Object stores: S3, Google Cloud Storage and Azure through ``obstore``, the extra ``cloud``.
+
+A request that fails is repeated by the library, with growing pauses. What is left ends in one line.
+"""
+
+import errno
+import importlib.util
+import io
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, Any, TypeVar, cast
+
+from aptool.errors import AptoolError, InputError, first_line
+from aptool.formats.store import ReplacedError, Stat, Store
+
+T = TypeVar("T")
+
+# A request is repeated this often, and for so long.
+RETRIES = 10
+RETRY_SECONDS = 60.0
+
+# Bytes of one part of an upload: S3 takes 10,000 parts, so a file of 160 GB.
+PART_BYTES = 16 << 20
+
+# What the environment has where a machine or a pod is given its credentials without keys.
+_ROLE_VARIABLES = (
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+
+# What the libraries' messages contain, the problem that it means, and what is expected instead.
+_ALLOWED = "credentials that may read and write it"
+_FAULTS = (
+    (
+        r"169\.254\.|metadata\.google\.internal|Missing ?(Access|Secret|Account)",
+        "no credentials",
+        "those of the store's own tools, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    ),
+    (r"NoSuchBucket|ContainerNotFound|bucket does not exist", "no such bucket", "a bucket that exists"),
+    (
+        r"incorrectly configured region|PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocation",
+        "the bucket is in another region",
+        "its region in AWS_REGION",
+    ),
+    (
+        r"InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|InvalidToken",
+        "credentials refused",
+        _ALLOWED,
+    ),
+    (r"AccessDenied|PermissionDenied|403 Forbidden|401 Unauthorized", "access denied", _ALLOWED),
+)
+
+
+class ObjectStore(Store):
+    """See ``Store``; the objects of one bucket."""
+
+    def __init__(self, bucket: str) -> None:
+        """Opens a bucket, without a request.
+
+        Args:
+            bucket: its URL, such as ``s3://bucket``.
+
+        Raises:
+            InputError: ``obstore`` is not installed, or there are no credentials.
+        """
+        self._bucket = bucket
+        if importlib.util.find_spec("obstore") is None:
+            raise InputError(
+                bucket, problem="obstore is not installed", expected="pip install 'aptool[cloud]'"
+            )
+        with self._one_line(""):
+            self._objects = _opened(bucket)
+
+    def stat(self, key: str) -> Stat:
+        """See ``Store.stat``."""
+        import obstore
+
+        with self._one_line(key):
+            try:
+                found = obstore.head(self._objects, key)
+            except FileNotFoundError:
+                # The answer to HEAD has no text, which would tell a missing bucket from a missing object.
+                found = obstore.get(self._objects, key).meta
+            return _stat(found)
+
+    def read(self, key: str, start: int = 0, end: int | None = None, version: str | None = None) -> bytes:
+        """See ``Store.read``."""
+        import obstore
+
+        if end is not None and end <= start:
+            return b""
+        options: dict[str, Any] = {} if version is None else {"if_match": version}
+        if end is not None:
+            options["range"] = (start, end)
+        elif start:
+            options["range"] = {"offset": start}
+        with self._one_line(key):
+            return bytes(obstore.get(self._objects, key, options=cast(Any, options)).bytes())
+
+    def read_versioned(self, key: str) -> tuple[bytes, str]:
+        """See ``Store.read_versioned``."""
+        import obstore
+
+        with self._one_line(key):
+            found = obstore.get(self._objects, key)
+            return bytes(found.bytes()), _stat(found.meta).version
+
+    def create(self, key: str, data: bytes) -> bool:
+        """See ``Store.create``."""
+        return self._put(key, data, "create")
+
+    def swap(self, key: str, data: bytes, version: str) -> bool:
+        """See ``Store.swap``."""
+        return self._put(key, data, {"e_tag": version})
+
+    def _put(self, key: str, data: bytes, mode: Any) -> bool:
+        """One conditional PUT. A repeated one may meet what the first has written, which is then ours."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, NotFoundError, PreconditionError
+
+        with self._one_line(key):
+            try:
+                obstore.put(self._objects, key, data, mode=mode, use_multipart=False)
+            except (AlreadyExistsError, PreconditionError, NotFoundError) as error:
+                if _fault(error) is not None:
+                    raise
+                return self._holds(key, data)
+        return True
+
+    def _holds(self, key: str, data: bytes) -> bool:
+        """Whether an object has just these bytes: perhaps of a PUT of ours whose answer was lost."""
+        try:
+            return self.read(key) == data
+        except FileNotFoundError:
+            return False
+
+    @contextmanager
+    def writer(self, key: str) -> Iterator[IO[bytes]]:
+        """See ``Store.writer``: an upload in parts, whose completion is the commit."""
+        import obstore
+
+        with self._one_line(key), obstore.open_writer(self._objects, key, buffer_size=PART_BYTES) as file:
+            # Not a file in all respects: only ``write`` is used.
+            yield cast(IO[bytes], _Writer(file))
+
+    @contextmanager
+    def scratch(self, key: str) -> Iterator[Path]:
+        """See ``Store.scratch``."""
+        import obstore
+
+        with tempfile.TemporaryDirectory(prefix="aptool-") as folder:
+            temporary = Path(folder) / (key.rpartition("/")[2] or "file")
+            temporary.touch()
+            yield temporary
+            with self._one_line(key):
+                obstore.put(self._objects, key, temporary, chunk_size=PART_BYTES)
+
+    def names(self, folder: str) -> list[str]:
+        """See ``Store.names``."""
+        import obstore
+
+        prefix = folder.rstrip("/") + "/" if folder.strip("/") else ""
+        with self._one_line(folder):
+            found = [one["path"] for page in obstore.list(self._objects, prefix or None) for one in page]
+        return sorted(path.removeprefix(prefix) for path in found)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """See ``Store.delete``."""
+        import obstore
+
+        paths = list(keys)
+        if paths:
+            with self._one_line(paths[0]):
+                obstore.delete(self._objects, paths)
+
+    def check_writable(self, key: str) -> None:
+        """See ``Store.check_writable``; a store says only at a PUT whether it is allowed."""
+        import obstore
+
+        if not key or key.endswith("/"):
+            raise InputError(f"{self._bucket}/{key}", problem="a folder", expected="the name of a file")
+        with self._one_line(key):
+            next(iter(obstore.list(self._objects, f"{key}/", chunk_size=1)), None)
+
+    @contextmanager
+    def _one_line(self, key: str) -> Iterator[None]:
+        """Names the object in what the library raises, in one line; a missing one stays FileNotFoundError."""
+        path = f"{self._bucket}/{key}"
+        try:
+            yield
+        except (AptoolError, OSError) as error:
+            if not isinstance(error, FileNotFoundError) or error.errno is not None:
+                raise
+            fault = _fault(error)  # the library's error for what is not there has only a long message
+            if fault is not None:
+                raise InputError(path, problem=fault[0], expected=fault[1]) from error
+            raise FileNotFoundError(errno.ENOENT, "file not found", path) from None
+        except Exception as error:
+            if not type(error).__module__.startswith("obstore"):
+                raise
+            from obstore.exceptions import PreconditionError
+
+            if isinstance(error, PreconditionError):
+                raise ReplacedError(path) from error
+            problem, expected = _fault(error) or (_reason(error), "a store that answers")
+            raise InputError(path, problem=problem, expected=expected) from error
+
+
+class _Writer(io.RawIOBase):
+    """The library's writer takes ``bytes`` alone; others write views of buffers."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return int(self._file.write(bytes(data)))
+
+
+def _opened(bucket: str) -> Any:
+    from obstore.store import from_url
+
+    more: dict[str, Any] = {}
+    if bucket.startswith("s3"):
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        if endpoint:
+            more["endpoint"] = endpoint
+        if endpoint.startswith("http://"):
+            more["client_options"] = {"allow_http": True}
+        more["credential_provider"] = _profile()
+    return from_url(
+        bucket,
+        retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+        **{name: value for name, value in more.items() if value is not None},
+    )
+
+
+def _profile() -> Callable[[], Any] | None:
+    """The credentials of ~/.aws, where the environment has none and ``boto3``, which reads them, is there."""
+    environment = os.environ
+    if "AWS_ACCESS_KEY_ID" in environment or environment.get("AWS_SKIP_SIGNATURE", "").lower() == "true":
+        return None
+    if any(name in environment for name in _ROLE_VARIABLES) or importlib.util.find_spec("boto3") is None:
+        return None
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    try:
+        return Boto3CredentialProvider()
+    except ValueError:  # there are none
+        return None
+
+
+def _stat(found: Any) -> Stat:
+    return Stat(int(found["size"]), str(found["e_tag"] or found["version"] or found["last_modified"]))
+
+
+def _fault(error: BaseException) -> tuple[str, str] | None:
+    """The problem that a message of the library means, and what is expected instead."""
+    text = str(error)
+    for pattern, problem, expected in _FAULTS:
+        if re.search(pattern, text):
+            return problem, expected
+    return None
+
+
+def _reason(error: BaseException) -> str:
+    """The library's first line without its own prefix."""
+    return re.sub(r"^Generic \w+ error: ", "", first_line(error))

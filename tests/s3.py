@@ -1,0 +1,155 @@
+"""An S3 server on loopback for tests, and a proxy before it that counts, fails or delays requests."""
+
+import http.client
+import http.server
+import importlib.util
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
+def require():
+    """Skips a test where the server or the client is not installed."""
+    for name in ("moto", "obstore"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed")
+
+
+@contextmanager
+def server():
+    """The URL of an S3 server in a process of its own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    with subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **CREDENTIALS},
+    ) as process:
+        try:
+            for _ in range(600):
+                try:
+                    urllib.request.urlopen(f"{url}/moto-api/", timeout=5).close()
+                    break
+                except OSError:
+                    assert process.poll() is None, "the S3 server has ended"
+                    time.sleep(0.1)
+            yield url
+        finally:
+            process.terminate()
+
+
+def new_bucket(url):
+    """Makes a bucket and returns its URL."""
+    name = f"bucket-{secrets.token_hex(4)}"
+    request = urllib.request.Request(f"{url}/{name}", method="PUT")
+    request.add_header(
+        "Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, Signature=x"
+    )
+    urllib.request.urlopen(request, timeout=30).close()
+    return f"s3://{name}"
+
+
+class Proxy(http.server.ThreadingHTTPServer):
+    """Passes requests on to an S3 server.
+
+    Attributes:
+        bytes_read: bytes of objects that were sent to the client.
+        requests: (method, path) of all requests, in order.
+        before: called with method and path before a request is passed on; a status is answered in its stead.
+        after: called with method and path after the server has answered; a status is answered in its stead.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, server_url):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.backend = server_url.removeprefix("http://")
+        self.bytes_read = 0
+        self.requests = []
+        self.before = self.after = lambda method, path: None
+        self.lock = threading.Lock()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, request, client_address):
+        pass  # a client that was killed
+
+
+@contextmanager
+def proxy(server_url):
+    with Proxy(server_url) as started:
+        thread = threading.Thread(target=started.serve_forever, args=(0.01,))
+        thread.start()
+        yield started
+        started.shutdown()
+        thread.join()
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *parts):
+        pass
+
+    def _pass_on(self):
+        server = self.server
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        with server.lock:
+            server.requests.append((self.command, self.path))
+        status = server.before(self.command, self.path)
+        if status is not None:
+            return self._answer(status, [], b"")
+        connection = http.client.HTTPConnection(server.backend, timeout=60)
+        try:
+            connection.request(self.command, self.path, body=body, headers=dict(self.headers))
+            response = connection.getresponse()
+            content = response.read()
+        finally:
+            connection.close()
+        status = server.after(self.command, self.path)
+        if status is not None:
+            return self._answer(status, [], b"")
+        if self.command == "GET" and "?" not in self.path:
+            with server.lock:
+                server.bytes_read += len(content)
+        return self._answer(response.status, response.getheaders(), content)
+
+    def _answer(self, status, headers, content):
+        self.send_response_only(status)
+        skipped = {
+            "transfer-encoding",
+            "connection",
+            *(() if self.command == "HEAD" else ("content-length",)),
+        }
+        for name, value in headers:
+            if name.lower() not in skipped:
+                self.send_header(name, value)
+        if self.command != "HEAD":
+            self.send_header("Content-Length", str(len(content)))
+        elif not headers:
+            self.send_header("Content-Length", "0")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on  # noqa: N815
