@@ -7,7 +7,6 @@ with a default, and the whole recipe is saved with the model.
 
 import difflib
 import math
-import tomllib
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -15,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from aptool.documents import parse_toml, read_toml
 from aptool.errors import InputError, UsageError
 
 T = TypeVar("T")
@@ -31,9 +31,22 @@ RENAMED = {
 }
 
 
-def bounded(default: Any, *, least: float = 0, below: float = math.inf) -> Any:
+# Bounds of numbers that have none of their own. A count beyond 31 bits does not fit wherever it goes to, and
+# no step, weight or rate of use is as large.
+BELOW = {int: 2**31, float: 1e6}
+
+# No vector, layer or window of use is wider; a wider one would ask for memory that no machine has.
+WIDEST = 1 << 16
+
+
+def bounded(default: Any, *, least: float = 0, below: float | None = None) -> Any:
     """A field of an options class for a number of at least ``least`` and less than ``below``."""
+    below = BELOW[type(default)] if below is None else below
     return field(default=default, metadata={"least": least, "below": below})
+
+
+# Negatives of a question: each has a random number, and as a hard one a row of scores.
+MOST_NEGATIVES = 100_000
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,7 @@ class TextOptions:
     """
 
     lowercase: bool = True
-    min_count: int = 1
+    min_count: int = bounded(1)
     max_question_tokens: int = bounded(60, least=1)
     max_answer_tokens: int = bounded(200, least=1)
 
@@ -69,11 +82,11 @@ class VectorOptions:
     """
 
     source: str = "learned"
-    dim: int = bounded(100, least=1)
+    dim: int = bounded(100, least=1, below=WIDEST + 1)
     fine_tune: bool = True
     epochs: int = 5
     window: int = bounded(5, least=1, below=33)
-    unknown: float = 0.25
+    unknown: float = bounded(0.25, below=1000)
 
 
 @dataclass(frozen=True)
@@ -126,15 +139,15 @@ class TrainingOptions:
     margin: float = 0.5
     temperature: float = bounded(0.05, least=0.001)
     negatives: Literal["corpus", "pool", "mix"] = "corpus"
-    sampled_negatives: int = 50
-    hard_negatives: int = bounded(1, least=1)
+    sampled_negatives: int = bounded(50, below=MOST_NEGATIVES + 1)
+    hard_negatives: int = bounded(1, least=1, below=MOST_NEGATIVES + 1)
     shared_draw: bool = False
     in_batch: bool = False
     mining_interval: int = bounded(1, least=1)
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-    weight_decay: float = 0.01
-    learning_rate: float = 1.1
-    embedding_rate: float = 1.0
+    weight_decay: float = bounded(0.01, below=1000)
+    learning_rate: float = bounded(1.1, least=1e-12, below=1000)
+    embedding_rate: float = bounded(1.0, below=1000)
     schedule: Literal["constant", "inverse", "linear"] = "inverse"
     warmup: float = bounded(0.0, below=1)
     dropout: float = bounded(0.0, below=1)
@@ -198,25 +211,16 @@ def load_recipe(preset: str, overrides: Sequence[str] = ()) -> Recipe:
     """
     path = Path(preset)
     if path.suffix == ".toml":
-        if not path.is_file():
-            raise InputError(path, problem="file not found", expected="a recipe")
-        try:
-            name, text = path.stem, path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(path, problem=str(error), expected="text in UTF-8") from error
+        name, table = path.stem, read_toml(path, "a recipe")
     elif preset in preset_names():
-        name = preset
-        text = (resources.files("aptool") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
+        file = resources.files("aptool") / "presets" / f"{preset}.toml"
+        name, table = preset, parse_toml(file.read_text(encoding="utf-8"), preset)
     else:
         near = difflib.get_close_matches(preset, preset_names(), n=1)
         nearest = f"; did you mean {near[0]!r}?" if near else ""
         raise UsageError(
             f"preset {preset!r}: expected one of {', '.join(preset_names())}, or a .toml file{nearest}"
         )
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(path, problem=str(error), expected="TOML") from error
     return recipe_from_dict({**apply_overrides(table, overrides), "preset": name}, where=preset)
 
 
@@ -248,15 +252,18 @@ def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str
         section, dot, name = key.strip().partition(".")
         if not (equals and dot and section and name):
             raise UsageError(f"--set {override!r}: expected section.key=value, such as training.epochs=5")
-        try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = text.strip()
         target = table.setdefault(section, {})
         if not isinstance(target, dict):
             raise UsageError(f"--set {override!r}: {section!r} is not a section of a recipe")
-        target[name] = value
+        target[name] = _override_value(text)
     return table
+
+
+def _override_value(text: str) -> Any:
+    try:
+        return parse_toml(f"value = {text}", "--set")["value"]
+    except InputError:
+        return text.strip()
 
 
 def build_options(kind: type[T], table: dict[str, Any], where: str, place: str = "") -> T:
@@ -279,7 +286,7 @@ def build_options(kind: type[T], table: dict[str, Any], where: str, place: str =
         if name not in known:
             raise _unknown(name, list(known), where, place)
         values[name] = _checked(hints[name], value, where, place + name)
-        _check_bounds(known[name].metadata, values[name], where, place + name)
+        _check_bounds(known[name].metadata or bounds_of(hints[name]), values[name], where, place + name)
     try:
         return kind(**values)
     except TypeError as error:
@@ -299,11 +306,14 @@ def _unknown(name: str, known: list[str], where: str, place: str) -> InputError:
     return InputError(where, place=place + name, problem=problem, expected=expected)
 
 
+def bounds_of(hint: Any) -> dict[str, float]:
+    """The bounds of a number that has none of its own; nothing for another type."""
+    return {"least": 0, "below": BELOW[hint]} if hint in BELOW else {}
+
+
 def _check_bounds(bounds: Mapping[str, float], value: Any, where: str, place: str) -> None:
     if bounds and value is not None and not bounds["least"] <= value < bounds["below"]:
-        expected = f"{bounds['least']} or more"
-        if bounds["below"] < math.inf:
-            expected += f" and below {bounds['below']}"
+        expected = f"{bounds['least']} or more and below {bounds['below']}"
         raise InputError(where, place=place, value=value, expected=expected)
 
 

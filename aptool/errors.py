@@ -72,6 +72,8 @@ class InputError(AptoolError):
 
 def shortened(value: object) -> str:
     """``repr(value)``, cut to the length that fits in a message."""
+    if isinstance(value, int) and value.bit_length() > 256:  # Python refuses to print very long ones
+        return f"an integer of {value.bit_length():,} bits"
     text = repr(value)
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
 

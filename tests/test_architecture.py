@@ -23,6 +23,7 @@ FLOORS = [
     ["text"],
     ["formats"],
     ["config", "environment", "progress", "version"],
+    ["documents"],
     ["errors", "threads"],
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -9,14 +9,14 @@ A corpus is a file, a folder of files or a glob of ``.jsonl``, ``.tsv`` or ``.pa
 A title stands before the text, separated by one space, as in BEIR's own code.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from aptool.datasets.importing import check_text
 from aptool.datasets.lines import read_lines, readable
-from aptool.errors import InputError, first_line
+from aptool.documents import parse_json
+from aptool.errors import InputError
 from aptool.formats import storage
 from aptool.formats.ids import check_answer_id, check_question_id
 from aptool.formats.parquet import open_parquet
@@ -131,12 +131,7 @@ def _json_entries(path: str) -> Iterator[Entry]:
         if not line.strip():
             continue
         place = f"line {number}"
-        try:
-            fields = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(
-                path, place=place, problem=first_line(error), expected="one JSON object"
-            ) from error
+        fields = parse_json(line, path, place=place, expected="one JSON object")
         if not isinstance(fields, dict):
             raise InputError(path, place=place, value=fields, expected="a JSON object")
         yield _entry(path, place, fields)

@@ -4,7 +4,6 @@
 ``positive`` and ``negative`` texts for each query, is read as well.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from aptool.datasets.corpus import FileCorpus, corpus_files, read_queries
 from aptool.datasets.importing import Columns, Pair, SplitPools, pools_of, write_collection
 from aptool.datasets.lines import read_lines
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
-from aptool.errors import InputError, first_line
+from aptool.documents import parse_json
+from aptool.errors import InputError
 from aptool.formats.collection import Collection
 from aptool.formats.parquet import open_parquet
 
@@ -133,11 +133,7 @@ def _rows(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
         for number, line in read_lines(file):
             if not line.strip():
                 continue
-            try:
-                fields = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                problem = first_line(error)
-                raise InputError(file, place=f"line {number}", problem=problem, expected="JSON") from error
+            fields = parse_json(line, file, place=f"line {number}")
             if not isinstance(fields, dict):
                 raise InputError(file, place=f"line {number}", value=fields, expected="a JSON object")
             yield f"line {number}", file, fields

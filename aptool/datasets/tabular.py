@@ -7,6 +7,7 @@ within the question, so that a repeated row is a repeated candidate.
 import csv
 import difflib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +23,8 @@ from aptool.datasets.importing import (
     write_collection,
 )
 from aptool.datasets.lines import read_lines, read_rows
-from aptool.errors import InputError, first_line
+from aptool.documents import parse_json
+from aptool.errors import InputError
 from aptool.formats.collection import Collection, LabelledPool
 
 # Most characters of a field in quotation marks: a quotation mark that is never closed reads on up to here.
@@ -190,9 +192,9 @@ def find_columns(
         raise InputError(path, problem="no line", expected="a header line with the names of the columns")
     names: list[str] = header.split(delimiter) if isinstance(header, str) else header
     place = f"line {number}"
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(path, place=place, column=name, expected="each column's name once")
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise InputError(path, place=place, column=name, expected="each column's name once")
     for name in wanted:
         if name not in names:
             expected = _missing(name, names, delimiter) + (f" ({_option(name, wanted)})" if options else "")
@@ -242,27 +244,10 @@ def _json_pairs(path: str, names: ColumnNames) -> Iterator[Pair]:
 
 
 def _parsed(path: str, number: int, line: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line, object_pairs_hook=_distinct, parse_constant=_refused)
-    except (ValueError, RecursionError) as error:
-        reason = first_line(error)
-        if isinstance(error, json.JSONDecodeError):  # its own line number counts within this line
-            reason = f"{error.msg} at character {error.pos + 1}"
-        raise InputError(path, place=f"line {number}", problem=reason, expected="one JSON object") from error
+    value = parse_json(line, path, place=f"line {number}", expected="one JSON object", strict=True)
     if not isinstance(value, dict):
         raise InputError(path, place=f"line {number}", value=value, expected="a JSON object")
     return value
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    entries = dict(pairs)
-    if len(entries) < len(pairs):
-        raise ValueError("an object with the same key twice")
-    return entries
-
-
-def _refused(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _json_pool(path: str, number: int, pool: dict[str, Any], names: ColumnNames) -> Iterator[Pair]:

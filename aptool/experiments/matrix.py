@@ -1,6 +1,5 @@
 """An experiment matrix as a TOML file: collections, systems, and rows that pair them with seeds."""
 
-import tomllib
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -8,6 +7,7 @@ from string import Template
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from aptool.documents import read_toml
 from aptool.errors import InputError, UsageError
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 from aptool.formats.schemas import check_document
@@ -71,13 +71,7 @@ def read_matrix(path: str | Path, values: Mapping[str, str] = MappingProxyType({
     Raises:
         InputError: the file is not TOML, violates its schema, or refers to a name that it does not define.
     """
-    if not Path(path).is_file():
-        raise InputError(path, problem="file not found", expected="an experiment matrix")
-    try:
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(path, problem=str(error), expected="TOML") from error
-    document = _substituted(document, values, path)
+    document = _substituted(read_toml(path, "an experiment matrix"), values, path)
     check_document("matrix", document, path)
     measures = _measures(path, document)
     splits = {name: _evaluated_splits(name, entry) for name, entry in document["collections"].items()}

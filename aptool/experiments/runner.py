@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aptool.config import Recipe, load_recipe
-from aptool.errors import AptoolError, error_with
+from aptool.documents import read_json
+from aptool.errors import AptoolError, InputError, error_with
 from aptool.evaluation.fusion import reciprocal_rank_fusion
 from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import EvaluatedSplit, Experiment, ExperimentMatrix, SystemSpec
@@ -242,7 +243,7 @@ class Runner:
 def _recorded_seconds(record: Path, key: str) -> dict[str, float] | None:
     """The seconds of an earlier result with this key; None if there is none."""
     try:
-        saved = json.loads(record.read_text(encoding="utf-8"))
+        saved = read_json(record)
         return dict(saved["seconds"]) if saved["key"] == key else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (InputError, ValueError, KeyError, TypeError):
         return None

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats import ids
 from aptool.formats.atomic import atomic_folder
@@ -58,10 +59,7 @@ class Collection:
         manifest = self.path / MANIFEST
         if not manifest.is_file():
             raise InputError(self.path, problem=f"no {MANIFEST} in it", expected="the folder of a collection")
-        try:
-            self.manifest: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise InputError(manifest, problem=str(error), expected="JSON") from error
+        self.manifest: dict[str, Any] = read_json(manifest)
         check_document("collection", self.manifest, manifest)
 
     @property

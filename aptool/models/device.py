@@ -14,7 +14,7 @@ All of this is for one version of PyTorch and one kind of processor; with anothe
 
 import torch
 
-from aptool.errors import UsageError, first_line
+from aptool.errors import UsageError, first_line, one_line
 
 
 def pick_device(name: str) -> torch.device:
@@ -27,8 +27,8 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = first_line(error)
+        torch.zeros(1, device=device).item()  # PyTorch names devices that hold no numbers, such as meta
+    except (RuntimeError, AssertionError, ImportError) as error:
+        reason = one_line(first_line(error))
         raise UsageError(f"--device {name!r}: {reason}; expected auto, cpu or a GPU such as cuda") from error
     return device

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aptool.config import Recipe, bounded
+from aptool.config import WIDEST, Recipe, bounded
 from aptool.models.initialization import Corpus, EncoderSpec, Initialization, init_embedding, make_vocabulary
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import PAD, TextTokenizer, WordTokenizer
@@ -156,8 +156,8 @@ class CnnEncoder(WordEncoder):
                 initially its own vector, rotated (c ≥ d) or projected (c < d).
         """
 
-        features: int = bounded(400, least=1)
-        window: int = bounded(3, least=1)
+        features: int = bounded(400, least=1, below=WIDEST + 1)
+        window: int = bounded(3, least=1, below=1025)
         init: Literal["uniform", "orthogonal"] = "uniform"
 
     @classmethod
@@ -232,7 +232,7 @@ class BiLstmEncoder(WordEncoder):
             hidden: Hidden size H of each direction; a state has c = 2 H features.
         """
 
-        hidden: int = bounded(141, least=1)
+        hidden: int = bounded(141, least=1, below=WIDEST // 2 + 1)
 
     @classmethod
     def max_weights(cls, spec: EncoderSpec, options: Any) -> int:

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from aptool.config import Recipe, recipe_from_dict
+from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import atomic_folder, check_folder
 from aptool.formats.schemas import check_document
@@ -114,8 +115,8 @@ def check_model_folder(folder: str | Path) -> None:
     """
     check_folder(folder, WEIGHTS)
     try:
-        kind = json.loads((Path(folder) / CONFIG).read_text(encoding="utf-8"))["model_type"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        kind = read_json(Path(folder) / CONFIG)["model_type"]
+    except (InputError, KeyError, TypeError):
         return
     if kind != "aptool":
         raise InputError(
@@ -207,10 +208,7 @@ Trained with seed {training["seed"]} on collection `{training["collection"]}` (f
 def _read_config(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(path, problem="file not found", expected="the configuration of a model")
-    try:
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(path, problem=str(error), expected="JSON") from error
+    config: dict[str, Any] = read_json(path)
     if isinstance(config, dict) and config.get("model_type") == "aptool":
         _check_format(path, config.get("format"))
     check_document("model", config, path)

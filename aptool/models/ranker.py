@@ -30,6 +30,9 @@ ENCODERS: dict[str, type[Encoder]] = {
     "cross": CrossInput,
 }
 
+# Weights of an encoder and a pooling that are not embeddings: 4 GB, and as much again for gradients.
+MOST_WEIGHTS = 1 << 30
+
 # ``pooling.type`` of a recipe.
 POOLINGS: dict[str, type[Pooling]] = {
     "max": MaxPooling,
@@ -162,6 +165,10 @@ def check_recipe(recipe: Recipe) -> None:
     if not (training.sampled_negatives or training.in_batch):
         wanted = "1 or more, or training.in_batch=true"
         raise InputError(recipe.preset, place="training.sampled_negatives", value=0, expected=wanted)
+    weights = max_weights(recipe, 0, recipe.vectors.dim)
+    if weights is not None and weights > MOST_WEIGHTS:
+        problem, wanted = f"{weights:,} weights beside the vocabulary's", f"at most {MOST_WEIGHTS:,}"
+        raise InputError(recipe.preset, place="encoder", problem=problem, expected=wanted)
     encoder_class.check(recipe, options)
 
 

@@ -1,6 +1,5 @@
 """Tables for the charts: accuracy by answer length, training curves, distributions of scores."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from aptool.documents import parse_json
 from aptool.errors import InputError
 from aptool.formats.pools import Answers, list_units, read_pools
 from aptool.text.tokenizer import WordTokenizer
@@ -138,12 +138,9 @@ def read_history(model: str | Path) -> pl.DataFrame:
         raise InputError(path, problem="file not found", expected="the history of a trained model")
     rows = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            entry = None
+        expected = "a JSON object with the key 'epoch'"
+        entry = parse_json(line, path, place=f"line {number}", expected=expected)
         if not isinstance(entry, dict) or "epoch" not in entry:
-            expected = "a JSON object with the key 'epoch'"
             raise InputError(path, place=f"line {number}", value=line, expected=expected)
         rows.append(_flat(entry))
     if not rows:

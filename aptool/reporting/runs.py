@@ -1,10 +1,10 @@
 """The folder that `aptool matrix` wrote: its systems, collections and files."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from aptool.documents import read_json
 from aptool.errors import InputError, UsageError
 from aptool.formats.collection import Collection
 
@@ -29,7 +29,7 @@ class RunEntry(NamedTuple):
     @property
     def config(self) -> dict[str, Any] | None:
         """The model's ``config.json``."""
-        return None if self.model is None else dict(_json(self.model / "config.json"))
+        return None if self.model is None else dict(read_json(self.model / "config.json"))
 
 
 class Runs(NamedTuple):
@@ -60,7 +60,7 @@ def read_runs(folder: str | Path) -> Runs:
     if not path.is_file():
         expected = "the folder that `aptool matrix TABLE --output FOLDER` writes"
         raise InputError(folder, problem=f"no {TABLE} in it", expected=expected)
-    document = _json(path)
+    document = read_json(path)
     try:
         entries = [_entry(Path(folder), result) for result in document["results"]]
         measures = tuple(document["results"][0]["measures"])
@@ -114,10 +114,3 @@ def _entry(folder: Path, result: dict[str, Any]) -> RunEntry:
     seconds = {key: float(value) for key, value in result["seconds"].items()}
     where = model if (model / "config.json").is_file() else None
     return RunEntry(result["collection"], result["system"], int(result["seed"]), run, seconds, where)
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(path, problem=str(error), expected="JSON") from error

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from aptool.config import Recipe
+from aptool.documents import read_json
 from aptool.errors import InputError
 from aptool.formats.atomic import atomic_file, remove_leftovers, remove_matching
 from aptool.formats.collection import Collection
@@ -126,9 +127,8 @@ def remove_state(output: str | Path) -> None:
 def trained_key(output: str | Path) -> str | None:
     """The key of the model in a folder; None if there is no model or it has no key."""
     try:
-        config = json.loads((Path(output) / CONFIG).read_text(encoding="utf-8"))
-        return str(config["training"]["key"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return str(read_json(Path(output) / CONFIG)["training"]["key"])
+    except (InputError, KeyError, TypeError):
         return None
 
 

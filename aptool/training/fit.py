@@ -1,6 +1,5 @@
 """Trains a model folder from a collection and a recipe; an interrupted training resumes."""
 
-import json
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from aptool.config import Recipe
+from aptool.documents import parse_json, read_json
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation.names import measure_names
 from aptool.formats.collection import Collection
@@ -224,7 +224,7 @@ def already_trained(output: str | Path, key: str, *, log: bool = True) -> Fit | 
     path = Path(output)
     if trained_key(path) != key or not (path / WEIGHTS).is_file():
         return None
-    config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+    config = read_json(path / CONFIG)
     training = config["training"]
     lines = (path / "training" / "history.jsonl").read_text(encoding="utf-8").splitlines()
     remove_state(path)
@@ -235,7 +235,7 @@ def already_trained(output: str | Path, key: str, *, log: bool = True) -> Fit | 
     return Fit(
         training["best_epoch"],
         training["dev"],
-        [json.loads(line) for line in lines],
+        [parse_json(line, path) for line in lines],
         config["vocabulary"],
         training["words_with_vectors"],
         training["dev_words_unknown"],

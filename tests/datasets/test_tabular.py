@@ -199,7 +199,7 @@ GOOD = '{"question": "who?", "candidates": [{"text": "me", "label": 1}]}'
         ("{", "line 2: Expecting property name enclosed in double quotes at character 2; "),
         ("[1]", "line 2: [1]: expected a JSON object"),
         (GOOD + GOOD, "line 2: Extra data"),
-        (GOOD.replace("who?", "\\ud800"), "column 'question': '\\ud800': expected a text without NUL"),
+        (GOOD.replace("who?", "\\ud800"), "line 2: '\\ud800', which UTF-8 cannot express"),
         (GOOD.replace("who?", "\\u0000"), "column 'question': '\\x00': expected a text without NUL"),
         (GOOD.replace('"who?"', "7"), "line 2: column 'question': 7: expected a text"),
         (GOOD.replace("question", "Question"), "column 'question': expected an object with this key; it has"),

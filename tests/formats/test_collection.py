@@ -194,7 +194,7 @@ def test_a_folder_that_is_no_collection_is_named(tmp_path):
     manifest = tmp_path / "collection.json"
     for content, message in (
         (b"{", "expected JSON"),
-        (b"\xff", "expected JSON"),
+        (b"\xff", "expected text in UTF-8"),
         (b"[]", 'top level: []: expected type "object"'),
         (b"{}", "top level: expected the entry 'format'"),
     ):

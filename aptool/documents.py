@@ -1,0 +1,172 @@
+"""JSON and TOML from anywhere: the one reader, whose limits and failures are the same for every file.
+
+A document is text in UTF-8 without lone surrogates, nested at most ``DEEPEST`` deep, with integers of 64
+bits at most. Whatever reads its values can then print, hash, compare and store them.
+"""
+
+import json
+import re
+import tomllib
+from os import PathLike
+from pathlib import Path
+from typing import Any, NoReturn
+
+from aptool.errors import InputError, first_line
+
+DEEPEST = 64
+
+# Bytes. Reading TOML takes time that grows with the square of the length of a dotted key.
+LARGEST_TOML = 1 << 18
+LARGEST_JSON = 1 << 28
+_MOST_DOTS = 256
+
+_MOST_DIGITS = 20  # of a 64-bit integer with its sign
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class _DocumentError(ValueError):
+    """A value that no document may have."""
+
+
+def read_json(path: str | Path, expected: str = "JSON") -> Any:
+    """The value of a JSON file.
+
+    Raises:
+        InputError: the file is missing, or is not such a document; ``expected`` says what it should be.
+    """
+    return parse_json(_text(path, LARGEST_JSON, expected), path, expected=expected)
+
+
+def parse_json(
+    text: str,
+    where: str | PathLike[str],
+    *,
+    place: str | None = None,
+    expected: str = "JSON",
+    strict: bool = False,
+) -> Any:
+    """The value of a JSON text.
+
+    Args:
+        text: the text.
+        where: the file that it is from, for errors.
+        place: where in the file it is, for errors.
+        expected: what it should be, for errors.
+        strict: refuse what RFC 8259 calls not interoperable: a key twice in an object, NaN and infinity.
+
+    Raises:
+        InputError: it is not JSON, or is beyond the limits of a document.
+    """
+    try:
+        if strict:
+            value = json.loads(
+                text, parse_int=_integer, object_pairs_hook=_distinct, parse_constant=_no_constant
+            )
+        else:
+            value = json.loads(text, parse_int=_integer)
+        # Few documents have so many brackets, or such an escape, that their values must be looked at.
+        if text.count("[") + text.count("{") > DEEPEST:
+            _check_depth(value)
+        if _SURROGATE.search(text):
+            _check_characters(value)
+    except RecursionError as error:
+        raise InputError(where, place=place, problem="nested too deeply", expected=expected) from error
+    except json.JSONDecodeError as error:
+        at = f"character {error.pos + 1}" if error.lineno == 1 else f"line {error.lineno}"
+        problem = f"{error.msg} at {at}"
+        raise InputError(where, place=place, problem=problem, expected=expected) from error
+    except ValueError as error:
+        raise InputError(where, place=place, problem=first_line(error), expected=expected) from error
+    return value
+
+
+def read_toml(path: str | Path, expected: str) -> dict[str, Any]:
+    """The table of a TOML file.
+
+    Raises:
+        InputError: the file is missing, or is not such a document; ``expected`` says what it should be.
+    """
+    return parse_toml(_text(path, LARGEST_TOML, expected), path)
+
+
+def parse_toml(text: str, where: str | PathLike[str]) -> dict[str, Any]:
+    """The table of a TOML text.
+
+    Raises:
+        InputError: it is not TOML, or is beyond the limits of a document.
+    """
+    try:
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.count(".") > _MOST_DOTS:
+                raise _DocumentError(f"more than {_MOST_DOTS} dots in line {number}")
+        table = tomllib.loads(text)
+        _check_depth(table)
+        _check_characters(table)
+    except RecursionError as error:
+        raise InputError(where, problem="nested too deeply", expected="TOML") from error
+    except ValueError as error:
+        raise InputError(where, problem=first_line(error), expected="TOML") from error
+    return table
+
+
+def _text(path: str | Path, largest: int, expected: str) -> str:
+    try:
+        if not Path(path).is_file():  # a pipe would be waited for
+            raise InputError(path, problem="file not found", expected=expected)
+        with Path(path).open("rb") as file:
+            data = file.read(largest + 1)
+        if len(data) > largest:
+            raise InputError(path, problem=f"more than {largest:,} bytes", expected=expected)
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(path, problem=str(error), expected="text in UTF-8") from error
+    except OSError as error:
+        raise InputError(path, problem=error.strerror or str(error), expected=expected) from error
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise _DocumentError(f"an integer of {len(digits.lstrip('-')):,} digits")
+    return int(digits)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        raise _DocumentError("an object with the same key twice")
+    return entries
+
+
+def _no_constant(constant: str) -> NoReturn:
+    raise _DocumentError(f"{constant} is not JSON")
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level for inner in _inner(outer) if isinstance(inner, dict | list)]
+        if not level:
+            return
+    raise _DocumentError("nested too deeply")
+
+
+def _check_characters(value: Any) -> None:
+    """Checks that texts can be written as UTF-8, and integers as numbers."""
+    values = [value]
+    while values:
+        value = values.pop()
+        if isinstance(value, str):
+            try:
+                value.encode("utf-8")
+            except UnicodeEncodeError:
+                raise _DocumentError(f"{value[:40]!a}, which UTF-8 cannot express") from None
+        elif isinstance(value, int) and value.bit_length() > 64:
+            raise _DocumentError(f"an integer of {value.bit_length():,} bits")
+        elif isinstance(value, dict | list):
+            values += _inner(value)
+            if isinstance(value, dict):
+                values += value
+
+
+def _inner(value: dict[str, Any] | list[Any]) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value

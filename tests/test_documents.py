@@ -1,0 +1,121 @@
+"""One reader for JSON and TOML: what it refuses ends in one line, wherever the document is from."""
+
+import json
+
+import pytest
+
+from aptool.config import load_recipe
+from aptool.documents import parse_json, parse_toml, read_json, read_toml
+from aptool.errors import InputError
+from aptool.models.ranker import check_recipe
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (DEEP, "nested too deeply"),
+        ("[" * 70 + "]" * 70, "nested too deeply"),
+        ('{"a":' * 70 + "1" + "}" * 70, "nested too deeply"),
+        ("9" * 5000, "an integer of 5,000 digits"),
+        ('{"a": "\\ud800"}', "UTF-8 cannot express"),
+        ('{"\\udfff": 1}', "UTF-8 cannot express"),
+        ("{", "line 1|character 2"),
+        ("", "character 1"),
+    ],
+)
+def test_json_beyond_the_limits_is_one_line(text, problem):
+    with pytest.raises(InputError, match=problem) as error:
+        parse_json(text, "x.json")
+
+    assert str(error.value).startswith("x.json: ")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f"x = {DEEP}", "nested too deeply"),
+        (".".join("a" * 20_000) + " = 1", "more than 256 dots in line 1"),
+        (".".join("a" * 70) + " = 1", "nested too deeply"),
+        (f"x = {'9' * 5000}", "digits"),
+        (f"x = 0x{'f' * 5000}", "an integer of 20,000 bits"),
+        ("x = ", "Invalid value"),
+    ],
+)
+def test_toml_beyond_the_limits_is_one_line(text, problem):
+    with pytest.raises(InputError, match=problem) as error:
+        parse_toml(text, "x.toml")
+
+    assert "\n" not in str(error.value)
+
+
+def test_escapes_of_whole_characters_are_read():
+    # U+1F600 as JSON escapes it: two surrogates that are one character.
+    assert parse_json('{"a": "\\ud83d\\ude00"}', "x.json") == {"a": "\U0001f600"}
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"a": NaN}', "[Infinity]"])
+def test_strict_json_is_what_every_program_reads_alike(text):
+    parse_json(text, "x.json")
+    with pytest.raises(InputError):
+        parse_json(text, "x.json", strict=True)
+
+
+@pytest.mark.parametrize("read", [read_json, lambda path: read_toml(path, "TOML")])
+def test_a_file_that_is_no_text_is_one_line(tmp_path, read):
+    (tmp_path / "x").write_bytes(b"\xff\xfe")
+    for path, problem in ((tmp_path / "x", "UTF-8"), (tmp_path / "none", "file not found")):
+        with pytest.raises(InputError, match=problem):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        f"encoder.features={'9' * 5000}",
+        "encoder.features=1000000000",
+        "training.margin=1" + "0" * 400,
+        "training.margin=1e400",
+        "training.learning_rate=0",
+        "training.learning_rate=1e38",
+        "training.weight_decay=1e38",
+        "vectors.unknown=1e39",
+        "vectors.dim=1000000000000",
+        "training.sampled_negatives=1000000000000000000",
+        "training.epochs=1" + "0" * 21,
+        "text.min_count=1000000000000000000",
+        "text.max_answer_tokens=1000000000000000000",
+        f"training.epochs={DEEP}",
+        f"training.{'.'.join('a' * 20_000)}=1",
+    ],
+)
+def test_a_number_without_bounds_is_one_short_line(override):
+    with pytest.raises(InputError) as error:
+        check_recipe(load_recipe("ap-cnn", [override]))
+
+    assert "\n" not in str(error.value)
+    assert override.partition(".")[2].partition("=")[0][:20] in str(error.value)
+
+
+def test_a_network_that_no_machine_holds_is_refused_before_it_is_built():
+    recipe = load_recipe("ap-cnn", ["encoder.features=60000"])
+    with pytest.raises(InputError, match="weights beside the vocabulary's; expected at most"):
+        check_recipe(recipe)
+
+
+def test_every_number_of_a_recipe_has_bounds():
+    table = json.loads(json.dumps(load_recipe("ap-cnn").to_dict()))
+    numbers = [
+        f"{section}.{name}"
+        for section, options in table.items()
+        if isinstance(options, dict)
+        for name, value in options.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+    assert len(numbers) > 20
+    for number in numbers:
+        for value in ("9" * 18, "1e300", "-1"):
+            with pytest.raises(InputError):
+                check_recipe(load_recipe("ap-cnn", [f"{number}={value}"]))
