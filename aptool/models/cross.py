@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from aptool.models.device import send
 from aptool.models.encoders import Encoder
 from aptool.models.pooling import Pooling
 from aptool.models.ragged import Ragged
@@ -71,8 +73,8 @@ class CrossPooling(Pooling):
         if self.read == "first":
             states = self.backbone(ids, ids.offsets[:-1], types)  # (n, c)
         else:
-            every = self.backbone(ids, Ragged.of_lengths(ids.lengths).values, types)
-            states = torch.segment_reduce(every, "mean", lengths=ids.lengths, axis=0)
+            every = self.backbone(ids, ids.row_numbers(), types)
+            states = torch.segment_reduce(every, "mean", lengths=ids.lengths, axis=0, unsafe=True)
         scores: Tensor = self.head(states.to(self.head.weight.dtype)).squeeze(1)
         return scores.float()
 
@@ -89,19 +91,19 @@ class CrossPooling(Pooling):
         """
         before, between, after = self._special_counts
         own = self._prefix_length + self._suffix_length
-        bare_q, bare_a = questions.lengths - own, answers.lengths - own
+        bare_q, bare_a = questions.sizes - own, answers.sizes - own  # (n,)
         # All ids concatenated; a pair is five segments of this pool: special tokens, question, special
         # tokens, answer, special tokens.
         pool = torch.cat([self._special_ids, questions.values, answers.values])
         first_q = before + between + after
         first_a = first_q + len(questions.values)
-        one = torch.ones_like(bare_q)
-        starts = [0 * one, first_q + questions.offsets[:-1] + self._prefix_length, before * one]
-        starts += [first_a + answers.offsets[:-1] + self._prefix_length, (before + between) * one]
-        counts = [before * one, bare_q, between * one, bare_a, after * one]
-        segments = torch.stack(counts, 1)  # (n, 5)
-        lengths = segments.flatten()
-        shift = torch.stack(starts, 1).flatten() - (lengths.cumsum(0) - lengths)
-        place = torch.arange(int(lengths.sum()), device=lengths.device) + shift.repeat_interleave(lengths)
-        types = self._segment_types.repeat(len(bare_q)).repeat_interleave(lengths)
-        return Ragged.of_lengths(segments.sum(1)).with_values(pool[place]), types
+        begin_q = first_q + np.cumsum(questions.sizes) - questions.sizes + self._prefix_length
+        begin_a = first_a + np.cumsum(answers.sizes) - answers.sizes + self._prefix_length
+        one = np.ones_like(bare_q)
+        starts = np.stack([0 * one, begin_q, before * one, begin_a, (before + between) * one], 1)
+        counts = np.stack([before * one, bare_q, between * one, bare_a, after * one], 1)  # (n, 5)
+        segments = Ragged.of_sizes(pool.new_empty(int(counts.sum())), counts.reshape(-1))
+        shift = send(starts.reshape(-1), pool.device) - segments.offsets[:-1]
+        place = segments.row_numbers() + segments.spread(shift)
+        types = segments.spread(self._segment_types.repeat(len(bare_q)))
+        return Ragged.of_sizes(pool[place], counts.sum(1)), types

@@ -12,7 +12,9 @@ What is repeatable to the bit:
 All of this is for one version of PyTorch and one kind of processor; with another, the last bits may differ.
 """
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from aptool.errors import UsageError, first_line, one_line
 
@@ -32,3 +34,11 @@ def pick_device(name: str) -> torch.device:
         reason = one_line(first_line(error))
         raise UsageError(f"--device {name!r}: {reason}; expected auto, cpu or a GPU such as cuda") from error
     return device
+
+
+def send(array: np.ndarray, device: torch.device | str) -> Tensor:
+    """An array as a tensor on a device; the host does not wait for a GPU to receive it."""
+    tensor = torch.from_numpy(array)
+    if torch.device(device).type == "cpu":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)

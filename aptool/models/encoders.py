@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -259,16 +260,16 @@ class BiLstmEncoder(WordEncoder):
         texts.)
         """
         on_cpu = tokens.values.device.type == "cpu"
-        if not (self.training and on_cpu) or len(tokens.lengths) <= TEXTS_PER_BATCH:
+        if not (self.training and on_cpu) or len(tokens.sizes) <= TEXTS_PER_BATCH:
             return self._encode(tokens)
-        order = tokens.lengths.argsort(stable=True)
-        parts = [self._encode(tokens.select(rows)).values for rows in order.split(TEXTS_PER_BATCH)]
-        offsets = torch.cat([order.new_zeros(1), tokens.lengths[order].cumsum(0)])
-        return Ragged(torch.cat(parts), offsets).select(order.argsort())
+        order = np.argsort(tokens.sizes, kind="stable")
+        blocks = np.split(order, range(TEXTS_PER_BATCH, len(order), TEXTS_PER_BATCH))
+        parts = [self._encode(tokens.select(rows)) for rows in blocks]
+        return Ragged.concatenate(parts).select(np.argsort(order))
 
     def _encode(self, tokens: Ragged) -> Ragged:
         """States of texts, padded on the right to the longest of them."""
-        return tokens.with_values(self._states(tokens, torch.arange(len(tokens.values)).to(tokens.values)))
+        return tokens.with_values(self._states(tokens, tokens.row_numbers()))
 
     def inference_encoder(self, tokens: int | None = None) -> Encode:
         """See ``Encoder.inference_encoder``."""
@@ -281,8 +282,8 @@ class BiLstmEncoder(WordEncoder):
         after the text and cannot change any of its states.
         """
         place, length = tokens.positions()
-        ids, mask = tokens.padded()  # (n, T)
-        slots = mask.flatten().nonzero().squeeze(1)  # (N,) index of token i
+        ids, _ = tokens.padded()  # (n, T)
+        slots = tokens.slots(ids.shape[1])  # (N,) index of token i
         mirrored = slots - place + (length - 1 - place)  # (N,) its index when its text is reversed
         reversed_ids = torch.zeros_like(ids).view(-1).index_copy(0, mirrored, tokens.values).view_as(ids)
         left, _ = self.forwards(self.embedding(ids))  # (n, T, H)

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -46,10 +47,8 @@ class Pooling(nn.Module, ABC):
 
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
         """(n, k) scores of every one of n questions with every one of k answers, from their states."""
-        n, k = len(questions.lengths), len(answers.lengths)
-        device = questions.offsets.device
-        first = torch.arange(n, device=device).repeat_interleave(k)
-        second = torch.arange(k, device=device).repeat(n)
+        n, k = len(questions.sizes), len(answers.sizes)
+        first, second = np.repeat(np.arange(n), k), np.tile(np.arange(k), n)
         return self.score_pairs(questions.select(first), answers.select(second)).view(n, k)
 
     def in_bf16(self) -> "Pooling":
@@ -122,7 +121,7 @@ class MeanPooling(IndependentPooling):
 
     def represent(self, states: Ragged) -> Tensor:
         """See ``IndependentPooling.represent``."""
-        return torch.segment_reduce(states.values, "mean", lengths=states.lengths, axis=0)
+        return torch.segment_reduce(states.values, "mean", lengths=states.lengths, axis=0, unsafe=True)
 
 
 class FirstPooling(IndependentPooling):
@@ -140,4 +139,5 @@ class FirstPooling(IndependentPooling):
 
 def segment_max(values: Tensor, sequences: Ragged) -> Tensor:
     """(n, ...) maximum of ``values`` (N, ...) over each of n sequences."""
-    return torch.segment_reduce(values, "max", lengths=sequences.lengths, axis=0)
+    # Unsafe: lengths that do not add up would not be noticed, and a GPU is not waited for.
+    return torch.segment_reduce(values, "max", lengths=sequences.lengths, axis=0, unsafe=True)

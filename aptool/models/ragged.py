@@ -1,13 +1,17 @@
 """Sequences of different lengths, concatenated in one tensor.
 
-Encoders take and give these, without padding, so padding cannot leak into what they compute.
+Encoders take and give these, without padding, so padding cannot leak into what they compute. How long each
+sequence is, the host always knows: with values on a GPU, no operation here waits for it.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from aptool.models.device import send
 from aptool.text.tokenizer import Tokens
 
 
@@ -16,66 +20,92 @@ class Ragged(NamedTuple):
 
     Attributes:
         values: (N, ...) elements of all sequences, N = offsets[-1].
-        offsets: (n + 1,) int64, starting with 0.
+        offsets: (n + 1,) int64, starting with 0, on the device of the values.
+        sizes: (n,) int64 lengths of the sequences, on the host.
     """
 
     values: Tensor
     offsets: Tensor
+    sizes: np.ndarray
 
     @property
     def lengths(self) -> Tensor:
-        """(n,) int64."""
+        """(n,) int64, on the device of the values."""
         return self.offsets.diff()
 
     @classmethod
     def of(cls, tokens: Tokens, device: torch.device | str = "cpu") -> "Ragged":
         """Token ids as int64 tensors on a device."""
-        ids = torch.from_numpy(tokens.ids).to(device, torch.int64)
-        return cls(ids, torch.from_numpy(tokens.offsets).to(device))
+        # One message: the offsets, then the ids.
+        both = send(np.concatenate([tokens.offsets.astype(np.int32), tokens.ids]), device).long()
+        count = len(tokens) + 1
+        return cls(both[count:], both[:count], tokens.lengths)
 
     @classmethod
-    def join(cls, sequences: list[Tensor]) -> "Ragged":
+    def of_sizes(cls, values: Tensor, sizes: np.ndarray) -> "Ragged":
+        """Sequences of the given lengths that stand end to end in ``values``."""
+        offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
+        return cls(values, send(offsets, values.device), sizes)
+
+    @classmethod
+    def join(cls, sequences: Sequence[Tensor]) -> "Ragged":
         """Concatenates separate sequences, each (length, ...)."""
-        values = torch.cat(sequences)
-        lengths = torch.tensor([0, *(len(sequence) for sequence in sequences)])
-        return cls(values, lengths.cumsum(0).to(values.device))
+        return cls.of_sizes(torch.cat(list(sequences)), np.array([len(one) for one in sequences]))
 
     @classmethod
-    def of_lengths(cls, lengths: Tensor) -> "Ragged":
-        """Sequences of the given lengths whose elements are their own row numbers, 0 to N - 1."""
-        offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-        return cls(torch.arange(int(offsets[-1]), device=lengths.device), offsets)
+    def concatenate(cls, parts: Sequence["Ragged"]) -> "Ragged":
+        """All sequences of all parts, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        sizes = np.concatenate([part.sizes for part in parts])
+        return cls.of_sizes(torch.cat([part.values for part in parts]), sizes)
 
     def with_values(self, values: Tensor) -> "Ragged":
         """Other elements for the same sequences, such as the states of token ids."""
-        return Ragged(values, self.offsets)
+        return self._replace(values=values)
 
     def padded(self) -> tuple[Tensor, Tensor]:
         """(n, T, ...) values, padded with zeros on the right, and a mask (n, T) bool, false on padding."""
-        lengths = self.lengths
-        longest = int(lengths.max())
-        mask = torch.arange(longest, device=lengths.device) < lengths[:, None]  # (n, T)
-        slots = mask.flatten().nonzero().squeeze(1)  # (N,)
-        flat = self.values.new_zeros(len(lengths) * longest, *self.values.shape[1:])
-        dense = flat.index_copy(0, slots, self.values)
-        return dense.view(len(lengths), longest, *self.values.shape[1:]), mask
+        count, longest = len(self.sizes), int(self.sizes.max())
+        mask = torch.arange(longest, device=self.offsets.device) < self.lengths[:, None]  # (n, T)
+        flat = self.values.new_zeros(count * longest, *self.values.shape[1:])
+        dense = flat.index_copy(0, self.slots(longest), self.values)
+        return dense.view(count, longest, *self.values.shape[1:]), mask
 
-    def rows(self, sequences: Tensor) -> Tensor:
+    def slots(self, width: int) -> Tensor:
+        """(N,) int64 index of each element in sequences that are padded to ``width`` and then flattened."""
+        starts = torch.arange(len(self.sizes), device=self.offsets.device) * width
+        return self.row_numbers() + self.spread(starts - self.offsets[:-1])
+
+    def spread(self, values: Tensor) -> Tensor:
+        """(N, ...) the value (n, ...) of its sequence for each element."""
+        return values.repeat_interleave(self.lengths, dim=0, output_size=len(self.values))
+
+    def row_numbers(self) -> Tensor:
+        """(N,) int64: 0 to N - 1."""
+        return torch.arange(len(self.values), device=self.offsets.device)
+
+    def rows(self, sequences: np.ndarray | Tensor) -> Tensor:
         """(K,) int64 row numbers in ``values`` of the elements of the given sequences, in that order."""
-        lengths = self.lengths[sequences]
-        ends = lengths.cumsum(0)
-        shift = self.offsets[:-1][sequences] - (ends - lengths)
-        total = int(ends[-1]) if len(ends) else 0
-        return torch.arange(total, device=ends.device) + shift.repeat_interleave(lengths)
+        return self._rows(np.asarray(sequences))[0]
 
-    def select(self, sequences: Tensor) -> "Ragged":
-        """The given sequences, in that order; a sequence may be repeated."""
-        lengths = self.lengths[sequences]
-        offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-        return Ragged(self.values.index_select(0, self.rows(sequences)), offsets)
+    def select(self, sequences: np.ndarray | Tensor) -> "Ragged":
+        """The given sequences, in that order; a sequence may be repeated. Their numbers are on the host."""
+        chosen = np.asarray(sequences)
+        rows, offsets = self._rows(chosen)
+        return Ragged(self.values.index_select(0, rows), offsets, self.sizes[chosen])
 
     def positions(self) -> tuple[Tensor, Tensor]:
         """(N,) int64 position of each element in its sequence, and (N,) int64 length of that sequence."""
-        lengths = self.lengths
-        starts = self.offsets[:-1].repeat_interleave(lengths)
-        return torch.arange(len(starts), device=starts.device) - starts, lengths.repeat_interleave(lengths)
+        return self.row_numbers() - self.spread(self.offsets[:-1]), self.spread(self.lengths)
+
+    def _rows(self, sequences: np.ndarray) -> tuple[Tensor, Tensor]:
+        """The rows of the given sequences, and the offsets of these sequences end to end."""
+        device = self.offsets.device
+        ends = np.cumsum(self.sizes[sequences])
+        both = send(np.concatenate([np.zeros(1, dtype=np.int64), ends, sequences]), device)
+        offsets, chosen = both[: len(ends) + 1], both[len(ends) + 1 :]
+        total = int(ends[-1]) if len(ends) else 0
+        shift = self.offsets[:-1][chosen] - offsets[:-1]
+        shifts = shift.repeat_interleave(offsets.diff(), output_size=total)
+        return torch.arange(total, device=device) + shifts, offsets

@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from inspect import signature
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,17 +17,14 @@ from aptool.models.pretrained import (
     Pretrained,
     bare_encoder,
     check_named,
-    max_positions,
     network_library,
     read_pretrained,
 )
 from aptool.models.ragged import Ragged
 from aptool.text.subwords import SubwordTokenizer
 
-# For inference a text is padded to the next multiple of this beyond its own length, whatever it is batched
-# with: its states are then the same to the bit in any batch. There is always some padding, because a network
-# may take another code path for a batch without any.
-WIDTH = 8
+# For inference, texts of equal length go through the network together, without any padding: the states of a
+# text are then the same to the bit whatever it is encoded with.
 
 # Tokens, padding included, that go through the network in one batch.
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 1 << 16}
@@ -135,7 +133,7 @@ class TransformerEncoder(PretrainedEncoder):
 
     def forward(self, tokens: Ragged) -> Ragged:
         """See ``Encoder.forward``."""
-        return tokens.with_values(self.backbone(tokens, Ragged.of_lengths(tokens.lengths).values))
+        return tokens.with_values(self.backbone(tokens, tokens.row_numbers()))
 
     def inference_encoder(self, tokens: int | None = None) -> Encode:
         """See ``Encoder.inference_encoder``."""
@@ -190,7 +188,6 @@ class Backbone(nn.Module):
         self.size: int = described.hidden_size
         self._pad = int(described.pad_token_id or 0)
         self._has_types = getattr(described, "type_vocab_size", 0) > 1
-        self._max_positions = max_positions(self.network)
         self._precision = options.precision
         self._is_trained = options.tune != "none"
         self._takes_embeddings = "inputs_embeds" in signature(self.network.forward).parameters
@@ -215,19 +212,20 @@ class Backbone(nn.Module):
         with torch.set_grad_enabled(with_grad), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             training = with_grad and self.training
             embedded = self._embed(tokens.values) if training else None
-            parts, order = [], []
-            for texts, width in self._batches(tokens.lengths, share=training):
-                members = tokens.rows(texts)
+            order = np.argsort(tokens.sizes, kind="stable")
+            places, offsets = tokens.rows(order), np.concatenate([[0], np.cumsum(tokens.sizes[order])])
+            parts = []
+            for texts, width in self._batches(tokens.sizes[order], share=training):
+                some = places[offsets[texts.start] : offsets[texts.stop]]
+                part = Ragged.of_sizes(tokens.values[some], tokens.sizes[order[texts]])
                 states = self._encode_batch(
-                    tokens.select(texts),
+                    part,
                     width,
-                    types=None if types is None else types[members],
-                    embedded=None if embedded is None else embedded[members],
+                    types=None if types is None else types[some],
+                    embedded=None if embedded is None else embedded[some],
                 )
                 parts.append(states.float() if bf16 else states)
-                order.append(members)
-        index = torch.empty(len(tokens.values), dtype=torch.int64, device=device)
-        index[torch.cat(order)] = torch.arange(len(index), device=device)
+        index = torch.empty_like(places).index_copy_(0, places, tokens.row_numbers())
         return torch.cat(parts).index_select(0, index[rows])
 
     def train(self, mode: bool = True) -> "Backbone":
@@ -251,43 +249,44 @@ class Backbone(nn.Module):
         self, tokens: Ragged, width: int, types: Tensor | None, embedded: Tensor | None
     ) -> Tensor:
         """(N, c) states of the tokens of n texts that are padded to one width."""
-        place, _ = tokens.positions()
-        text = torch.arange(len(tokens.lengths), device=place.device).repeat_interleave(tokens.lengths)
-        ids = tokens.values.new_full((len(tokens.lengths), width), self._pad)  # (n, T)
-        mask = torch.zeros_like(ids)
-        mask[text, place] = 1
+        count, is_padded = len(tokens.sizes), len(tokens.values) < len(tokens.sizes) * width
+        slots = tokens.slots(width) if is_padded else None
+
+        def dense(values: Tensor, padding: int = 0) -> Tensor:
+            """(n, T, ...) of values (N, ...)."""
+            if slots is not None:
+                filled = values.new_full((count * width, *values.shape[1:]), padding)
+                values = filled.index_copy(0, slots, values)
+            return values.view(count, width, *values.shape[1:])
+
         inputs = {}
+        if slots is not None:
+            inputs["attention_mask"] = dense(torch.ones_like(tokens.values))
         if embedded is None:
-            ids[text, place] = tokens.values
-            inputs["input_ids"] = ids
+            inputs["input_ids"] = dense(tokens.values, self._pad)
         else:
-            inputs["inputs_embeds"] = embedded.new_zeros(*ids.shape, embedded.shape[1]).index_put(
-                (text, place), embedded
-            )
+            inputs["inputs_embeds"] = dense(embedded)
         if types is not None and self._has_types:
-            inputs["token_type_ids"] = torch.zeros_like(ids)
-            inputs["token_type_ids"][text, place] = types
-        output = self.network(attention_mask=mask, return_dict=True, **inputs)
-        states: Tensor = output.last_hidden_state[text, place]
-        return states
+            inputs["token_type_ids"] = dense(types)
+        states: Tensor = self.network(return_dict=True, **inputs).last_hidden_state.flatten(0, 1)
+        return states if slots is None else states.index_select(0, slots)
 
-    def _batches(self, lengths: Tensor, share: bool) -> list[tuple[Tensor, int]]:
-        """Texts that are padded to one width, and that width, batch by batch.
+    def _batches(self, sizes: np.ndarray, share: bool) -> list[tuple[slice, int]]:
+        """Consecutive texts that go through the network together, and the width they are padded to.
 
-        With ``share``, texts of different widths share a batch where it costs little padding; without it, the
-        width of a text follows from its own length alone.
+        Args:
+            sizes: (n,) tokens of each text, ascending.
+            share: whether texts of different lengths share a batch where it costs little padding; without it
+                nothing is padded.
         """
-        per_batch = TOKENS_PER_BATCH.get(lengths.device.type, 4096)
-        widths = (lengths // WIDTH + 1) * WIDTH
-        widths = torch.minimum(widths, widths.new_tensor(self._max_positions).maximum(lengths))
-        if share:
-            widths = _shared_widths(widths, PADDING_PER_BATCH.get(lengths.device.type, 64))
-        # Only texts of the network's full length have no padding at all; they are batched among themselves.
-        kinds, members = (widths * 2 + (widths == lengths)).unique(return_inverse=True)
+        kind = "cpu" if next(self.parameters()).device.type == "cpu" else "cuda"
+        widths = _shared_widths(sizes, PADDING_PER_BATCH[kind]) if share else sizes
         batches = []
-        for number, kind in enumerate(kinds.tolist()):
-            texts, width = (members == number).nonzero().squeeze(1), kind // 2
-            batches += [(some, width) for some in texts.split(max(1, per_batch // width))]
+        ends = [*(np.flatnonzero(np.diff(widths)) + 1).tolist(), len(widths)]
+        for begin, end in zip([0, *ends], ends, strict=False):
+            width = int(widths[begin])
+            most = max(1, TOKENS_PER_BATCH[kind] // width)
+            batches += [(slice(at, min(at + most, end)), width) for at in range(begin, end, most)]
         return batches
 
     def _freeze(self, layer_count: int, options: BackboneOptions) -> None:
@@ -324,16 +323,15 @@ def _check_limits(recipe: Recipe, pretrained: Pretrained, joint: bool) -> None:
             raise InputError(recipe.preset, place=f"text.{name}", value=value, expected=wanted)
 
 
-def _shared_widths(widths: Tensor, padding: int) -> Tensor:
-    """(n,) widths of batches: a width is raised to the next where that costs at most ``padding`` tokens."""
-    kinds, counts = widths.unique(return_counts=True)
-    wider, shared = 0, {}
-    for width, count in zip(reversed(kinds.tolist()), reversed(counts.tolist()), strict=True):
-        if not wider or count * (wider - width) > padding:
-            wider = width
-        shared[width] = wider
-    table = widths.new_tensor([shared[width] for width in kinds.tolist()])
-    return table[torch.searchsorted(kinds, widths)]
+def _shared_widths(sizes: np.ndarray, padding: int) -> np.ndarray:
+    """(n,) widths: a length is raised to the next one where that costs at most ``padding`` tokens."""
+    lengths, which, counts = np.unique(sizes, return_inverse=True, return_counts=True)
+    widths = lengths.copy()
+    for place in range(len(lengths) - 2, -1, -1):
+        wider = widths[place + 1]
+        if counts[place] * (wider - lengths[place]) <= padding:
+            widths[place] = wider
+    return widths[which]
 
 
 def _enable_checkpointing(network: Any, name: str) -> None:

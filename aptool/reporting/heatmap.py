@@ -232,7 +232,7 @@ def _alignment(
     """G between the words of a pair: the maximum over their tokens, as the pooling takes maxima of G."""
     if not isinstance(pooling, AttentivePooling):
         return None
-    only = torch.tensor([pair], device=questions.values.device)
+    only = np.array([pair])
     G = pooling.alignment(questions.select(only).values, answers.select(only).values)
     of_tokens = G.double().cpu().numpy()  # (M, L) of tokens
     of_words = np.full((question.read, answer.read), -np.inf)

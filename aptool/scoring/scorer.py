@@ -6,8 +6,7 @@ and explanation all score with this class.
 """
 
 import copy
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -20,11 +19,12 @@ from torch import Tensor
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.scoring.answer_cache import AnswerCache
+from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.text.tokenizer import Tokens
 
 Precision = Literal["fp32", "bf16"]
-Work = Callable[[np.ndarray], None]
+Work = Callable[[np.ndarray], Tensor]
 
 # Tokens encoded at one time: few enough for a core's caches, enough to keep a GPU busy.
 TOKENS_PER_BATCH = {"cpu": 8192, "cuda": 1 << 18}
@@ -86,6 +86,8 @@ class Scorer:
     ) -> np.ndarray:
         """Scores of pairs; peak memory does not grow with the number of answers, only by a few bytes a pair.
 
+        On a GPU the host waits once, for the scores.
+
         Args:
             questions: token ids of distinct questions.
             answers: token ids of distinct answers.
@@ -102,25 +104,22 @@ class Scorer:
         if not len(scores):
             return scores
         self._cache.start_unit()
-        present, order, starts = _by_answer(answers.lengths, pair_answer)
+        lengths = answers.lengths
+        present, order, starts = group_by_answer(lengths, pair_answer)
+        pair_question = pair_question[order]
         batches = 1 if _shared(present, pair_answer) else BATCHES_PER_WINDOW
-        windows = _blocks(answers.lengths[present], self._window(answers.lengths[present], batches))
+        windows = _blocks(lengths[present], self._window(lengths[present], batches))
 
         with _threads(self._device, len(windows)) as for_each:
             prepared_questions = self._prepare_questions(questions)
 
-            def work(window: np.ndarray) -> None:
-                rows = present[window]
+            def work(window: np.ndarray) -> Tensor:
                 bounds = starts[window[0] : window[-1] + 2]
-                members = order[bounds[0] : bounds[-1]]
-                local = np.repeat(np.arange(len(window)), np.diff(bounds))
-                pairs = torch.from_numpy(np.stack([pair_question[members], local])).to(self._device)
-                lengths = torch.from_numpy(answers.lengths[rows]).to(self._device)
-                encoded = self._encoded_answers(answers, cache_keys, rows)
-                window_scores = self._pair_scorer.score_pairs(prepared_questions, encoded, lengths, pairs)
-                scores[members] = window_scores.cpu().numpy()
+                pairs = Pairs(pair_question[bounds[0] : bounds[-1]], np.diff(bounds))
+                encoded = self._encoded_answers(answers, cache_keys, present[window])
+                return self._pair_scorer.score_pairs(prepared_questions, encoded, pairs)
 
-            for_each(work, windows)
+            scores[order] = torch.cat(for_each(work, windows)).cpu().numpy()
         return scores
 
     def _window(self, lengths: np.ndarray, batches: int) -> int:
@@ -136,50 +135,73 @@ class Scorer:
         by_length = np.argsort(questions.lengths, kind="stable")
         for block in _blocks(questions.lengths[by_length], self._batch):
             tokens = Ragged.of(questions.take(by_length[block]), self._device)
-            parts.append(tokens.with_values(self._encode(tokens, Ragged.of_lengths(tokens.lengths).values)))
-        back = torch.from_numpy(np.argsort(by_length, kind="stable")).to(self._device)
-        return self._pair_scorer.prepare_questions(_concatenated(parts).select(back))
+            parts.append(tokens.with_values(self._encode(tokens, tokens.row_numbers())))
+        back = np.argsort(by_length, kind="stable")
+        return self._pair_scorer.prepare_questions(Ragged.concatenate(parts).select(back))
 
     def _encoded_answers(
         self, answers: Tokens, cache_keys: np.ndarray | None, rows: np.ndarray
-    ) -> Sequence[Tensor]:
+    ) -> EncodedAnswers:
         """The encoded answers at ``rows``: cached, or encoded now, those of similar length together."""
-        keys = [-1] * len(rows) if cache_keys is None else cache_keys[rows].tolist()
-        encoded: list[Any] = self._cache.get(keys)
-        missing = np.array([place for place, states in enumerate(encoded) if states is None], dtype=np.int64)
-        missing = missing[np.argsort(answers.lengths[rows[missing]], kind="stable")]
-        for block in _blocks(answers.lengths[rows[missing]], self._batch):
-            places = missing[block].tolist()
-            batch = self._encode_answers(answers.take(rows[places]))
-            for place, states in zip(places, batch, strict=True):
-                encoded[place] = states
-            self._cache.put([keys[place] for place in places], batch)
-        return encoded
+        keys = np.full(len(rows), -1) if cache_keys is None else cache_keys[rows]
+        lengths = answers.lengths[rows]
+        batches, batch, starts, counts = self._cache.get(keys)
+        missing = np.flatnonzero(batch < 0)
+        missing = missing[np.argsort(lengths[missing], kind="stable")]
+        for block in _blocks(lengths[missing], self._batch):
+            places = missing[block]
+            encoded = self._encode_answers(answers.take(rows[places]))
+            batch[places] = len(batches)
+            batches.append(encoded.values)
+            counts[places] = encoded.sizes
+            starts[places] = np.cumsum(encoded.sizes) - encoded.sizes
+            self._cache.put(keys[places], encoded.values, encoded.sizes)
+        return EncodedAnswers(batches, batch, starts, counts, lengths)
 
-    def _encode_answers(self, answers: Tokens) -> Sequence[Tensor]:
+    def _encode_answers(self, answers: Tokens) -> Ragged:
+        """What is kept of a batch of answers."""
         tokens = Ragged.of(answers, self._device)
-        rows, counts = self._pair_scorer.select_states(tokens.lengths)
-        return self._pair_scorer.cache_answers(
-            Ragged.of_lengths(counts).with_values(self._encode(tokens, rows))
-        )
+        rows, counts = self._pair_scorer.select_states(tokens)
+        return self._pair_scorer.cache_answers(Ragged.of_sizes(self._encode(tokens, rows), counts))
 
 
-def _by_answer(lengths: np.ndarray, pair_answer: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def group_by_answer(
+    lengths: np.ndarray, pair_answer: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Groups pairs by answer.
 
     Answers that pools share are sorted by length, so that they fit into common batches. Others keep the order
     of the pairs, so that the pairs of a pool stay with their question.
 
+    Args:
+        lengths: (answers,) tokens of each answer.
+        pair_answer: (P,) the answer of each pair.
+
     Returns:
         The answers present; the pairs, grouped by answer in that order; where the pairs of each answer start.
     """
-    order = np.argsort(pair_answer, kind="stable")
-    present, first, counts = np.unique(pair_answer, return_index=True, return_counts=True)
-    turn = np.argsort(lengths[present] if _shared(present, pair_answer) else first, kind="stable")
-    begins = (np.cumsum(counts) - counts)[turn]
-    starts = np.concatenate([[0], np.cumsum(counts[turn])])
-    within = np.arange(starts[-1]) - np.repeat(starts[:-1], counts[turn])
-    return present[turn], order[np.repeat(begins, counts[turn]) + within], starts
+    counts = np.bincount(pair_answer, minlength=len(lengths))
+    present = np.flatnonzero(counts)
+    if _shared(present, pair_answer):
+        by = lengths
+    else:
+        by = np.empty(len(lengths), dtype=np.int64)
+        by[pair_answer[::-1]] = np.arange(len(pair_answer))[::-1]  # the first pair of each
+    present = present[np.argsort(by[present], kind="stable")]
+    turn = np.empty(len(lengths), dtype=np.int64)
+    turn[present] = np.arange(len(present))
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts[present])])
+    return present, _counting_order(turn[pair_answer]), starts
+
+
+def _counting_order(keys: np.ndarray) -> np.ndarray:
+    """(P,) the stable order of non-negative numbers, by counting 16 bits of them at a time."""
+    order = np.argsort((keys & 0xFFFF).astype(np.uint16), kind="stable")  # numpy counts numbers of 16 bits
+    most, shift = int(keys.max()), 16
+    while most >> shift:
+        order = order[np.argsort(((keys >> shift) & 0xFFFF).astype(np.uint16)[order], kind="stable")]
+        shift += 16
+    return order
 
 
 def _shared(present: np.ndarray, pair_answer: np.ndarray) -> bool:
@@ -196,23 +218,25 @@ def _blocks(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
 
 
 @contextmanager
-def _threads(device: torch.device, windows: int) -> Iterator[Callable[[Work, list[np.ndarray]], object]]:
+def _threads(
+    device: torch.device, windows: int
+) -> Iterator[Callable[[Work, list[np.ndarray]], list[Tensor]]]:
     """Yields a function that maps work over windows, on as many threads as torch has, one core each.
 
     Most products are too small to be split among cores. As one core computes a whole window, its result does
     not depend on the number of threads.
     """
     if device.type != "cpu":
-        yield lambda work, windows: deque(map(work, windows), maxlen=0)
+        yield lambda work, windows: list(map(work, windows))
         return
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         if min(threads, windows) == 1:
-            yield lambda work, windows: deque(map(work, windows), maxlen=0)
+            yield lambda work, windows: list(map(work, windows))
             return
         pool = _pool(threads)
-        yield lambda work, windows: deque(pool.map(torch.inference_mode()(work), windows), maxlen=0)
+        yield lambda work, windows: list(pool.map(torch.inference_mode()(work), windows))
     finally:
         torch.set_num_threads(threads)
 
@@ -221,10 +245,3 @@ def _threads(device: torch.device, windows: int) -> Iterator[Callable[[Work, lis
 def _pool(threads: int) -> ThreadPoolExecutor:
     """A pool that is kept: every new thread allocates an arena, so memory would grow with each call."""
     return ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-
-
-def _concatenated(parts: list[Ragged]) -> Ragged:
-    if len(parts) == 1:
-        return parts[0]
-    lengths = torch.cat([part.lengths for part in parts])
-    return Ragged.of_lengths(lengths).with_values(torch.cat([part.values for part in parts]))

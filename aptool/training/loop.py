@@ -21,6 +21,7 @@ from torch import Tensor
 
 from aptool.config import TrainingOptions
 from aptool.errors import AptoolError
+from aptool.models.device import send
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.progress import Update, get_progress
@@ -186,17 +187,16 @@ def score_batch(
     if not in_batch:
         # Equal pairs are scored once.
         pairs = np.tile(np.arange(len(place)), columns) * len(distinct) + which
-        scored, again = (torch.from_numpy(some).to(device) for some in np.unique(pairs, return_inverse=True))
+        scored, again = np.unique(pairs, return_inverse=True)
         question_of, answer_of = scored // len(distinct), scored % len(distinct)
         scores = ranker.score_pairs(questions.select(question_of), answers.select(answer_of))
-        return scores[again].view(columns, -1).T
-    answers = answers.select(torch.from_numpy(which).to(device))
+        return scores[send(again, device)].view(columns, -1).T
+    answers = answers.select(which)
     if not shard.complete:
-        lengths = torch.from_numpy(examples.answers.lengths[rows]).to(device)
-        answers = all_gather(group, answers, lengths, torch.from_numpy(own).to(device))
+        answers = all_gather(group, answers, examples.answers.lengths[rows], own)
     scores = ranker.score_matrix(questions, answers)  # (n', n (1 + k))
-    relevant = torch.from_numpy(examples.positives.contain(batch[place, 0], rows)).to(device)
-    positive = scores[torch.arange(len(place), device=device), torch.from_numpy(place).to(device), None]
+    relevant = send(examples.positives.contain(batch[place, 0], rows), device)
+    positive = scores[torch.arange(len(place), device=device), send(place, device), None]
     return torch.cat([positive, scores.masked_fill(relevant, -torch.inf)], dim=1)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed
 from torch import Tensor, nn
@@ -132,20 +133,19 @@ class MinibatchShard:
         self.weight = 1 / group.size if self.complete else 1.0
 
 
-def all_gather(group: ProcessGroup, own: Ragged, lengths: Tensor, members: Tensor) -> Ragged:
+def all_gather(group: ProcessGroup, own: Ragged, sizes: np.ndarray, members: np.ndarray) -> Ragged:
     """The sequences of all processes, in each of them; differentiable.
 
     Args:
         group: the processes.
         own: this process's sequences, values (N', c).
-        lengths: (n,) lengths of all sequences.
+        sizes: (n,) lengths of all sequences.
         members: the indices of ``own`` among them.
 
     Returns:
         All n sequences, values (N, c).
     """
-    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    everything = Ragged(own.values.new_zeros(int(offsets[-1]), *own.values.shape[1:]), offsets)
+    everything = Ragged.of_sizes(own.values.new_zeros(int(sizes.sum()), *own.values.shape[1:]), sizes)
     values = everything.values.index_copy(0, everything.rows(members), own.values)
     values = _AllReduce.apply(values, group)
     return everything.with_values(values)

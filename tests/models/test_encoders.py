@@ -62,7 +62,7 @@ def test_windows_end_at_the_borders_of_the_text(window, seen):
 @pytest.mark.parametrize("features", [5, 8])
 def test_an_orthogonal_start_keeps_inner_products_of_words(window, features):
     system = ranker("ap-cnn", dim=5, size=features, window=window, init="orthogonal")
-    words = Ragged(torch.tensor([7, 3, 7, 12]), torch.tensor([0, 3, 4]))
+    words = Ragged.join([torch.tensor([7, 3, 7]), torch.tensor([12])])
 
     states = system.encoder(words).values
     vectors = system.encoder.embedding(words.values)
@@ -89,9 +89,7 @@ def for_inference(encoder):
     """``inference_encoder`` as a function of token ids alone."""
     with torch.inference_mode():
         states_of = encoder.inference_encoder()
-    return torch.inference_mode()(
-        lambda tokens: tokens.with_values(states_of(tokens, Ragged.of_lengths(tokens.lengths).values))
-    )
+    return torch.inference_mode()(lambda tokens: tokens.with_values(states_of(tokens, tokens.row_numbers())))
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 4])

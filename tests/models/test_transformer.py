@@ -137,7 +137,7 @@ def test_checkpointing_gives_the_same_gradients(network):
 
 def test_texts_share_a_batch_where_it_costs_little_padding():
     # One text from 16 to 64 is 48 tokens of padding; three from 8 would be 3 * 56.
-    widths = torch.tensor([8, 64, 8, 16, 8])
+    widths = np.array([8, 64, 8, 16, 8])
     assert transformer._shared_widths(widths, 64).tolist() == [8, 64, 8, 64, 8]
     assert transformer._shared_widths(widths, 20).tolist() == widths.tolist()
     assert transformer._shared_widths(widths, 168).tolist() == [64] * 5

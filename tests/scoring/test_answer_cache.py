@@ -1,38 +1,57 @@
 """The cache of encoded answers: bounded, the least recently used batch is evicted first."""
 
+import numpy as np
 import torch
 
 from aptool.scoring.answer_cache import AnswerCache
 
 
-def states(*values):
-    """One state of four bytes for each value."""
-    return [torch.tensor([value], dtype=torch.float32) for value in values]
+def put(cache, *keys):
+    """Adds a batch in which the answer of each key is a state of four bytes, the key itself."""
+    rows = torch.tensor(keys, dtype=torch.float32)[:, None]
+    cache.put(np.array(keys), rows, np.ones(len(keys), dtype=np.int64))
 
 
 def found(cache, *keys):
-    return [None if answer is None else answer.item() for answer in cache.get(keys)]
+    batches, batch, starts, counts = cache.get(np.array(keys))
+    rows = [
+        None if b < 0 else batches[b][s : s + n].flatten().tolist()
+        for b, s, n in zip(batch, starts, counts, strict=True)
+    ]
+    return [one if one is None else one[0] for one in rows]
 
 
 def test_what_was_put_is_found_under_its_key():
     cache = AnswerCache(100)
 
-    cache.put([7, 3], states(0.7, 0.3))
+    put(cache, 7, 3)
 
-    assert found(cache, 3, 5, 7) == [torch.tensor(0.3).item(), None, torch.tensor(0.7).item()]
-    assert (cache.hits, cache.misses) == (2, 1)
+    assert found(cache, 3, 5, 7, 100) == [3, None, 7, None]
+    assert (cache.hits, cache.misses) == (2, 2)
+
+
+def test_an_answer_has_all_of_its_rows_whichever_batch_it_is_in():
+    cache = AnswerCache(1000)
+    cache.put(np.array([4, 2]), torch.arange(10.0).view(5, 2), np.array([2, 3]))
+    cache.put(np.array([9]), -torch.arange(4.0).view(2, 2), np.array([2]))
+
+    batches, batch, starts, counts = cache.get(np.array([9, 2, 4, 9]))
+
+    rows = [batches[b][s : s + n].tolist() for b, s, n in zip(batch, starts, counts, strict=True)]
+    last = [[-0.0, -1.0], [-2.0, -3.0]]
+    assert rows == [last, [[4, 5], [6, 7], [8, 9]], [[0, 1], [2, 3]], last]
 
 
 def test_the_least_recently_used_batch_is_evicted_first():
     cache = AnswerCache(16)  # room for four states
     for unit in range(2):
         cache.start_unit()
-        cache.put([2 * unit, 2 * unit + 1], states(2 * unit, 2 * unit + 1))
+        put(cache, 2 * unit, 2 * unit + 1)
     cache.start_unit()
-    cache.get([0])
+    found(cache, 0)
 
     cache.start_unit()
-    cache.put([4, 5], states(4, 5))
+    put(cache, 4, 5)
 
     assert found(cache, 0, 1, 2, 3, 4, 5) == [0, 1, None, None, 4, 5]
 
@@ -40,25 +59,25 @@ def test_the_least_recently_used_batch_is_evicted_first():
 def test_a_unit_does_not_evict_what_it_uses():
     # A unit that needs more than fits would otherwise never find anything.
     cache = AnswerCache(16)
-    cache.put([0, 1, 2, 3], states(0, 1, 2, 3))
+    put(cache, 0, 1, 2, 3)
     cache.start_unit()
-    cache.get([2])
+    found(cache, 2)
 
-    cache.put([8, 9], states(8, 9))
+    put(cache, 8, 9)
 
     assert found(cache, 0, 1, 2, 3, 8, 9) == [0, 1, 2, 3, None, None]
 
 
 def test_never_more_than_the_capacity():
     cache = AnswerCache(10)
-    cache.put([0, 1, 2], states(0, 1, 2))
+    put(cache, 0, 1, 2)
     assert found(cache, 0, 1, 2) == [None, None, None]
 
-    cache.put([0, 1], states(0, 1))
+    put(cache, 0, 1)
     assert found(cache, 0, 1) == [0, 1]
 
 
 def test_nothing_is_cached_without_capacity_or_key():
     for cache, key in ((AnswerCache(0), 3), (AnswerCache(100), -1)):
-        cache.put([key], states(1))
+        put(cache, key)
         assert found(cache, key) == [None]

@@ -12,6 +12,7 @@ from tiny import SYSTEMS, ranker, tokens
 
 from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.ragged import Ragged
+from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels import attentive
 from aptool.scoring.kernels.attentive import AttentivePairScorer
 from aptool.scoring.kernels.attentive_batched import score_batched
@@ -74,11 +75,11 @@ def test_equal_to_the_definition_on_any_texts(name, batch, tokens):
 @settings(max_examples=60)
 @given(
     batch=batches(),
-    alignments=st.sampled_from([1, 200, 1 << 20]),
+    elements=st.sampled_from([1, 200, 1 << 20]),
     sharpness=st.sampled_from([1.0, 5.0]),
     residual=st.sampled_from([0.0, 0.3]),
 )
-def test_the_kernel_for_gpus_is_equal_to_the_definition(batch, alignments, sharpness, residual):
+def test_the_kernel_for_gpus_is_equal_to_the_definition(batch, elements, sharpness, residual):
     # The same function that runs on a GPU, on tensors that are not on one.
     questions, answers, pairs = batch
     questions, answers = TOKENIZER.encode(questions, LIMIT), TOKENIZER.encode(answers, LIMIT)
@@ -89,16 +90,15 @@ def test_the_kernel_for_gpus_is_equal_to_the_definition(batch, alignments, sharp
     with torch.inference_mode():
         prepared = kernel.prepare_questions(system.encode(Ragged.of(questions)))
         states = system.encode(Ragged.of(answers))
-        rows, counts = kernel.select_states(states.lengths)
-        encoded = kernel.cache_answers(Ragged.of_lengths(counts).with_values(states.values[rows]))
-        rows = torch.from_numpy(pairs.T.copy())
+        rows, counts = kernel.select_states(states)
+        encoded = kernel.cache_answers(Ragged.of_sizes(states.values[rows], counts))
+        present, number = np.unique(pairs[:, 1], return_counts=True)
         scores = score_batched(
-            Ragged(prepared.states, prepared.offsets),
+            prepared.states,
             prepared.projected,
-            encoded,
-            states.lengths,
-            rows,
-            alignments,
+            answers_of(encoded, states.sizes, present),
+            Pairs(pairs[:, 0], number),
+            elements,
             prepared.sharpness,
             prepared.residual,
         )
@@ -166,6 +166,17 @@ def test_bf16_is_near_and_not_the_same(name):
 
     # Eight bits of each number: a relative error of up to 2^-9 in each state.
     assert 0 < np.abs(near - exact).max() < 0.05
+
+
+def answers_of(encoded, lengths, chosen):
+    """Some of the encoded answers, each in whichever of two batches."""
+    half = len(encoded.sizes) // 2
+    halves = [encoded.select(np.arange(half)), encoded.select(np.arange(half, len(encoded.sizes)))]
+    batch = (chosen >= half).astype(np.int64)
+    starts = np.concatenate([np.cumsum(part.sizes) - part.sizes for part in halves])[chosen]
+    return EncodedAnswers(
+        [part.values for part in halves], batch, starts, encoded.sizes[chosen], lengths[chosen]
+    )
 
 
 def corpus(questions, answers, seed=0, longest=40):

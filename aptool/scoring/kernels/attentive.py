@@ -5,18 +5,20 @@ partners' states, stored end to end, without padding and without a mask. Pairs a
 text of one side: all pairs of an answer, or all pairs of a question.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from aptool.models.attention import AttentivePooling
+from aptool.models.pooling import segment_max
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine
-from aptool.scoring.kernels.attentive_batched import mixed, score_batched
-from aptool.scoring.kernels.pair_scorer import PairScorer, cosines
+from aptool.scoring.encoded import EncodedAnswers, Pairs, rows_of
+from aptool.scoring.kernels.attentive_batched import score_batched
+from aptool.scoring.kernels.pair_scorer import PairScorer, cosines, mixed
 
 # Matrix products are fastest when a dimension is a multiple of this, so the last state of an answer is
 # repeated up to it. A repeated state changes no maximum.
@@ -30,18 +32,12 @@ GROUP_TOKENS = 500
 
 
 class EncodedQuestions(NamedTuple):
-    """Questions: their states, the rows of Qᵀ U, and where each question's tokens are."""
+    """Questions: their states, the rows of Qᵀ U, and the options of the pooling."""
 
-    states: Tensor  # (N, c)
+    states: Ragged  # values (N, c)
     projected: Tensor  # (N, c)
-    offsets: Tensor  # (n + 1,)
     sharpness: float
     residual: float
-
-    @property
-    def ragged(self) -> Ragged:
-        """The projected states with their offsets."""
-        return Ragged(self.projected, self.offsets)
 
 
 class AttentivePairScorer(PairScorer):
@@ -54,135 +50,118 @@ class AttentivePairScorer(PairScorer):
         """See ``PairScorer.suits``: the vectors are compared by their cosine, which no divisor changes."""
         return isinstance(pooling.similarity, Cosine)
 
-    def select_states(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:
         """See ``PairScorer.select_states``: every state, the last one repeated."""
-        counts = (lengths + ALIGNED - 1) // ALIGNED * ALIGNED
-        place = Ragged.of_lengths(counts).positions()[0]
-        last = lengths.cumsum(0).repeat_interleave(counts) - 1
-        first = (lengths.cumsum(0) - lengths).repeat_interleave(counts)
-        return torch.minimum(first + place, last), counts
+        counts = (tokens.sizes + ALIGNED - 1) // ALIGNED * ALIGNED
+        rows = Ragged.of_sizes(tokens.values.new_empty(int(counts.sum())), counts)
+        place, _ = rows.positions()
+        return rows.spread(tokens.offsets[:-1]) + torch.minimum(
+            place, rows.spread(tokens.lengths - 1)
+        ), counts
 
-    def cache_answers(self, states: Ragged) -> Sequence[Tensor]:
-        """See ``PairScorer.cache_answers``: the states of each answer, (multiple of ALIGNED, c)."""
-        return self.pooling.normalize_states(states).values.split(states.lengths.tolist())
+    def cache_answers(self, states: Ragged) -> Ragged:
+        """See ``PairScorer.cache_answers``: the states of each answer, a multiple of ALIGNED."""
+        return self.pooling.normalize_states(states)
 
     def prepare_questions(self, states: Ragged) -> EncodedQuestions:
         """See ``PairScorer.prepare_questions``."""
         values = self.pooling.normalize_states(states).values.float()
         options = self.pooling.sharpness, self.pooling.residual
-        return EncodedQuestions(values, values @ self.pooling.U, states.offsets, *options)
+        return EncodedQuestions(states.with_values(values), values @ self.pooling.U, *options)
 
-    def score_pairs(
-        self, questions: EncodedQuestions, answers: Sequence[Tensor], lengths: Tensor, pairs: Tensor
-    ) -> Tensor:
+    def score_pairs(self, questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
         """See ``PairScorer.score_pairs``. On a CPU pairs are grouped by the side that moves fewer tokens."""
-        if questions.states.is_cuda:
-            return score_batched(
-                Ragged(questions.states, questions.offsets),
-                questions.projected,
-                answers,
-                lengths,
-                pairs,
-                sharpness=questions.sharpness,
-                residual=questions.residual,
-            )
-        question_tokens = questions.ragged.lengths[pairs[0]].sum()
-        by_question = lengths[pairs[1]].sum() + GROUP_TOKENS * len(pairs[0].unique())
-        by_answer = 2 * question_tokens + GROUP_TOKENS * len(answers)
-        if by_question <= by_answer:
-            return _by_question(questions, answers, lengths, pairs)
-        return _by_answer(questions, answers, lengths, pairs)
+        states, projected, sharpness, residual = questions
+        if projected.is_cuda:
+            return score_batched(states, projected, answers, pairs, sharpness=sharpness, residual=residual)
+        question_tokens = int(states.sizes[pairs.questions].sum())
+        answer_tokens = int((answers.lengths * pairs.counts).sum())
+        by_question = answer_tokens + GROUP_TOKENS * len(np.unique(pairs.questions))
+        by_answer = 2 * question_tokens + GROUP_TOKENS * len(answers.lengths)
+        return (_by_question if by_question <= by_answer else _by_answer)(questions, answers, pairs)
 
 
-def _by_answer(
-    questions: EncodedQuestions, answers: Sequence[Tensor], lengths: Tensor, pairs: Tensor
-) -> Tensor:
+def _by_answer(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
     """For each answer, one product with the tokens of all its K questions; blocks of answers at a time."""
-    present, counts = pairs[1].unique_consecutive(return_counts=True)
+    bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(pairs.counts)])
+    block = max(1, PAIRS_PER_BLOCK * len(pairs.counts) // len(pairs.questions))
     scores = []
-    for block in torch.arange(len(present)).split(max(1, PAIRS_PER_BLOCK * len(present) // pairs.shape[1])):
-        first, last = int(block[0]), int(block[-1]) + 1
-        begin, end = int(counts[:first].sum()), int(counts[:last].sum())
-        block_answers = [answers[answer] for answer in present[first:last].tolist()]
-        block_lengths = lengths[present[first:last]].tolist()
-        scores.append(
-            _score_block(questions, block_answers, block_lengths, pairs[0, begin:end], counts[first:last])
-        )
+    for first in range(0, len(pairs.counts), block):
+        last = min(first + block, len(pairs.counts))
+        some = Pairs(pairs.questions[bounds[first] : bounds[last]], pairs.counts[first:last])
+        scores.append(_score_block(questions, answers, first, some))
     return torch.cat(scores)
 
 
-def _score_block(
-    questions: EncodedQuestions,
-    answers: list[Tensor],
-    lengths: list[int],
-    pair_question: Tensor,
-    counts: Tensor,
-) -> Tensor:
-    """(P,) scores of answers, each with the next ``counts`` of the (P,) questions ``pair_question``."""
-    rows = questions.ragged.rows(pair_question)  # (S,) the question tokens of every pair, pair after pair
-    tokens = questions.ragged.lengths[pair_question]  # (P,) question tokens of each pair
-    ends = tokens.cumsum(0)  # (P,)
+def _score_block(questions: EncodedQuestions, answers: EncodedAnswers, first: int, pairs: Pairs) -> Tensor:
+    """(P,) scores of the pairs of some consecutive answers, from the ``first`` one on."""
+    states, projected, sharpness, residual = questions
+    rows = states.rows(pairs.questions)  # (S,) the question tokens of every pair, pair after pair
+    sizes = states.sizes[pairs.questions]  # (P,) question tokens of each pair
+    asked = Ragged.of_sizes(rows, sizes)
+    r_a = torch.empty(len(sizes), projected.shape[1])
     g_q = torch.empty(len(rows))
-    r_a = torch.empty(len(tokens), questions.states.shape[1])
-    pairs_each = counts.tolist()
-    tokens_each = ends[counts.cumsum(0) - 1].diff(prepend=ends.new_zeros(1)).tolist()
-    of_each = zip(
-        *(part.split(tokens_each) for part in (rows, g_q)),
-        *(part.split(pairs_each) for part in (tokens, r_a)),
-        strict=True,
-    )
-    for answer, length, (own_rows, own_g_q, own_tokens, own_r_a) in zip(
-        answers, lengths, of_each, strict=True
+    lengths, pair, token = asked.lengths, 0, 0
+    for place, (count, tokens) in enumerate(
+        zip(
+            pairs.counts.tolist(),
+            np.add.reduceat(sizes, np.cumsum(pairs.counts) - pairs.counts).tolist(),
+            strict=True,
+        )
     ):
-        A = answer.float()  # (L, c)
-        G = questions.projected.index_select(0, own_rows) @ A.T  # (s, L), before tanh
-        torch.amax(G, 1, out=own_g_q)
-        g_a = torch.segment_reduce(G, "max", lengths=own_tokens, axis=0)  # (K, L), before tanh
+        A = answers.rows(first + place).float()  # (L, c)
+        length = int(answers.lengths[first + place])
+        G = projected.index_select(0, rows[token : token + tokens]) @ A.T  # (s, L), before tanh
+        torch.amax(G, 1, out=g_q[token : token + tokens])
+        # (K, L), before tanh
+        g_a = torch.segment_reduce(G, "max", lengths=lengths[pair : pair + count], axis=0, unsafe=True)
         # g is within [-1, 1], so exp needs no shift; a cosine does not depend on the divisor of a softmax.
-        weights = _weights(g_a.tanh_(), questions.sharpness)[:, :length]
-        if questions.residual:
-            weights.mul_((1 - questions.residual) / weights.sum(1, keepdim=True)).add_(
-                questions.residual / length
-            )
-        torch.mm(weights, A[:length], out=own_r_a)
-    weights = _weights(g_q.tanh_(), questions.sharpness)
-    if questions.residual:
-        weights = mixed(weights, tokens, tokens, questions.residual)
+        weights = _weights(g_a.tanh_(), sharpness)[:, :length]
+        if residual:
+            weights.mul_((1 - residual) / weights.sum(1, keepdim=True)).add_(residual / length)
+        torch.mm(weights, A[:length], out=r_a[pair : pair + count])
+        pair, token = pair + count, token + tokens
+    weights = _weights(g_q.tanh_(), sharpness)
+    if residual:
+        weights = mixed(asked.with_values(weights), lengths, residual)
     r_q = F.embedding_bag(
-        rows, questions.states, ends - tokens, mode="sum", per_sample_weights=weights
+        rows, states.values, asked.offsets[:-1], mode="sum", per_sample_weights=weights
     )  # (P, c)
     return cosines(r_q, r_a)
 
 
-def _by_question(
-    questions: EncodedQuestions, answers: Sequence[Tensor], lengths: Tensor, pairs: Tensor
-) -> Tensor:
+def _by_question(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
     """For each question, one product with the tokens of all its K answers."""
-    scores = torch.empty(pairs.shape[1])
-    order = pairs[0].argsort(stable=True)
-    present, counts = pairs[0, order].unique_consecutive(return_counts=True)
-    for question, members in zip(present.tolist(), order.split(counts.tolist()), strict=True):
-        begin, end = int(questions.offsets[question]), int(questions.offsets[question + 1])
-        own_answers = pairs[1, members]
-        parts = [answers[answer] for answer in own_answers.tolist()]
-        A = torch.cat(parts).float()  # (S, c)
-        stored = Ragged.of_lengths(torch.tensor([len(part) for part in parts]))
-        G = A @ questions.projected[begin:end].T  # (S, M), before tanh
-        g_q = torch.segment_reduce(G, "max", lengths=stored.lengths, axis=0).tanh()  # (K, M)
-        weights = (g_q * questions.sharpness if questions.sharpness != 1 else g_q).softmax(1)  # (K, M)
-        if questions.residual:
-            weights.mul_(1 - questions.residual).add_(questions.residual / (end - begin))
-        r_q = weights @ questions.states[begin:end]  # (K, c)
-        weights = _weights(G.amax(1).tanh(), questions.sharpness)  # (S,)
-        place = stored.positions()[0]
-        inside = place < lengths[own_answers].repeat_interleave(stored.lengths)
+    states, projected, sharpness, residual = questions
+    answers = answers.joined()
+    (values,) = answers.batches
+    pair_answers = pairs.answers
+    order = np.argsort(pairs.questions, kind="stable")
+    present, firsts = np.unique(pairs.questions[order], return_index=True)
+    offsets = states.sizes.cumsum()
+    scores = torch.empty(len(order))
+    for question, members in zip(present.tolist(), np.split(order, firsts[1:]), strict=True):
+        end = int(offsets[question])
+        begin = end - int(states.sizes[question])
+        own = pair_answers[members]
+        rows = torch.from_numpy(rows_of(answers.starts[own], answers.counts[own]))
+        A = Ragged.of_sizes(values.index_select(0, rows).float(), answers.counts[own])  # values (S, c)
+        lengths = torch.from_numpy(answers.lengths[own])
+        G = A.values @ projected[begin:end].T  # (S, M), before tanh
+        g_q = segment_max(G, A).tanh()  # (K, M)
+        weights = (g_q * sharpness if sharpness != 1 else g_q).softmax(1)  # (K, M)
+        if residual:
+            weights.mul_(1 - residual).add_(residual / (end - begin))
+        r_q = weights @ states.values[begin:end]  # (K, c)
+        weights = _weights(G.amax(1).tanh(), sharpness)  # (S,)
+        inside = A.positions()[0] < A.spread(lengths)
         weights = weights * inside
-        if questions.residual:
-            weights = mixed(weights, stored.lengths, lengths[own_answers], questions.residual) * inside
+        if residual:
+            weights = mixed(A.with_values(weights), lengths, residual) * inside
         r_a = F.embedding_bag(
-            torch.arange(len(A)), A, stored.offsets[:-1], mode="sum", per_sample_weights=weights
+            A.row_numbers(), A.values, A.offsets[:-1], mode="sum", per_sample_weights=weights
         )  # (K, c)
-        scores[members] = cosines(r_q, r_a)
+        scores[torch.from_numpy(members)] = cosines(r_q, r_a)
     return scores
 
 

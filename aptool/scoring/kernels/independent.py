@@ -1,12 +1,12 @@
 """Kernels of poolings that represent each text independently: one vector per text, their similarities."""
 
-from collections.abc import Sequence
-
-import torch
+import numpy as np
 from torch import Tensor
 
+from aptool.models.device import send
 from aptool.models.pooling import IndependentPooling
 from aptool.models.ragged import Ragged
+from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels.pair_scorer import PairScorer
 
 
@@ -15,30 +15,30 @@ class IndependentPairScorer(PairScorer):
 
     pooling: IndependentPooling
 
-    def cache_answers(self, states: Ragged) -> Sequence[Tensor]:
-        """See ``PairScorer.cache_answers``: (1, c) each."""
+    def cache_answers(self, states: Ragged) -> Ragged:
+        """See ``PairScorer.cache_answers``: one row per answer."""
         vectors = self.pooling.represent(states).float()
-        return self.pooling.similarity.prepare_answers(vectors).split(1)
+        rows = self.pooling.similarity.prepare_answers(vectors)
+        return Ragged.of_sizes(rows, np.ones_like(states.sizes))
 
     def prepare_questions(self, states: Ragged) -> Tensor:
         """See ``PairScorer.prepare_questions``: (n, c)."""
         return self.pooling.similarity.prepare_questions(self.pooling.represent(states).float())
 
-    def score_pairs(
-        self, questions: Tensor, answers: Sequence[Tensor], lengths: Tensor, pairs: Tensor
-    ) -> Tensor:
+    def score_pairs(self, questions: Tensor, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
         """See ``PairScorer.score_pairs``: from one matrix product, or row by row where that is less work."""
-        similarity = self.pooling.similarity
-        vectors = torch.cat(list(answers))  # (n, c)
-        present, q = pairs[0].unique(return_inverse=True)
-        if len(present) * len(vectors) <= 64 * pairs.shape[1]:
-            return similarity.matrix(questions[present], vectors)[q, pairs[1]]
-        return similarity.pairs(questions[pairs[0]], vectors[pairs[1]])
+        similarity, device = self.pooling.similarity, questions.device
+        vectors = answers.ragged().values  # (n, c)
+        q, a = pairs.on(device)
+        present, turn = np.unique(pairs.questions, return_inverse=True)
+        if len(present) * len(vectors) <= 64 * len(turn):
+            return similarity.matrix(questions[send(present, device)], vectors)[send(turn, device), a]
+        return similarity.pairs(questions[q], vectors[a])
 
 
 class FirstPairScorer(IndependentPairScorer):
     """The same for a pooling that reads only the first state of a text."""
 
-    def select_states(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:
         """See ``PairScorer.select_states``."""
-        return lengths.cumsum(0) - lengths, torch.ones_like(lengths)
+        return tokens.offsets[:-1], np.ones_like(tokens.sizes)

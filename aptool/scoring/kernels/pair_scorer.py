@@ -6,14 +6,15 @@ and once per question, and what remains to be computed per pair.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import EPSILON
+from aptool.scoring.encoded import EncodedAnswers, Pairs
 
 
 class PairScorer(ABC):
@@ -27,36 +28,36 @@ class PairScorer(ABC):
         """Whether this kernel computes the scores of a pooling of its class with the options it has."""
         return True
 
-    def select_states(self, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:
         """The states of answers that ``cache_answers`` takes; by default every state.
 
         Args:
-            lengths: (n,) int64 tokens of each of n texts, stored end to end.
+            tokens: token ids of n answers.
 
         Returns:
             (R,) int64 rows of tokens, text by text; (n,) int64 number of rows of each text.
         """
-        return torch.arange(int(lengths.sum()), device=lengths.device), lengths
+        return tokens.row_numbers(), tokens.sizes
 
     @abstractmethod
-    def cache_answers(self, states: Ragged) -> Sequence[Tensor]:
-        """What is computed once per answer: a tensor for each, from the selected states, values (R, c)."""
+    def cache_answers(self, states: Ragged) -> Ragged:
+        """What is computed once per answer: any rows for each, from the selected states, values (R, c).
+
+        A row depends on its own answer alone. Rows may be in bf16, as the states are.
+        """
 
     @abstractmethod
     def prepare_questions(self, states: Ragged) -> Any:
         """What is computed once per question, from the states of all questions, values (N, c)."""
 
     @abstractmethod
-    def score_pairs(
-        self, questions: Any, answers: Sequence[Tensor], lengths: Tensor, pairs: Tensor
-    ) -> Tensor:
+    def score_pairs(self, questions: Any, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
         """Scores of pairs.
 
         Args:
             questions: the result of ``prepare_questions``.
-            answers: results of ``cache_answers``, one of each of n answers.
-            lengths: (n,) int64 tokens of each of these answers.
-            pairs: (2, P) int64, the question and the answer of each pair; pairs of an answer are adjacent.
+            answers: n answers, with the rows that ``cache_answers`` gave them.
+            pairs: the pairs, sorted by answer; each answer has at least one.
 
         Returns:
             (P,) fp32, equal to the pooling's own scores up to rounding.
@@ -70,3 +71,19 @@ def cosines(first: Tensor, second: Tensor) -> Tensor:
     """
     lengths = first.norm(dim=1).clamp_min(EPSILON) * second.norm(dim=1).clamp_min(EPSILON)
     return first.mul_(second).sum(1) / lengths
+
+
+def mixed(weights: Ragged, lengths: Tensor, residual: float) -> Tensor:
+    """Attention weights of n texts, mixed with uniform weights.
+
+    Args:
+        weights: values (N,), not normalized.
+        lengths: (n,) int64 number of states of each text over which uniform weights are spread.
+        residual: share of the uniform weights.
+
+    Returns:
+        (N,) weights that sum to one over each text that has as many of them as its length.
+    """
+    sums = torch.segment_reduce(weights.values, "sum", lengths=weights.lengths, axis=0, unsafe=True)
+    normalized = weights.values * weights.spread((1 - residual) / sums)
+    return normalized + weights.spread(residual / lengths)

@@ -1,12 +1,13 @@
 """Kernels of poolings of which nothing is computed per text: each pair goes through the pooling itself."""
 
-from collections.abc import Sequence
-
+import numpy as np
 import torch
 from torch import Tensor
 
+from aptool.models.device import send
 from aptool.models.pooling import Pooling
 from aptool.models.ragged import Ragged
+from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels.pair_scorer import PairScorer
 
 
@@ -17,30 +18,27 @@ class PairwisePairScorer(PairScorer):
     # Tokens of pairs in one batch.
     tokens_per_batch = 1 << 14
 
-    def cache_answers(self, states: Ragged) -> Sequence[Tensor]:
+    def cache_answers(self, states: Ragged) -> Ragged:
         """See ``PairScorer.cache_answers``: the states of each answer, or its token ids."""
-        return states.values.split(states.lengths.tolist())
+        return states
 
     def prepare_questions(self, states: Ragged) -> Ragged:
         """See ``PairScorer.prepare_questions``: the states, or the token ids."""
         return _in_fp32(states)
 
-    def score_pairs(
-        self, questions: Ragged, answers: Sequence[Tensor], lengths: Tensor, pairs: Tensor
-    ) -> Tensor:
+    def score_pairs(self, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
         """See ``PairScorer.score_pairs``."""
-        joined = Ragged.join(list(answers))
-        tokens = questions.lengths[pairs[0]] + lengths[pairs[1]]  # (P,)
-        order = tokens.argsort(stable=True)
-        batch_of = (tokens[order].cumsum(0) - 1) // self.tokens_per_batch
-        batches = order.split(batch_of.unique_consecutive(return_counts=True)[1].tolist())
+        joined, pair_answers = answers.ragged(), pairs.answers
+        tokens = questions.sizes[pairs.questions] + answers.lengths[pair_answers]  # (P,)
+        order = np.argsort(tokens, kind="stable")
+        batch_of = (np.cumsum(tokens[order]) - 1) // self.tokens_per_batch
         scores = [
             self.pooling.score_pairs(
-                questions.select(pairs[0, batch]), _in_fp32(joined.select(pairs[1, batch]))
+                questions.select(pairs.questions[batch]), _in_fp32(joined.select(pair_answers[batch]))
             )
-            for batch in batches
+            for batch in np.split(order, np.flatnonzero(np.diff(batch_of)) + 1)
         ]
-        return torch.cat(scores)[order.argsort()]
+        return torch.cat(scores)[send(np.argsort(order), questions.values.device)]
 
 
 class CrossPairScorer(PairwisePairScorer):
