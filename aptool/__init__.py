@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aptool.errors import AptoolError
     from aptool.library.baselines import bm25_run
     from aptool.library.collection import Collection
-    from aptool.library.evaluation import compare, evaluate, fuse
+    from aptool.library.evaluation import compare, evaluate, fuse, learn_fusion
     from aptool.library.model import Model, load
     from aptool.library.pools import Pools
     from aptool.library.qrels import Qrels
@@ -38,6 +38,7 @@ __all__ = [
     "compare",
     "evaluate",
     "fuse",
+    "learn_fusion",
     "load",
     "score",
     "train",
@@ -55,6 +56,7 @@ _MODULES = {
     "compare": "aptool.library.evaluation",
     "evaluate": "aptool.library.evaluation",
     "fuse": "aptool.library.evaluation",
+    "learn_fusion": "aptool.library.evaluation",
     "load": "aptool.library.model",
     "score": "aptool.library.scoring",
     "train": "aptool.library.training",

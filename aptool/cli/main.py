@@ -34,6 +34,7 @@ class LazyGroup(click.Group):
             "compare",
             "Test whether runs differ from a baseline.",
         ),
+        "fuse": ("aptool.cli.fuse", "fuse", "Fuse runs into one, by rank or by a learned model."),
         "plot": (
             "aptool.cli.plot",
             "plot",

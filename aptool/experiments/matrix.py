@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from aptool.documents import read_toml
 from aptool.errors import InputError, UsageError
+from aptool.evaluation.learned_fusion import METHODS, Method
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 from aptool.formats.schemas import check_document
 
@@ -36,13 +37,26 @@ class EvaluatedSplit(NamedTuple):
 
 
 class SystemSpec(NamedTuple):
-    """A system of the matrix; exactly one of ``baseline``, ``preset`` and ``fuse`` is set."""
+    """A system of the matrix; exactly one of ``baseline``, ``preset``, ``fuse`` and ``combine`` is set.
+
+    Attributes:
+        fuse: systems that are fused by reciprocal rank.
+        combine: systems that are fused by a model fitted on the dev split.
+        method: of ``combine``.
+    """
 
     name: str
     baseline: str | None
     preset: str | None
     overrides: tuple[str, ...]
     fuse: tuple[str, ...]
+    combine: tuple[str, ...] = ()
+    method: Method = METHODS[0]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The systems that it is made of, by either kind of fusion."""
+        return self.fuse or self.combine
 
 
 class Experiment(NamedTuple):
@@ -83,10 +97,10 @@ def read_matrix(path: str | Path, values: Mapping[str, str] = MappingProxyType({
         for name in row["systems"]:
             _check_known(path, f"{place}/systems", name, systems)
         for name in row["systems"]:
-            for part in systems[name].fuse:
+            for part in systems[name].parts:
                 _check_known(path, f"{place}/systems: {name} fuses", part, row["systems"])
         seeds = tuple(row.get("seeds", (0,)))
-        in_order = sorted((systems[name] for name in row["systems"]), key=lambda system: bool(system.fuse))
+        in_order = sorted((systems[name] for name in row["systems"]), key=lambda system: bool(system.parts))
         experiments += [
             Experiment(evaluated, system, seeds)
             for evaluated in splits[row["collection"]]
@@ -112,14 +126,16 @@ def _systems(path: str | Path, entries: dict[str, dict[str, Any]]) -> dict[str, 
             entry.get("preset"),
             tuple(entry.get("set", ())),
             tuple(entry.get("fuse", ())),
+            tuple(entry.get("combine", ())),
+            entry.get("method", METHODS[0]),
         )
         for name, entry in entries.items()
     }
     for system in systems.values():
-        place = f"systems/{system.name}/fuse"
-        for part in system.fuse:
+        place = f"systems/{system.name}/{'fuse' if system.fuse else 'combine'}"
+        for part in system.parts:
             _check_known(path, place, part, systems)
-            if systems[part].fuse:
+            if systems[part].parts:
                 raise InputError(path, place=place, value=part, expected="a system that is not itself fused")
     return systems
 

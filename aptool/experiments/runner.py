@@ -13,10 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import polars as pl
+
 from aptool.config import Recipe, load_recipe
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, error_with
 from aptool.evaluation.fusion import reciprocal_rank_fusion
+from aptool.evaluation.learned_fusion import cross_fitted, learn_fusion
 from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import EvaluatedSplit, Experiment, ExperimentMatrix, SystemSpec
 from aptool.experiments.published_files import import_published
@@ -35,6 +38,9 @@ from aptool.version import __version__
 logger = logging.getLogger(__name__)
 
 Train = Callable[..., Fit]
+
+# The split that systems are combined on: their training split would show them better than they are.
+DEV = "dev"
 
 
 class Result(NamedTuple):
@@ -200,9 +206,8 @@ class Runner:
         """Writes the run file of a system and seed; returns the seconds that training and scoring took."""
         system, evaluated = experiment.system, experiment.evaluated
         started = time.perf_counter()
-        if system.fuse:
-            parts = [self._folder(evaluated, part, seed) / run.name for part in system.fuse]
-            write_run(run, reciprocal_rank_fusion([read_run(part).frame for part in parts]), system.name)
+        if system.parts:
+            write_run(run, self._fused(experiment, collection, seed), system.name)
             return {"train": 0.0, "score": time.perf_counter() - started}
         model = run.parent / "model"
         train_seconds = self._fit(experiment, collection, seed, model) if system.preset is not None else 0.0
@@ -211,6 +216,30 @@ class Runner:
         scoring_system, executor = self._scoring_system(system, collection, evaluated.split, seed, model)
         score(units, scoring_system, run, executor, tag=system.name, answers=collection.answers)
         return {"train": train_seconds, "score": time.perf_counter() - started}
+
+    def _fused(self, experiment: Experiment, collection: Collection, seed: int) -> pl.DataFrame:
+        """The runs of a system's parts as one. A model that combines them is fitted on the dev split.
+
+        On the dev split itself, each fold of its questions is fused by a model of the other folds.
+        """
+        system, evaluated = experiment.system, experiment.evaluated
+
+        def runs(split: str) -> list[pl.DataFrame]:
+            of_split = evaluated._replace(split=split)
+            parts = [Experiment(of_split, self._matrix.systems[part], (seed,)) for part in system.parts]
+            return [read_run(self._result(part, collection, seed).run).frame for part in parts]
+
+        own = runs(evaluated.split)
+        if system.fuse:
+            return reciprocal_rank_fusion(own)
+        qrels = read_qrels(collection.qrels(DEV))
+        if evaluated.split == DEV:
+            fusion = cross_fitted(own, qrels, system.method, seed=seed)
+        else:
+            fusion = learn_fusion(runs(DEV), qrels, own, system.method, seed)
+        weights = zip(system.parts, fusion.weights.mean(0).tolist(), strict=True)
+        logger.info(f"{system.name}: {', '.join(f'{part} {weight:.3f}' for part, weight in weights)}")
+        return fusion.frame
 
     def _fit(self, experiment: Experiment, collection: Collection, seed: int, model: Path) -> float:
         """Trains a system, unless that was done for another split; returns the seconds of its epochs."""
@@ -236,7 +265,9 @@ class Runner:
         if system.preset is not None:
             recipe = self._recipes[system.name]
             parts += [recipe.to_dict(), source_identity(encoder_type(recipe).source(recipe))]
-        parts += [self._key(self._matrix.systems[part], collection, split, seed) for part in system.fuse]
+        parts += [self._key(self._matrix.systems[part], collection, split, seed) for part in system.parts]
+        if system.combine:
+            parts.append(["combine", system.method])
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -2,17 +2,26 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias, overload
+from typing import NamedTuple, TypeAlias, overload
 
 from aptool.errors import InputError
 from aptool.evaluation import compare as comparing
+from aptool.evaluation import learned_fusion
 from aptool.evaluation import measures as measuring
 from aptool.evaluation.compare import Comparison, check_comparable, check_same_questions
 from aptool.evaluation.fusion import DEFAULT_K, reciprocal_rank_fusion
 from aptool.evaluation.measures import Evaluation
 from aptool.evaluation.names import measure_names
 from aptool.evaluation.significance import CONFIDENCE, HIGHEST_CONFIDENCE, PERMUTATIONS
-from aptool.library.arguments import PathLike, check_integer, check_list, check_number, check_text, check_type
+from aptool.library.arguments import (
+    PathLike,
+    check_choice,
+    check_integer,
+    check_list,
+    check_number,
+    check_text,
+    check_type,
+)
 from aptool.library.qrels import Qrels
 from aptool.library.run import Run
 
@@ -151,6 +160,66 @@ def fuse(runs: Iterable[AnyRun], *, k: float = DEFAULT_K, tag: str = "fused") ->
     check_number("k", k, 0, float(1 << 53))
     frame = reciprocal_rank_fusion([run.frame for run in fused], k)
     return Run.from_scores(frame, check_text("tag", tag))
+
+
+class LearnedFusion(NamedTuple):
+    """A fused run and the weights that it was fused with.
+
+    Attributes:
+        run: the fused run.
+        weights: of each run, mean and standard deviation over the folds (deviation 0 of a single model): the
+            weight of its standardized score, of ``lambdamart`` its share of the gain of all splits.
+        questions: number of judged questions that were fitted on.
+    """
+
+    run: Run
+    weights: list[tuple[float, float]]
+    questions: int
+
+
+def learn_fusion(
+    runs: Iterable[AnyRun],
+    qrels: AnyQrels,
+    *,
+    train_runs: Iterable[AnyRun] | None = None,
+    method: learned_fusion.Method = "logistic",
+    folds: int = learned_fusion.DEFAULT_FOLDS,
+    seed: int = 0,
+    tag: str = "fused",
+) -> LearnedFusion:
+    """Fuses runs by a model of their scores, standardized within each question, as ``aptool fuse --train``.
+
+    Args:
+        runs: two or more.
+        qrels: judgements to fit on.
+        train_runs: runs of the same systems in the same order on the questions of ``qrels``; None fits on
+            ``runs`` themselves, each fold of the judged questions fused by a model of the other folds.
+        method: ``logistic`` (logistic regression, extra ``fusion``) or ``lambdamart`` (extra ``lambdamart``).
+        folds: at least 2.
+        seed: random seed of ``lambdamart``.
+        tag: the name of the fused run.
+
+    Raises:
+        AptoolError: fewer than two runs are given, a package is not installed, or the judged candidates are
+            all relevant or none is.
+    """
+    fused = [_run(run).frame for run in check_list("runs", runs, "at least two runs")]
+    if len(fused) < 2:
+        raise InputError("runs", value=len(fused), expected="at least two runs")
+    check_choice("method", method, learned_fusion.METHODS)
+    check_integer("folds", folds, 2)
+    check_integer("seed", seed, 0, 1 << 31)
+    judgements = _qrels(qrels).frame
+    if train_runs is None:
+        found = learned_fusion.cross_fitted(fused, judgements, method, folds, seed)
+    else:
+        train = [_run(run).frame for run in check_list("train_runs", train_runs, "one for each run")]
+        if len(train) != len(fused):
+            raise InputError("train_runs", value=len(train), expected=f"{len(fused)}, one for each run")
+        found = learned_fusion.learn_fusion(train, judgements, fused, method, seed)
+    means, deviations = found.weights.mean(0), found.weights.std(0)
+    weights = list(zip(means.tolist(), deviations.tolist(), strict=True))
+    return LearnedFusion(Run.from_scores(found.frame, check_text("tag", tag)), weights, found.questions)
 
 
 def _names(measures: object) -> tuple[str, ...]:

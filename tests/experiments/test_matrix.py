@@ -11,6 +11,7 @@ from tiny import options
 
 from aptool.config import load_recipe
 from aptool.evaluation.fusion import reciprocal_rank_fusion
+from aptool.evaluation.learned_fusion import learn_fusion
 from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import ExperimentMatrix, SystemSpec, read_matrix
 from aptool.experiments.runner import Result
@@ -46,6 +47,9 @@ set = {json.dumps(options("ap-cnn"))}
 fuse = ["qa-cnn", "bm25"]
 [systems."ap-cnn+bm25"]
 fuse = ["bm25", "ap-cnn"]
+
+[systems.combined]
+combine = ["bm25", "qa-cnn"]
 
 [[rows]]
 collection = "tiny"
@@ -219,6 +223,22 @@ def test_only_trained_systems_are_compared_with_random_order_on_their_own_collec
     ]
 
 
+def test_a_combination_is_fitted_on_dev(matrix, tmp_path, collection_folder):
+    finished = matrix(table(collection_folder, systems=["qa-cnn", "bm25", "combined"], seeds="[1]"))
+
+    assert finished.code == 0
+    folder = tmp_path / "out/tiny"
+    test, dev = (
+        [read_run(folder / name / "seed1" / f"{split}.run").frame for name in ("bm25", "qa-cnn")]
+        for split in ("test", "dev")
+    )
+    expected = learn_fusion(dev, read_qrels(collection_folder / "dev.qrels"), test)
+    found = read_run(folder / "combined/seed1/test.run")
+    assert (found.frame.rows(), found.tag) == (expected.frame.rows(), "combined")
+    weights = dict(zip(("bm25", "qa-cnn"), expected.weights[0], strict=True))
+    assert f"combined: bm25 {weights['bm25']:.3f}, qa-cnn {weights['qa-cnn']:.3f}" in finished.err
+
+
 GOOD = """
 [collections.tiny]
 path = "C"
@@ -269,6 +289,13 @@ BAD = {
         1,
         "both fuses: 'ap-cnn'",
         "expected one of random, both",
+    ),
+    "method without combine": (
+        'fuse = ["random", "ap-cnn"]',
+        'fuse = ["random", "ap-cnn"]\nmethod = "logistic"',
+        1,
+        "eval.toml: systems/both",
+        "",
     ),
     "name of two words": ("[systems.both]", '[systems."b oth"]', 1, "eval.toml: systems: 'b oth'", ""),
     "name that leads out of the folder": (

@@ -22,7 +22,7 @@ HEAVY = {
 
 NAMES = {
     *("AptoolError", "Collection", "Model", "Pools", "Qrels", "Run", "__version__"),
-    *("bm25_run", "compare", "evaluate", "fuse", "load", "score", "train"),
+    *("bm25_run", "compare", "evaluate", "fuse", "learn_fusion", "load", "score", "train"),
 }
 
 SNIPPET = """

@@ -1,0 +1,112 @@
+"""``aptool fuse``: several runs into one, by rank or by a model fitted on judged questions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from aptool.cli.parameters import UTF8
+from aptool.errors import UsageError
+
+# The defaults of `evaluation`, which is too slow to import for --help.
+_K, _FOLDS = 60.0, 5
+
+
+@click.command("fuse")
+@click.argument("runs", nargs=-1, required=True)
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="Run file.")
+@click.option("--train", "qrels", metavar="QRELS", help="Learn the fusion from these judgements.")
+@click.option(
+    "--train-run",
+    "train_runs",
+    metavar="RUN",
+    multiple=True,
+    help="Run of the same system on the questions of QRELS, one for each RUN in the same order.  "
+    "[default: RUN itself, each fold of its questions fused by a model of the other folds]",
+)
+@click.option(
+    "--method",
+    type=click.Choice(["logistic", "lambdamart"]),
+    help="Logistic regression (extra fusion) or LambdaMART (extra lambdamart).  [default: logistic]",
+)
+@click.option(
+    "--folds", type=click.IntRange(2), help=f"Folds of the questions of QRELS.  [default: {_FOLDS}]"
+)
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Random seed.")
+@click.option(
+    "--k",
+    type=click.FloatRange(0),
+    help=f"Constant of fusion by rank: the larger, the less the first ranks count.  [default: {_K:g}]",
+)
+@click.option("--tag", type=UTF8, default="fused", show_default=True, help="Run tag, one word.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def fuse(
+    runs: tuple[str, ...],
+    output: Path,
+    qrels: str | None,
+    train_runs: tuple[str, ...],
+    method: Literal["logistic", "lambdamart"] | None,
+    folds: int | None,
+    seed: int,
+    k: float | None,
+    tag: str,
+    as_json: bool,
+) -> None:
+    """Fuse RUNs of the same questions into one run.
+
+    Without --train by reciprocal rank: a candidate's score is the sum of 1 / (k + rank). With --train by a
+    model of the runs' scores, standardized within each question; its weights are printed.
+    """
+    if len(runs) < 2:
+        raise UsageError(f"{len(runs)} run given; expected two or more")
+    given = {"--train-run": train_runs, "--method": method, "--folds": folds}
+    useless = [name for name, value in given.items() if value] if qrels is None else []
+    if useless:
+        raise UsageError(f"{useless[0]} given without --train QRELS; expected both")
+    if qrels is not None and k is not None:
+        raise UsageError("--k given with --train; expected one or the other: learned fusion has no k")
+    if train_runs and len(train_runs) != len(runs):
+        raise UsageError(f"{len(train_runs)} --train-run for {len(runs)} runs; expected one for each")
+    if train_runs and folds is not None:
+        raise UsageError("--folds given with --train-run; expected one or the other")
+    from aptool.formats.atomic import check_apart, check_writable
+    from aptool.library.evaluation import fuse as fuse_runs
+    from aptool.library.evaluation import learn_fusion
+    from aptool.library.run import Run
+
+    check_writable(output)
+    check_apart(output, [*runs, *train_runs, *([qrels] if qrels is not None else [])])
+    loaded = [Run.load(run) for run in runs]
+    if qrels is None:
+        fuse_runs(loaded, k=_K if k is None else k, tag=tag).save(output)
+        _print(output, runs, [], as_json)
+        return
+    learned = learn_fusion(
+        loaded,
+        qrels,
+        train_runs=[Run.load(run) for run in train_runs] or None,
+        method=method or "logistic",
+        folds=folds or _FOLDS,
+        seed=seed,
+        tag=tag,
+    )
+    learned.run.save(output)
+    _print(output, runs, learned.weights, as_json)
+
+
+def _print(output: Path, runs: tuple[str, ...], weights: list[tuple[float, float]], as_json: bool) -> None:
+    from aptool.cli.tables import print_table
+
+    if as_json:
+        import json
+
+        pairs = zip(runs, weights, strict=False)
+        entries = [{"run": run, "weight": mean, "sd": sd} for run, (mean, sd) in pairs]
+        click.echo(json.dumps({"output": str(output), "runs": list(runs), "weights": entries}, indent=2))
+        return
+    if weights:
+        rows = [[run, f"{mean:.4f}", f"{sd:.4f}"] for run, (mean, sd) in zip(runs, weights, strict=True)]
+        print_table([["run", "weight", "sd over folds"], *rows])
+    click.echo(str(output))

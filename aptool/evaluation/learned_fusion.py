@@ -1,0 +1,197 @@
+"""Learned fusion of runs: a small model of their scores, fitted on judged questions.
+
+The columns of a candidate are its scores in each run, standardized over the candidates of its question, so
+that runs on different scales count alike. ``logistic`` is a logistic regression (one weight per run);
+``lambdamart`` boosts regression trees on the ranking itself (Burges 2010).
+"""
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from aptool.errors import AptoolError
+from aptool.formats.trec import rank_candidates
+from aptool.text.optional import require
+
+Method = Literal["logistic", "lambdamart"]
+METHODS: tuple[Method, ...] = ("logistic", "lambdamart")
+
+DEFAULT_FOLDS = 5
+
+_KEYS = ["question_id", "answer_id"]
+_PURPOSE = "learned fusion"
+# Trees for a few runs on a few hundred questions: small, and many of little weight each.
+_TREES = {"n_estimators": 100, "num_leaves": 7, "learning_rate": 0.05, "min_child_samples": 20}
+
+
+class LearnedFusion(NamedTuple):
+    """A fused run and what it was made of.
+
+    Attributes:
+        frame: question_id (str), answer_id (str), score (f64), in trec_eval's order.
+        weights: (models, runs) float64, one row per fitted model: of ``logistic`` the weight of each run's
+            standardized score, of ``lambdamart`` each run's share of the gain of all splits.
+        questions: number of judged questions that were fitted on.
+    """
+
+    frame: pl.DataFrame
+    weights: np.ndarray
+    questions: int
+
+
+class _Fitted(NamedTuple):
+    score: Callable[[np.ndarray], np.ndarray]
+    weights: np.ndarray
+
+
+def learn_fusion(
+    train: Sequence[pl.DataFrame],
+    qrels: pl.DataFrame,
+    runs: Sequence[pl.DataFrame],
+    method: Method = "logistic",
+    seed: int = 0,
+) -> LearnedFusion:
+    """Fits on the runs of judged questions, and fuses the runs of other questions.
+
+    Args:
+        train: one run per system on judged questions: question_id, answer_id, score.
+        qrels: question_id, answer_id, relevance; a candidate that is not judged is not relevant.
+        runs: one run per system, the same systems in the same order.
+        method: one of ``METHODS``.
+        seed: random seed of ``lambdamart``.
+
+    Raises:
+        AptoolError: a package is not installed, or the judged candidates are all relevant or none is.
+        ValueError: fewer than two runs, or not as many as are fitted on.
+    """
+    if len(runs) < 2 or len(train) != len(runs):
+        raise ValueError(f"{len(runs)} runs and {len(train)} to fit on; expected two or more of both")
+    judged = _judged(_columns(train), qrels)
+    fitted = _fit(judged, method, seed)
+    columns = _columns(runs)
+    frame = columns.select(_KEYS).with_columns(score=fitted.score(_matrix(columns)))
+    return LearnedFusion(
+        rank_candidates(frame).drop("rank"), fitted.weights[None], judged["question_id"].n_unique()
+    )
+
+
+def cross_fitted(
+    runs: Sequence[pl.DataFrame],
+    qrels: pl.DataFrame,
+    method: Method = "logistic",
+    folds: int = DEFAULT_FOLDS,
+    seed: int = 0,
+) -> LearnedFusion:
+    """Fuses runs of judged questions: each question by a model that was fitted on the other folds.
+
+    Questions are dealt out by a hash of their ids, so that the folds do not depend on the runs. Questions
+    that are not judged are fused by a model of all judged ones.
+
+    Args:
+        runs: one per system: question_id, answer_id, score.
+        qrels: question_id, answer_id, relevance; a candidate that is not judged is not relevant.
+        method: one of ``METHODS``.
+        folds: at least 2.
+        seed: random seed of ``lambdamart``.
+
+    Raises:
+        AptoolError: as ``learn_fusion``, or there are fewer judged questions than folds.
+        ValueError: fewer than two runs or folds.
+    """
+    if len(runs) < 2 or folds < 2:
+        raise ValueError(f"{len(runs)} runs and {folds} folds; expected at least two of both")
+    columns = _columns(runs)
+    judged = _judged(columns, qrels)
+    questions = sorted(judged["question_id"].unique(), key=lambda one: (zlib.crc32(one.encode()), one))
+    if len(questions) < folds:
+        raise AptoolError(f"{len(questions)} judged questions are too few for {folds} folds")
+    parts, weights = [], []
+    for fold in range(folds):
+        own = questions[fold::folds]
+        fitted = _fit(judged.filter(~pl.col("question_id").is_in(own)), method, seed)
+        part = columns.filter(pl.col("question_id").is_in(own))
+        parts.append(part.select(_KEYS).with_columns(score=fitted.score(_matrix(part))))
+        weights.append(fitted.weights)
+    others = columns.filter(~pl.col("question_id").is_in(questions))
+    if others.height:
+        fitted = _fit(judged, method, seed)
+        parts.append(others.select(_KEYS).with_columns(score=fitted.score(_matrix(others))))
+    frame = rank_candidates(pl.concat(parts)).drop("rank")
+    return LearnedFusion(frame, np.stack(weights), len(questions))
+
+
+def _columns(runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """question_id, answer_id and one standardized column per run, of all candidates of any run.
+
+    Within a question a run's scores have mean 0 and deviation 1; all are 0 where they are equal. A candidate
+    that a run lacks has the run's least value for the question, 0 where the run lacks the question.
+    """
+    candidates = pl.concat(run.select(_KEYS) for run in runs).unique().sort(_KEYS)
+    of_question = [pl.col("score").mean().alias("mean"), pl.col("score").std(ddof=0).alias("deviation")]
+    for number, run in enumerate(runs):
+        column = f"run{number}"
+        scores = run.select(*_KEYS, pl.col("score").cast(pl.Float64))
+        totals = scores.group_by("question_id").agg(of_question)
+        deviation = pl.when(pl.col("deviation") > 0).then(pl.col("deviation")).otherwise(1.0)
+        scaled = scores.join(totals, on="question_id").select(
+            *_KEYS, ((pl.col("score") - pl.col("mean")) / deviation).alias(column)
+        )
+        candidates = candidates.join(scaled, on=_KEYS, how="left", maintain_order="left").with_columns(
+            pl.col(column).fill_null(pl.col(column).min().over("question_id")).fill_null(0.0)
+        )
+    return candidates
+
+
+def _judged(columns: pl.DataFrame, qrels: pl.DataFrame) -> pl.DataFrame:
+    """The candidates of judged questions, with their relevance of 0 or more."""
+    labels = qrels.select(*_KEYS, pl.col("relevance").cast(pl.Int64).clip(0))
+    judged = columns.join(labels.select("question_id").unique(), on="question_id", how="semi").join(
+        labels, on=_KEYS, how="left"
+    )
+    return judged.with_columns(pl.col("relevance").fill_null(0)).sort(_KEYS)
+
+
+def _matrix(columns: pl.DataFrame) -> np.ndarray:
+    """(candidates, runs) float64."""
+    return columns.select(pl.selectors.starts_with("run")).to_numpy().astype(np.float64)
+
+
+def _fit(judged: pl.DataFrame, method: Method, seed: int) -> _Fitted:
+    relevant = judged["relevance"].to_numpy() > 0
+    if not 0 < relevant.sum() < len(relevant):
+        found = "no candidate is" if not relevant.any() else "all candidates are"
+        raise AptoolError(
+            f"{_PURPOSE}: {found} judged relevant in {judged['question_id'].n_unique()} questions; "
+            "expected some of each: runs and qrels of the same questions"
+        )
+    return (_logistic if method == "logistic" else _lambdamart)(judged, seed)
+
+
+def _logistic(judged: pl.DataFrame, seed: int) -> _Fitted:
+    linear_model = require("sklearn.linear_model", purpose=_PURPOSE, extra="fusion")
+    model = linear_model.LogisticRegression(max_iter=1000)
+    model.fit(_matrix(judged), judged["relevance"].to_numpy() > 0)
+    return _Fitted(model.decision_function, model.coef_[0].astype(np.float64))
+
+
+def _lambdamart(judged: pl.DataFrame, seed: int) -> _Fitted:
+    require("sklearn", purpose=_PURPOSE, extra="lambdamart")
+    lightgbm = require("lightgbm", purpose="fusion by LambdaMART", extra="lambdamart")
+    # One thread and fixed histograms: the same trees on every machine.
+    reproducible = {"n_jobs": 1, "deterministic": True, "force_row_wise": True, "random_state": seed}
+    columns = _matrix(judged)
+    model = lightgbm.LGBMRanker(
+        importance_type="gain",
+        monotone_constraints=[1] * columns.shape[1],  # a better score never lowers a candidate
+        label_gain=np.arange(judged["relevance"].to_numpy().max() + 1).tolist(),  # linear in relevance
+        verbosity=-1,
+        **_TREES,
+        **reproducible,
+    )
+    groups = judged.group_by("question_id", maintain_order=True).len()["len"].to_numpy()
+    model.fit(columns, judged["relevance"].to_numpy(), group=groups)
+    gain = model.feature_importances_.astype(np.float64)
+    return _Fitted(model.predict, gain / gain.sum() if gain.sum() else gain)

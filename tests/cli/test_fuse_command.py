@@ -1,0 +1,88 @@
+"""`aptool fuse`: by rank as the library fuses, by a model with its weights printed, mistakes in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import aptool as library
+
+SCORES = {f"q{n}": {f"a{i}": float((i * 7 + n * 3) % 10) for i in range(6)} for n in range(12)}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Runs good.run and bad.run of twelve questions; the relevant answer is the first of good.run."""
+    monkeypatch.chdir(tmp_path)
+    best = {q: max(scores, key=scores.get) for q, scores in SCORES.items()}
+    library.Run.from_dict(SCORES).save("good.run")
+    by_id = {q: {a: -float(a[1:]) for a in scores} for q, scores in SCORES.items()}
+    library.Run.from_dict(by_id).save("bad.run")
+    Path("dev.qrels").write_text("".join(f"{q} 0 {answer} 1\n" for q, answer in best.items()))
+    return tmp_path
+
+
+def test_by_rank_as_the_library_does(aptool, folder):
+    finished = aptool("fuse", "good.run", "bad.run", "--output", "fused.run", "--k", 5, "--tag", "both")
+
+    assert (finished.code, finished.out) == (0, ["fused.run"])
+    expected = library.fuse(["good.run", "bad.run"], k=5, tag="both")
+    expected.save("expected.run")
+    assert (folder / "fused.run").read_bytes() == (folder / "expected.run").read_bytes()
+
+
+def test_learned_with_its_weights(aptool, folder):
+    finished = aptool(
+        "fuse", "good.run", "bad.run", "--train", "dev.qrels", "--output", "fused.run", "--folds", 4
+    )
+
+    assert finished.code == 0
+    assert finished.out[0].split() == ["run", "weight", "sd", "over", "folds"]
+    good, bad = (float(line.split()[1]) for line in finished.out[1:3])
+    assert good > 1 > bad
+    by_rank = library.fuse(["good.run", "bad.run"])
+    learned, even = (library.evaluate("dev.qrels", run, "RR").means["RR"] for run in ("fused.run", by_rank))
+    assert learned > even  # which trusts both runs alike
+
+
+def test_fitted_on_other_runs(aptool, folder):
+    new = {f"new-{q}": scores for q, scores in SCORES.items()}
+    library.Run.from_dict(new).save("new.run")
+    library.Run.from_dict({q: dict.fromkeys(scores, 0.0) for q, scores in new.items()}).save("flat.run")
+
+    finished = aptool(
+        *("fuse", "new.run", "flat.run", "--output", "fused.run", "--train", "dev.qrels", "--json"),
+        *("--train-run", "good.run", "--train-run", "bad.run", "--method", "lambdamart"),
+    )
+
+    assert finished.code == 0
+    printed = json.loads("\n".join(finished.out))
+    assert [entry["run"] for entry in printed["weights"]] == ["new.run", "flat.run"]
+    assert library.Run.load("fused.run").frame["question_id"].n_unique() == 12
+
+
+@pytest.mark.parametrize(
+    ("arguments", "phrase"),
+    [
+        (["good.run"], "1 run given; expected two or more"),
+        (["good.run", "bad.run", "--folds", "3"], "--folds given without --train QRELS"),
+        (["good.run", "bad.run", "--train", "dev.qrels", "--k", "3"], "--k given with --train"),
+        (
+            ["good.run", "bad.run", "--train", "dev.qrels", "--train-run", "good.run"],
+            "1 --train-run for 2 runs",
+        ),
+    ],
+)
+def test_wrong_usage_is_one_line(aptool, folder, arguments, phrase):
+    finished = aptool("fuse", *arguments, "--output", "fused.run")
+
+    assert (finished.code, finished.out, len(finished.err)) == (2, [], 1)
+    assert phrase in finished.err[0]
+    assert not (folder / "fused.run").exists()
+
+
+def test_an_input_is_not_replaced(aptool, folder):
+    finished = aptool("fuse", "good.run", "bad.run", "--output", "bad.run")
+
+    assert finished.code == 1
+    assert "read by the same command" in finished.err[0]

@@ -1,0 +1,130 @@
+"""Learned fusion: columns by hand, weights by another fit, no question fused by its own labels."""
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.optimize import minimize
+
+from aptool.errors import AptoolError
+from aptool.evaluation import learned_fusion
+from aptool.evaluation.learned_fusion import METHODS, cross_fitted, learn_fusion
+
+
+def run_of(rankings):
+    rows = [(q, a, float(s)) for q, scores in rankings.items() for a, s in scores.items()]
+    return pl.DataFrame(rows, schema=["question_id", "answer_id", "score"], orient="row")
+
+
+def simulated(questions, seed=0, prefix="q"):
+    """Two runs of eight candidates: the first tells the relevant one with noise, the second not at all."""
+    generator = np.random.default_rng(seed)
+    good, bad, labels = {}, {}, []
+    for number in range(questions):
+        question = f"{prefix}{number}"
+        relevant = int(generator.integers(8))
+        noise = generator.normal(size=8)
+        good[question] = {f"a{i}": 100 + 10 * (noise[i] + 2 * (i == relevant)) for i in range(8)}
+        bad[question] = {f"a{i}": generator.normal() for i in range(8)}
+        labels.append((question, f"a{relevant}", 1))
+    return (
+        run_of(good),
+        run_of(bad),
+        pl.DataFrame(labels, ["question_id", "answer_id", "relevance"], orient="row"),
+    )
+
+
+def test_columns_by_hand():
+    # Scores 1, 2, 3: mean 2, deviation √(2/3). The second run lacks c of q1, which gets its least value, and
+    # has equal scores for q2, of which the first run knows nothing.
+    first = run_of({"q1": {"a": 1, "b": 2, "c": 3}})
+    second = run_of({"q1": {"a": 5, "b": -5}, "q2": {"a": 4, "d": 4}})
+
+    columns = learned_fusion._columns([first, second])
+
+    step = 1 / (2 / 3) ** 0.5
+    assert columns.rows() == [
+        ("q1", "a", pytest.approx(-step), 1),
+        ("q1", "b", 0, -1),
+        ("q1", "c", pytest.approx(step), -1),
+        ("q2", "a", 0, 0),
+        ("q2", "d", 0, 0),
+    ]
+
+
+def test_weights_are_those_of_a_logistic_regression_fitted_otherwise():
+    good, bad, qrels = simulated(40)
+    fused = learn_fusion([good, bad], qrels, [good, bad])
+    joined = learned_fusion._judged(learned_fusion._columns([good, bad]), qrels)
+    x, y = joined.select("run0", "run1").to_numpy(), joined["relevance"].to_numpy()
+
+    def loss(w):  # the ridge of scikit-learn's default C = 1; the intercept is free
+        return np.logaddexp(0, -(2 * y - 1) * (x @ w[:2] + w[2])).sum() + (w[:2] ** 2).sum() / 2
+
+    expected = minimize(loss, np.zeros(3), tol=1e-10).x
+    np.testing.assert_allclose(fused.weights[0], expected[:2], atol=1e-3)
+    assert fused.weights[0, 0] > 1 > abs(fused.weights[0, 1])
+    assert fused.questions == 40
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_other_questions_are_ranked_by_the_run_that_was_right(method):
+    good, bad, qrels = simulated(300)
+    new_good, new_bad, new_qrels = simulated(40, seed=5, prefix="new")
+
+    fused = learn_fusion([good, bad], qrels, [new_good, new_bad], method)
+
+    found = firsts(fused.frame, new_qrels)
+    assert found > firsts(new_bad, new_qrels) + 0.2
+    assert found >= firsts(new_good, new_qrels) - 0.1
+    assert fused.frame.height == new_good.height
+    again = learn_fusion([good, bad], qrels, [new_good, new_bad], method)
+    assert fused.frame.equals(again.frame)
+
+
+def firsts(run, qrels):
+    best = run.sort("score").group_by("question_id", maintain_order=True).last()
+    return best.join(qrels, on=["question_id", "answer_id"]).height / best.height
+
+
+def test_no_question_is_fused_by_its_own_labels():
+    good, bad, qrels = simulated(20)
+    before = cross_fitted([good, bad], qrels, folds=4)
+    own = before.frame.filter(pl.col("question_id") == "q3")
+    # The relevant answer of q3 is another one now: its own scores stay, others' change.
+    moved = qrels.with_columns(
+        pl.when(pl.col("question_id") == "q3").then(pl.lit("a0")).otherwise("answer_id").alias("answer_id")
+    )
+    assert not moved.equals(qrels)
+
+    after = cross_fitted([good, bad], moved, folds=4)
+
+    assert after.frame.filter(pl.col("question_id") == "q3").equals(own)
+    assert not after.frame.equals(before.frame)
+    assert before.weights.shape == (4, 2)
+
+
+def test_questions_that_are_not_judged_are_fused_by_all_that_are():
+    good, bad, qrels = simulated(20)
+    judged = qrels.filter(pl.col("question_id") != "q3")
+
+    folds = cross_fitted([good, bad], judged, folds=3)
+    whole = learn_fusion([good, bad], judged, [good, bad])
+
+    def of_q3(fusion):
+        return fusion.frame.filter(pl.col("question_id") == "q3")
+
+    assert of_q3(folds).equals(of_q3(whole))
+    assert folds.frame.height == good.height
+
+
+def test_what_cannot_be_fitted_ends_in_one_line():
+    good, bad, qrels = simulated(5)
+
+    with pytest.raises(AptoolError, match="no candidate is judged relevant in 5 questions"):
+        learn_fusion([good, bad], qrels.with_columns(relevance=pl.lit(0)), [good, bad])
+    with pytest.raises(AptoolError, match="no candidate is judged relevant in 0 questions"):
+        learn_fusion([good, bad], qrels.with_columns(question_id="x" + pl.col("question_id")), [good, bad])
+    with pytest.raises(AptoolError, match="5 judged questions are too few for 6 folds"):
+        cross_fitted([good, bad], qrels, folds=6)
+    with pytest.raises(ValueError, match="1 runs"):
+        learn_fusion([good], qrels, [good])
