@@ -2,10 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+DOCS_STAMP := .venv/.installed-docs
+# They advertise their successors.
+export DISABLE_MKDOCS_2_WARNING := true
+export NO_MKDOCS_2_WARNING := true
 QUIET := --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-cluster test-lowest test-wheel cluster-demo lint fix eval reproduce bench clean
+.PHONY: help setup test test-cluster test-lowest test-wheel test-docs cluster-demo docs lint fix eval reproduce bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19
@@ -17,6 +21,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --upgrade pip  # Python 3.11's knows no --group
 	$(BIN)/python -m pip install $(QUIET) -c constraints.txt -e '.[cloud,cluster,report]' --group test --group lint
+	@touch $@
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --group docs
 	@touch $@
 
 eval: $(STAMP)  ## run the experiments of jobs/eval.toml, print their MAP/MRR table, write a report
@@ -53,6 +61,12 @@ test-wheel: $(STAMP)  ## install the wheel alone in .venv-wheel and use it: the 
 cluster-demo: $(STAMP)  ## start two nodes on this machine, run a small evaluation on them as jobs, stop them
 	$(BIN)/python jobs/demo.py
 
+docs: $(DOCS_STAMP)  ## build the site into site/; a broken link ends it
+	$(BIN)/python -m mkdocs build --strict --quiet
+
+test-docs: $(DOCS_STAMP)  ## run the commands and the Python of the docs on small data, and the notebooks
+	$(BIN)/python -m pytest -m docs tests/docs
+
 lint: $(STAMP)  ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -66,5 +80,5 @@ bench: $(STAMP)  ## measure scoring and evaluation: ratios to scoring pair by pa
 	$(BIN)/python -m bench --output bench.json
 
 clean:  ## remove the virtual environments and every cache; data/, models/ and runs/ stay
-	rm -rf .venv .venv-lowest .venv-wheel .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .venv-lowest .venv-wheel .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

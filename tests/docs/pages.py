@@ -1,0 +1,31 @@
+"""The pages of the docs, cut into their blocks of code."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+FENCE = re.compile(r"^```(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    """A block of code: its language, its text, and the line of the page that it begins on."""
+
+    language: str
+    text: str
+    line: int
+
+
+def pages() -> list[str]:
+    """README and every page of the docs, as paths from the root."""
+    docs = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))
+    return ["README.md", *docs]
+
+
+def blocks(page: str) -> list[Block]:
+    """The blocks of a page, in their order."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [
+        Block(found["language"], found["text"], text.count("\n", 0, found.start()) + 1)
+        for found in FENCE.finditer(text)
+    ]

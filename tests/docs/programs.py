@@ -1,0 +1,61 @@
+"""Programs that pages name and that tests cannot run: they are checked, and do nothing.
+
+Started under the name of the program, with its arguments: ``python programs.py make eval``.
+"""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def main(program: str, *arguments: str) -> str | None:
+    """Checks a command; returns what is wrong with it."""
+    if program == "make":
+        return check_make(arguments)
+    if program == "python":
+        return check_module(arguments)
+    if program == "pip":
+        return check_pip(arguments)
+    if program in ("docker", "kubectl"):
+        return check_paths(arguments)
+    return None
+
+
+def check_make(arguments: tuple[str, ...]) -> str | None:
+    """The targets exist."""
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    unknown = [name for name in arguments if "=" not in name and name not in targets]
+    return f"make has no target {unknown}" if unknown else None
+
+
+def check_module(arguments: tuple[str, ...]) -> str | None:
+    """``python -m bench.NAME`` names a benchmark: each of them takes minutes."""
+    flag, name = arguments[:2]
+    path = ROOT.joinpath(*name.split("."))
+    exists = flag == "-m" and (path.with_suffix(".py").is_file() or (path / "__main__.py").is_file())
+    return None if exists else f"no such module: {name}"
+
+
+def check_pip(arguments: tuple[str, ...]) -> str | None:
+    """The extras of aptool that are installed exist."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for argument in arguments:
+        for extra in re.findall(r"aptool\[([\w,-]+)\]", argument):
+            unknown = set(extra.split(",")) - set(project["optional-dependencies"])
+            if unknown:
+                return f"aptool has no extra {sorted(unknown)}"
+    return None
+
+
+def check_paths(arguments: tuple[str, ...]) -> str | None:
+    """The files of the repository that are named exist."""
+    lost = [name for name in arguments if name.startswith("jobs/") and not (ROOT / name).exists()]
+    return f"no such file in the repository: {lost}" if lost else None
+
+
+if __name__ == "__main__":
+    problem = main(*sys.argv[1:])
+    sys.exit(problem)

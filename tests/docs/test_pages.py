@@ -1,0 +1,78 @@
+"""Every block of commands in the docs runs, page by page, on small data: ``make test-docs``.
+
+Blocks of ``sh`` run as they stand, and so do the lines after ``$`` of a block of ``console``. Commands that
+need an image, a package index or minutes are checked by ``programs.py``. Output is in blocks of ``text``.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from pages import ROOT, Block, blocks, pages
+from workspace import build
+
+pytestmark = pytest.mark.docs
+LANGUAGES = {"sh", "console", "text", "python", "pycon", "json", "toml", "yaml", "csv", "tsv"}
+
+
+def script_of(block: Block) -> str:
+    """The commands of a block; none for output and for other languages."""
+    if block.language == "sh":
+        return block.text
+    if block.language == "console":
+        return "\n".join(line[2:] for line in block.text.splitlines() if line.startswith("$ "))
+    return ""
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("docs")
+    build(folder)
+    run((ROOT / "tests" / "docs" / "before.sh").read_text(encoding="utf-8"), folder)
+    return folder
+
+
+@pytest.fixture
+def workspace(data, tmp_path) -> Path:
+    folder = tmp_path / "workspace"
+    shutil.copytree(data, folder)
+    return folder
+
+
+def run(script: str, folder: Path) -> None:
+    """Runs a script in ``folder``; a command that fails ends it."""
+    finished = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={
+            **os.environ,
+            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "HF_HUB_OFFLINE": "1",
+            "RAY_ADDRESS": "local",  # --cluster starts one on this machine
+        },
+    )
+    assert finished.returncode == 0, f"{script}\n{finished.stdout}\n{finished.stderr}"
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_block_has_a_language(page):
+    assert {block.language for block in blocks(page)} <= LANGUAGES
+
+
+def with_commands() -> list[str]:
+    """The pages that have commands, but for the first steps, which ``test_start.py`` takes."""
+    return [page for page in pages() if page != "docs/start.md" and any(map(script_of, blocks(page)))]
+
+
+@pytest.mark.parametrize("page", with_commands())
+def test_the_commands_run(page, workspace):
+    for block in blocks(page):
+        if script := script_of(block):
+            run(f": {page}, line {block.line}\n{script}", workspace)

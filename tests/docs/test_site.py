@@ -1,0 +1,60 @@
+"""The site: it builds strictly, has a page for every command and public name, and needs no network."""
+
+import html
+import re
+import subprocess
+import sys
+
+import pytest
+from pages import ROOT
+
+import aptool
+from aptool.cli.main import LazyGroup
+
+pytestmark = pytest.mark.docs
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    pytest.importorskip("mkdocs", reason="the group docs is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert finished.returncode == 0, finished.stderr
+    return folder
+
+
+def text_of(path):
+    return html.unescape(re.sub(r"<[^>]+>", "", path.read_text(encoding="utf-8")))
+
+
+def test_every_command_and_public_name_has_its_place(site):
+    commands = text_of(site / "reference" / "commands.html")
+    library = (site / "reference" / "library.html").read_text(encoding="utf-8")
+
+    assert not [name for name in LazyGroup.entries if f"aptool {name}" not in commands]
+    names = [name for name in aptool.__all__ if not name.startswith("_")]
+    assert not [name for name in names if f'.{name}"' not in library]
+
+
+def test_every_option_of_training_is_described_with_its_default(site):
+    from aptool.config import TrainingOptions
+
+    described = text_of(site / "reference" / "options.html")
+
+    assert not [name for name in TrainingOptions.__dataclass_fields__ if name not in described]
+    assert "Number of passes over the training questions" in described
+
+
+def test_pages_fetch_nothing_from_elsewhere(site):
+    fetched = re.compile(
+        r'<(?:script|img|iframe)[^>]*\ssrc="(https?:[^"]+)"|<link[^>]*\shref="(https?:[^"]+)"'
+    )
+    allowed = re.compile(r'rel="(?:canonical|prev|next|edit)"')
+    for page in site.rglob("*.html"):
+        tags = re.finditer(fetched, page.read_text(encoding="utf-8"))
+        assert not [tag[0] for tag in tags if not allowed.search(tag[0])], page
+
+
+def test_the_search_works_from_a_disk(site):
+    assert (site / "search" / "search_index.js").is_file()

@@ -1,0 +1,183 @@
+"""A folder with small files under the names that the pages use, in which their commands run."""
+
+import gzip
+import json
+import random
+import shutil
+import sys
+from pathlib import Path
+
+from pages import ROOT
+
+# Checked by programs.py in place of being run.
+PROGRAMS = ("python", "pip", "make", "docker", "kind", "helm", "kubectl", "ray")
+THINGS = ("bridge", "tower", "garden", "market", "harbor", "temple", "castle", "museum", "library", "square")
+PLACES = ("river", "hill", "forest", "lake", "coast", "valley", "island", "road", "station", "gate")
+
+
+# A question and an answer of the built-in collection that a page explains.
+EXPLAINED = ("unittest/loader.py:TestLoader.loadTestsFromTestCase", "ad3468ead6b96")
+
+
+def build(folder: Path) -> None:
+    """Fills ``folder`` with data of the published layouts, a collection, models and runs."""
+    wikiqa_files(folder, "WikiQA")
+    wikiqa_files(folder, "functions")
+    trecqa_files(folder)
+    jacana_files(folder)
+    insuranceqa_files(folder / "insuranceQA" / "V1")
+    beir_files(folder / "scifact")
+    table_files(folder)
+    vector_files(folder)
+    hub_models(folder)
+    shutil.copytree(ROOT / "jobs", folder / "jobs")
+    write_programs(folder / "bin")
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    (folder / ".venv" / "bin" / "activate").touch()
+
+
+def questions(split: str, count: int) -> list[tuple[str, list[tuple[str, int]]]]:
+    """Made-up questions, each with its labelled answers; the relevant one shares a word with it."""
+    rng = random.Random(split)
+    made = []
+    for number in range(count):
+        thing, place = rng.choice(THINGS), rng.choice(PLACES)
+        others = rng.sample([name for name in THINGS if name != thing], 4)
+        answers = [(f"The {thing} {number} is near the {place} .", 1)]
+        answers += [(f"The {other} stands by the {rng.choice(PLACES)} .", 0) for other in others]
+        rng.shuffle(answers)
+        made.append((f"where is the {thing} {number} ?", answers))
+    return made
+
+
+def wikiqa_files(folder: Path, name: str) -> None:
+    """NAME-train.tsv and so on, with the header of WikiQA's published files."""
+    header = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel"
+    for split, count in (("train", 40), ("dev", 20), ("test", 20)):
+        rows = [header]
+        for number, (question, answers) in enumerate(questions(f"{name} {split}", count)):
+            for place, (text, label) in enumerate(answers):
+                question_id, answer_id = f"Q{split}{number}", f"D{split}{number}-{place}"
+                if (name, answer_id) == ("functions", "Dtest0-0"):
+                    answer_id = EXPLAINED[1]
+                if (name, question_id) == ("functions", "Qtest0"):
+                    question_id = EXPLAINED[0]
+                rows.append(f"{question_id}\t{question}\tD\tTitle\t{answer_id}\t{text}\t{label}")
+        (folder / f"{name}-{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def trecqa_files(folder: Path) -> None:
+    """train-all and so on, each with a.toks, b.toks, id.txt and sim.txt."""
+    for name, count in (("train-all", 40), ("clean-dev", 20), ("clean-test", 20)):
+        (folder / name).mkdir()
+        columns: dict[str, list[str]] = {"id.txt": [], "a.toks": [], "b.toks": [], "sim.txt": []}
+        for number, (question, answers) in enumerate(questions(name, count)):
+            for text, label in answers:
+                for column, value in zip(columns.values(), (number, question, text, label), strict=True):
+                    column.append(str(value))
+        for file, lines in columns.items():
+            (folder / name / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def jacana_files(folder: Path) -> None:
+    """train.xml and dev.xml, as Jacana has TREC-QA: six lines of tab-separated words a text."""
+    for name in ("train", "dev"):
+        lines = []
+        for number, (question, answers) in enumerate(questions(f"jacana {name}", 20)):
+            lines += [f"<QApairs id='{number}'>", *_jacana("question", question)]
+            for text, label in answers:
+                lines += _jacana("positive" if label else "negative", text)
+            lines.append("</QApairs>")
+        (folder / f"{name}.xml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _jacana(kind: str, text: str) -> list[str]:
+    words = text.split()
+    columns = [words, ["NN"] * len(words), ["SUB"] * len(words), ["0"] * len(words), ["-"] * len(words)]
+    lines = ["\t".join(column) for column in columns]
+    return [f"<{kind}>", *lines, *(["x", "1"] if kind == "positive" else []), f"</{kind}>"]
+
+
+def insuranceqa_files(folder: Path) -> None:
+    """The files of InsuranceQA V1, in which words and answers are numbers."""
+    folder.mkdir(parents=True)
+    words = {word: f"idx_{number}" for number, word in enumerate((*THINGS, *PLACES, "the"), 1)}
+    answers = [(thing, place) for thing in THINGS for place in PLACES]
+    lines = [f"{number}\t{words[a]} {words[b]}" for number, (a, b) in enumerate(answers, 1)]
+    train, dev = [], []
+    for number, (thing, _) in enumerate(answers, 1):
+        train.append(f"{words['the']} {words[thing]}\t{number}")
+        pool = " ".join(str((number + step) % len(answers) + 1) for step in range(-1, 4))
+        dev.append(f"{number}\t{words[thing]} {words['the']}\t{pool}")
+    files = {
+        "vocabulary": [f"{token}\t{word}" for word, token in words.items()],
+        "answers.label.token_idx": lines,
+        "question.train.token_idx.label": train,
+        "question.dev.label.token_idx.pool": dev,
+    }
+    for name, content in files.items():
+        (folder / name).write_text("\n".join(content) + "\n", encoding="utf-8")
+
+
+def beir_files(folder: Path) -> None:
+    """A folder in the layout of BEIR: corpus.jsonl, queries.jsonl, qrels/*.tsv."""
+    (folder / "qrels").mkdir(parents=True)
+    corpus, queries, qrels = [], [], ["query-id\tcorpus-id\tscore"]
+    for number, (question, answers) in enumerate(questions("beir", 20)):
+        queries.append(f'{{"_id": "q{number}", "text": "{question}"}}')
+        for place, (text, label) in enumerate(answers):
+            name = f"d{number}-{place}"
+            corpus.append(f'{{"_id": "{name}", "title": "", "text": "{text}"}}')
+            if label:
+                qrels.append(f"q{number}\t{name}\t{label}")
+    for name, lines in (("corpus.jsonl", corpus), ("queries.jsonl", queries), ("qrels/test.tsv", qrels)):
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def table_files(folder: Path) -> None:
+    """faq.csv and faq.jsonl: a question, an answer and a label."""
+    rows, lines = ["question,answer,label"], []
+    for question, answers in questions("faq", 10):
+        rows += [f'"{question}","{text}",{label}' for text, label in answers]
+        candidates = [{"text": text, "label": label} for text, label in answers]
+        lines.append(json.dumps({"question": question, "candidates": candidates}))
+    (folder / "faq.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    (folder / "faq.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def hub_models(folder: Path) -> None:
+    """Tiny models under the names that the pages have from the hub: a folder is not looked up there."""
+    import model2vec
+    import numpy as np
+    from networks import piece_tokenizer, write_network
+
+    write_network(folder / "sentence-transformers" / "all-MiniLM-L6-v2", positions=512)
+    tokenizer = piece_tokenizer()
+    values = np.random.default_rng(0).normal(size=(tokenizer.get_vocab_size(), 8)).astype(np.float32)
+    model2vec.StaticModel(values, tokenizer).save_pretrained(folder / "minishlab" / "potion-base-8M")
+
+
+def vector_files(folder: Path) -> None:
+    """Word vectors in the binary layout of word2vec, plain and compressed."""
+    import numpy as np
+
+    words = (*THINGS, *PLACES, "the", "is", "where", "near")
+    values = np.random.default_rng(0).normal(size=(len(words), 16)).astype("<f4")
+    content = f"{len(words)} 16\n".encode()
+    content += b"".join(word.encode() + b" " + row.tobytes() for word, row in zip(words, values, strict=True))
+    name = "GoogleNews-vectors-negative300.bin"
+    (folder / name).write_bytes(content)
+    (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+
+
+def write_programs(folder: Path) -> None:
+    """Commands for the search path: aptool and Python themselves, and those that are only checked."""
+    folder.mkdir()
+    checks = Path(__file__).with_name("programs.py")
+    commands = {
+        "aptool": f'"{sys.executable}" -m aptool',
+        **{name: f'"{sys.executable}" "{checks}" {name}' for name in PROGRAMS},
+    }
+    for name, command in commands.items():
+        (folder / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+        (folder / name).chmod(0o755)
