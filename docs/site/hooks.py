@@ -1,4 +1,4 @@
-"""Links of the pages: those to other files of the repository lead to its web page."""
+"""What is changed in built pages: links out of ``docs``, and the search in pages opened from a disk."""
 
 import posixpath
 import re
@@ -7,6 +7,10 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\((?P<path>\.\.?/[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
+
+
+# The theme would fetch this from elsewhere; ``worker.js`` takes its place.
+FETCHED = '<script src="https://unpkg.com/iframe-worker/shim"></script>'
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
@@ -23,6 +27,17 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
         if not (ROOT / path).exists():
             raise FileNotFoundError(f"{page.file.src_uri}: {link['path']}: no such file in the repository")
         kind = "tree" if (ROOT / path).is_dir() else "blob"
-        return f"]({config['repo_url']}/{kind}/main/{path}{link['anchor'] or ''})"
+        return f"]({config['extra']['repository']}/{kind}/main/{path}{link['anchor'] or ''})"
 
     return LINK.sub(replaced, markdown)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Puts ``worker.js`` into a page, where the theme has a script from elsewhere."""
+    script = (ROOT / "docs" / "site" / "worker.js").read_text(encoding="utf-8")
+    return output.replace(FETCHED, f"<script>\n{script}</script>")
+
+
+def on_post_template(output_content: str, **_: Any) -> str:
+    """The same for the page of what is not found."""
+    return on_post_page(output_content)
