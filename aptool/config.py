@@ -68,6 +68,19 @@ class TextOptions:
 
 
 @dataclass(frozen=True)
+class FeatureOptions:
+    """Features of a pair that are computed from the words that its texts have in common.
+
+    Attributes:
+        columns: Their names, separated by spaces: ``overlap``, ``idf_overlap``, ``content_overlap``,
+            ``idf_content_overlap``, ``overlap_count``, ``idf_overlap_count``, ``bm25``, ``question_length``,
+            ``answer_length``; see docs/systems.md.
+    """
+
+    columns: str = ""
+
+
+@dataclass(frozen=True)
 class VectorOptions:
     """Initialization of the word embeddings.
 
@@ -99,7 +112,9 @@ class TrainingOptions:
         pairs: ``all``: every (question, relevant answer) pair once per epoch; ``one``: one relevant answer
             per question, sampled anew in each epoch.
         loss: ``hinge``: max(0, m - s(q, a+) + s(q, a-)) with the best-scored negative a-; ``softmax``:
-            cross-entropy of the positive among all negatives of its question.
+            cross-entropy of the positive among all negatives of its question; ``logistic``: cross-entropy of
+            the relevance of each answer by itself, with probability σ(s), negatives weighing as much as the
+            positive.
         margin: Margin m of the hinge loss.
         temperature: Temperature of the softmax, by which scores are divided.
         negatives: Where negatives are sampled from: ``corpus`` (all answers of the training split), ``pool``
@@ -135,7 +150,7 @@ class TrainingOptions:
     epochs: int = 25
     minibatch: int = bounded(20, least=1)
     pairs: Literal["all", "one"] = "all"
-    loss: Literal["hinge", "softmax"] = "hinge"
+    loss: Literal["hinge", "softmax", "logistic"] = "hinge"
     margin: float = 0.5
     temperature: float = bounded(0.05, least=0.001)
     negatives: Literal["corpus", "pool", "mix"] = "corpus"
@@ -168,6 +183,9 @@ class Recipe:
         pooling: ``type``, and the options of that pooling (``aptool.models.attention``, ``.pooling``,
             ``.cross``).
         similarity: ``type``, and the options of that similarity (``aptool.models.similarity``).
+        head: ``type``, and the options of what scores the similarity and the pair features of a pair
+            (``aptool.models.heads``).
+        features: Features of a pair beside its similarity.
         text: How texts become tokens.
         vectors: Initialization of the word embeddings.
         training: The training procedure.
@@ -177,6 +195,8 @@ class Recipe:
     encoder: dict[str, Any]
     pooling: dict[str, Any]
     similarity: dict[str, Any] = field(default_factory=lambda: {"type": "cosine"})
+    head: dict[str, Any] = field(default_factory=lambda: {"type": "none"})
+    features: FeatureOptions = field(default_factory=FeatureOptions)
     text: TextOptions = field(default_factory=TextOptions)
     vectors: VectorOptions = field(default_factory=VectorOptions)
     training: TrainingOptions = field(default_factory=TrainingOptions)
@@ -234,7 +254,8 @@ def recipe_from_dict(table: dict[str, Any], where: str) -> Recipe:
     Raises:
         InputError: an entry is wrong; the message names it.
     """
-    for section in ("encoder", "pooling", *(["similarity"] if "similarity" in table else [])):
+    optional = [section for section in ("similarity", "head") if section in table]
+    for section in ("encoder", "pooling", *optional):
         if not isinstance(table.get(section), dict) or not isinstance(table[section].get("type"), str):
             raise InputError(where, place=section, expected="a section with a 'type'")
     return build_options(Recipe, table, where)

@@ -9,6 +9,8 @@ from aptool.models.ranker import Ranker, build_ranker
 # What makes each preset small; the first of each needs the loss that its similarity is made for.
 SMALL = {
     "feng-2015": ("encoder.features=16", "training.margin=0.1"),
+    "yang-2015": ("encoder.features=16", "training.loss=logistic"),
+    "severyn-2015": ("encoder.features=16", "vectors.fine_tune=true", "training.loss=logistic"),
 }
 PUBLISHED = tuple(SMALL)
 

@@ -26,6 +26,13 @@ Encode = Callable[[Ragged, Tensor], Tensor]
 # Texts that an LSTM reads side by side in training.
 TEXTS_PER_BATCH = 32
 
+# ``activation`` of a convolution.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda states: states,
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+}
+
 # Largest table of precomputed convolutions, in bytes.
 LARGEST_TABLE = 1 << 30
 
@@ -140,7 +147,7 @@ class WordEncoder(Encoder):
 
 
 class CnnEncoder(WordEncoder):
-    """Convolution over the k word embeddings around each token, without a nonlinearity (eq. 1, 2).
+    """Convolution over the k word embeddings around each token (eq. 1, 2); the paper's has no nonlinearity.
 
     The window of token m is tokens m - (k-1)//2 to m + k//2, zero vectors outside the text: an even window
     reaches one token further to the right, and there are as many states as tokens for every k.
@@ -153,12 +160,14 @@ class CnnEncoder(WordEncoder):
         Attributes:
             features: Number of convolutional filters, c.
             window: Words in the window of a filter, k.
+            activation: Applied to the states; the paper has ``none``.
             init: Initialization of W1: ``uniform``, or ``orthogonal``, with which the state of a word is
                 initially its own vector, rotated (c ≥ d) or projected (c < d).
         """
 
         features: int = bounded(400, least=1, below=WIDEST + 1)
         window: int = bounded(3, least=1, below=1025)
+        activation: Literal["none", "tanh", "relu"] = "none"
         init: Literal["uniform", "orthogonal"] = "uniform"
 
     @classmethod
@@ -176,6 +185,7 @@ class CnnEncoder(WordEncoder):
         super().__init__(words, dim)
         self.size = options.features
         self.window = options.window
+        self.activation = ACTIVATIONS[options.activation]
         self.convolution = nn.Linear(options.window * dim, options.features)  # W1 (c, k·d), b1
         if options.init == "orthogonal":
             own = dim * ((options.window - 1) // 2)  # where the token itself is in its window
@@ -187,7 +197,7 @@ class CnnEncoder(WordEncoder):
     def forward(self, tokens: Ragged) -> Ragged:
         """See ``Encoder.forward``."""
         embedded = self.embedding(self.windows(tokens))  # (N, k, d)
-        return tokens.with_values(self.convolution(embedded.flatten(1)))  # (N, c)
+        return tokens.with_values(self.activation(self.convolution(embedded.flatten(1))))  # (N, c)
 
     def inference_encoder(self, tokens: int | None = None) -> Encode:
         """See ``Encoder.inference_encoder``: a convolution of word embeddings is a sum of table rows.
@@ -209,7 +219,7 @@ class CnnEncoder(WordEncoder):
 
         def encode(tokens: Ragged, rows: Tensor) -> Tensor:
             places = self.windows(tokens).index_select(0, rows) + shift  # (R, k)
-            return F.embedding_bag(places, table, mode="sum")
+            return self.activation(F.embedding_bag(places, table, mode="sum"))
 
         return encode
 

@@ -20,7 +20,7 @@ from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import atomic_folder, check_folder
 from aptool.formats.schemas import check_document
 from aptool.models.network_config import check_network_config
-from aptool.models.ranker import Ranker, build_ranker, encoder_type, max_weights
+from aptool.models.ranker import Ranker, build_ranker, encoder_type, identify_words, max_weights
 from aptool.text.tokenizer import TextTokenizer
 from aptool.version import __version__
 
@@ -149,6 +149,7 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Loaded
     if backbone is not None:
         check_network_config(path / CONFIG, backbone["network"])
     tokenizer = encoder_type(recipe).Tokenizer.load(path / TOKENIZER)
+    identify_words(tokenizer, recipe)
     if len(tokenizer) != config["vocabulary"]:
         expected = f"{config['vocabulary']} {tokenizer.unit}, as {CONFIG} says"
         raise InputError(path / TOKENIZER, value=len(tokenizer), expected=expected)

@@ -25,6 +25,8 @@ class Pooling(nn.Module, ABC):
     Options: ClassVar[type]
     # What it reads of a text: the states of its tokens, or their ids, which it then encodes itself.
     input_kind: ClassVar[Literal["states", "ids"]] = "states"
+    # Whether it gives several numbers per pair, which need a head to become one score.
+    many_columns: ClassVar[bool] = False
 
     @classmethod
     def for_encoder(cls, encoder: Encoder, options: Any) -> Self:
@@ -41,15 +43,33 @@ class Pooling(nn.Module, ABC):
         """Whether the pooling reads only the first state of a text."""
         return False
 
+    @property
+    def columns(self) -> int:
+        """C, numbers per pair."""
+        return 1
+
+    @property
+    def pools(self) -> "Pooling":
+        """The pooling of the states, within one that adds columns to it."""
+        return self
+
     @abstractmethod
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """(n,) scores of n pairs from their states; pair i is question i with answer i."""
+        """Scores of n pairs from their states; pair i is question i with answer i.
+
+        Returns:
+            (n,), or (n, C) of a pooling with C > 1 columns.
+        """
 
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """(n, k) scores of every one of n questions with every one of k answers, from their states."""
+        """Scores of every one of n questions with every one of k answers, from their states.
+
+        Returns:
+            (n, k), or (n, k, C) of a pooling with C > 1 columns.
+        """
         n, k = len(questions.sizes), len(answers.sizes)
         first, second = np.repeat(np.arange(n), k), np.tile(np.arange(k), n)
-        return self.score_pairs(questions.select(first), answers.select(second)).view(n, k)
+        return self.score_pairs(questions.select(first), answers.select(second)).unflatten(0, (n, k))
 
     def in_bf16(self) -> "Pooling":
         """The pooling for texts encoded in bf16. It computes in fp32 itself, unless it is the encoder."""
@@ -83,6 +103,35 @@ class VectorPooling(Pooling):
         """See ``Pooling.score_pairs``."""
         r_q, r_a = self(questions, answers)[:2]
         return self.similarity(r_q, r_a)
+
+
+class JoinedPooling(Pooling):
+    """Another pooling's similarity and vectors as columns, for a head that reads all of them.
+
+    Attributes:
+        inner: the pooling that gives the vectors.
+        columns: 1 + 2 c: the similarity, r_q and r_a.
+    """
+
+    def __init__(self, inner: VectorPooling, size: int) -> None:
+        super().__init__()
+        self.inner = inner
+        self._size = size
+
+    @property
+    def columns(self) -> int:
+        """See ``Pooling.columns``."""
+        return 1 + 2 * self._size
+
+    @property
+    def pools(self) -> Pooling:
+        """See ``Pooling.pools``."""
+        return self.inner
+
+    def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """See ``Pooling.score_pairs``."""
+        r_q, r_a = self.inner(questions, answers)[:2]
+        return torch.cat([self.inner.similarity(r_q, r_a)[:, None], r_q, r_a], dim=1)
 
 
 class IndependentPooling(VectorPooling):

@@ -6,6 +6,7 @@ way to score is tested against it.
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,12 +16,21 @@ from aptool.errors import InputError
 from aptool.models.attention import AttentivePooling
 from aptool.models.cross import CrossPooling
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncoder
+from aptool.models.features import COLUMNS, PairFeatures, WordBags
+from aptool.models.heads import HEADS, Head, NoHead
 from aptool.models.initialization import Corpus, EncoderSpec, Initialization
-from aptool.models.pooling import FirstPooling, MaxPooling, MeanPooling, Pooling, VectorPooling
+from aptool.models.pooling import (
+    FirstPooling,
+    JoinedPooling,
+    MaxPooling,
+    MeanPooling,
+    Pooling,
+    VectorPooling,
+)
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import SIMILARITIES, Cosine, Similarity
 from aptool.models.transformer import CrossInput, TransformerEncoder
-from aptool.text.tokenizer import UNK
+from aptool.text.tokenizer import UNK, TextTokenizer, Tokens, WordTokenizer
 
 # ``encoder.type`` of a recipe.
 ENCODERS: dict[str, type[Encoder]] = {
@@ -44,29 +54,46 @@ POOLINGS: dict[str, type[Pooling]] = {
 
 
 class Ranker(nn.Module):
-    """Scores s(q, a), as a rule the similarity of r_q and r_a (eq. 11)."""
+    """Scores s(q, a), as a rule the similarity of r_q and r_a (eq. 11).
+
+    Attributes:
+        encoder: token ids to states.
+        pooling: the states of a pair to one or several columns.
+        head: the columns, and the pair features if there are any, to the score.
+        features: computes the pair features; None if the recipe names none.
+    """
 
     def __init__(
-        self, encoder: Encoder, pooling: Pooling, dropout: float = 0.0, word_dropout: float = 0.0
+        self,
+        encoder: Encoder,
+        pooling: Pooling,
+        dropout: float = 0.0,
+        word_dropout: float = 0.0,
+        *,
+        head: Head | None = None,
+        features: PairFeatures | None = None,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.pooling = pooling
+        self.head = head if head is not None else NoHead(1, 0, NoHead.Options())
+        self.features = features
         self.dropout = dropout
         self.word_dropout = word_dropout
 
-    def forward(self, questions: Ragged, answers: Ragged) -> Tensor:
+    def forward(self, questions: Ragged, answers: Ragged, features: Tensor | None = None) -> Tensor:
         """Scores of pairs.
 
         Args:
             questions: token ids of n questions.
             answers: token ids of n answers; pair i is question i with answer i.
+            features: (n, F) of ``pair_features``, of a system with pair features.
 
         Returns:
             (n,) scores: cosines are in [-1, 1], and 0 where a vector is zero; other similarities and
             cross-encoders have ranges of their own.
         """
-        return self.score_pairs(self.encode(questions), self.encode(answers))
+        return self.score_pairs(self.encode(questions), self.encode(answers), features)
 
     def encode(self, tokens: Ragged) -> Ragged:
         """States of texts, values (N, c), with dropout of words and of state features in training."""
@@ -78,13 +105,44 @@ class Ranker(nn.Module):
             return states
         return states.with_values(F.dropout(states.values, self.dropout, self.training))
 
-    def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """(n,) scores of pairs from their states."""
-        return self.pooling.score_pairs(questions, answers)
+    def score_pairs(self, questions: Ragged, answers: Ragged, features: Tensor | None = None) -> Tensor:
+        """(n,) scores of pairs from their states and (n, F) features."""
+        return self.from_columns(self.pooling.score_pairs(questions, answers), features)
 
-    def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """(n, k) scores of every one of n questions with every one of k answers, from their states."""
-        return self.pooling.score_matrix(questions, answers)
+    def score_matrix(self, questions: Ragged, answers: Ragged, features: Tensor | None = None) -> Tensor:
+        """(n, k) scores of every one of n questions with every one of k answers.
+
+        Args:
+            questions: states, values (N, c).
+            answers: states, values (N', c).
+            features: (n · k, F) of the pairs, question by question.
+        """
+        columns = self.pooling.score_matrix(questions, answers)
+        return self.from_columns(columns.flatten(0, 1), features).view(columns.shape[:2])
+
+    def from_columns(self, columns: Tensor, features: Tensor | None) -> Tensor:
+        """(n,) scores from the columns (n,) or (n, C) of the pooling and the features (n, F)."""
+        columns = columns.view(len(columns), -1)
+        return self.head(columns if features is None else torch.cat([columns, features], dim=1))
+
+    def pair_features(
+        self, questions: Tokens, answers: Tokens, pair_question: np.ndarray, pair_answer: np.ndarray
+    ) -> Tensor | None:
+        """(P, F) features of pairs of questions and answers by their rows; None of a system without any."""
+        return self.features_of(self.word_bags(questions, answers), pair_question, pair_answer)
+
+    def word_bags(self, questions: Tokens, answers: Tokens) -> tuple[WordBags, WordBags] | None:
+        """What pair features need of each text, computed once; None of a system without any."""
+        return None if self.features is None else (WordBags.of(questions), WordBags.of(answers))
+
+    def features_of(
+        self, bags: tuple[WordBags, WordBags] | None, pair_question: np.ndarray, pair_answer: np.ndarray
+    ) -> Tensor | None:
+        """``pair_features`` from the result of ``word_bags``."""
+        if bags is None or self.features is None:
+            return None
+        found: Tensor = self.features(*bags, pair_question, pair_answer)
+        return found
 
 
 def build_ranker(
@@ -109,7 +167,18 @@ def build_ranker(
     pooling = pooling_class.for_encoder(encoder, pooling_options)
     if isinstance(pooling, VectorPooling):
         pooling.similarity = similarity_class(encoder.size, similarity_options)
-    return Ranker(encoder, pooling, recipe.training.dropout, recipe.training.word_dropout)
+    head_class, head_options = _head_of(recipe)
+    if head_class.joins_vectors(head_options) and isinstance(pooling, VectorPooling):
+        pooling = JoinedPooling(pooling, encoder.size)
+    columns = _columns_of(recipe)
+    return Ranker(
+        encoder,
+        pooling,
+        recipe.training.dropout,
+        recipe.training.word_dropout,
+        head=head_class(pooling.columns, len(columns), head_options),
+        features=PairFeatures(vocabulary_size, columns) if columns else None,
+    )
 
 
 def max_weights(
@@ -124,7 +193,7 @@ def max_weights(
     spec = EncoderSpec(vocabulary_size, dim, backbone)
     bound: int | None = encoder_class.max_weights(spec, options)
     size: int | None = encoder_class.output_size(spec, options)
-    if bound is None or size is None:
+    if bound is None or size is None or recipe.head["type"] != "none" or _columns_of(recipe):
         return None
     parts = (_pooling_of(recipe), _similarity_of(recipe))
     return bound + sum(part.max_weights(size, options) for part, options in parts)
@@ -152,6 +221,7 @@ def check_recipe(recipe: Recipe) -> None:
             f"none: {recipe.pooling['type']} pooling has one of its own",
         )
         raise InputError(recipe.preset, place="similarity.type", value=value, expected=wanted)
+    _check_head(recipe)
     training = recipe.training
     if training.dropout and encoder_class.output_kind == "ids":
         wanted = "0: dropout is of states, which a cross-encoder does not have"
@@ -170,6 +240,27 @@ def check_recipe(recipe: Recipe) -> None:
         problem, wanted = f"{weights:,} weights beside the vocabulary's", f"at most {MOST_WEIGHTS:,}"
         raise InputError(recipe.preset, place="encoder", problem=problem, expected=wanted)
     encoder_class.check(recipe, options)
+
+
+def _check_head(recipe: Recipe) -> None:
+    """Checks that the head goes with the columns that it gets.
+
+    Raises:
+        InputError: it does not.
+    """
+    encoder_class, _ = _encoder_of(recipe)
+    pooling_class, _ = _pooling_of(recipe)
+    head_class, head_options = _head_of(recipe)
+    columns = _columns_of(recipe)
+    if columns and not issubclass(encoder_class, WordEncoder):
+        value, wanted = recipe.features.columns, "none: pair features need an encoder over word vectors"
+        raise InputError(recipe.preset, place="features.columns", value=value, expected=wanted)
+    if head_class is NoHead and (columns or pooling_class.many_columns):
+        wanted = f"one of {', '.join(name for name in HEADS if name != 'none')}, to join several columns"
+        raise InputError(recipe.preset, place="head.type", value="none", expected=wanted)
+    if head_class.joins_vectors(head_options) and not issubclass(pooling_class, VectorPooling):
+        wanted = f"false with {recipe.pooling['type']} pooling, which has no two vectors"
+        raise InputError(recipe.preset, place="head.vectors", value=True, expected=wanted)
 
 
 def encoder_type(recipe: Recipe) -> type[Encoder]:
@@ -196,7 +287,27 @@ def initialize(recipe: Recipe, corpus: Corpus) -> Initialization:
             "a pooling of all states: in a causal network the first state depends on the first token only"
         )
         raise InputError(recipe.preset, place="pooling", problem="reads the first state", expected=wanted)
-    return initial
+    return _with_features(initial, recipe, corpus)
+
+
+def _with_features(initial: Initialization, recipe: Recipe, corpus: Corpus) -> Initialization:
+    """The initialization that also sets the statistics of pair features."""
+    identify_words(initial.tokenizer, recipe)
+
+    def load_weights(ranker: nn.Module) -> int:
+        known = initial.load_weights(ranker)
+        for part in ranker.modules():
+            if isinstance(part, PairFeatures):
+                assert isinstance(initial.tokenizer, WordTokenizer)
+                part.learn(initial.tokenizer, corpus.texts)
+        return known
+
+    return initial._replace(load_weights=load_weights)
+
+
+def identify_words(tokenizer: TextTokenizer, recipe: Recipe) -> None:
+    """Has a tokenizer identify words, if the recipe has pair features, which need them."""
+    tokenizer.identify_words = bool(_columns_of(recipe))
 
 
 def _encoder_of(recipe: Recipe) -> tuple[type[Encoder], Any]:
@@ -212,6 +323,25 @@ def _pooling_of(recipe: Recipe) -> tuple[type[Pooling], Any]:
 def _similarity_of(recipe: Recipe) -> tuple[type[Similarity], Any]:
     """The class of a recipe's similarity, and its options."""
     return _chosen(SIMILARITIES, recipe.similarity, recipe.preset, "similarity")
+
+
+def _head_of(recipe: Recipe) -> tuple[type[Head], Any]:
+    """The class of a recipe's head, and its options."""
+    return _chosen(HEADS, recipe.head, recipe.preset, "head")
+
+
+def _columns_of(recipe: Recipe) -> tuple[str, ...]:
+    """The names of a recipe's pair features.
+
+    Raises:
+        InputError: there is no such feature.
+    """
+    columns = tuple(recipe.features.columns.split())
+    for name in columns:
+        if name not in COLUMNS:
+            wanted = f"some of {', '.join(COLUMNS)}"
+            raise InputError(recipe.preset, place="features.columns", value=name, expected=wanted)
+    return columns
 
 
 def _chosen(

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from aptool.config import bounded
+
 # The smallest norm that a vector is divided by.
 EPSILON = 1e-8
 
@@ -144,8 +146,8 @@ class Gesd(Similarity):
             offset: Number c that is added to the inner product.
         """
 
-        gamma: float = 1.0
-        offset: float = 1.0
+        gamma: float = bounded(1.0, below=1e6)
+        offset: float = bounded(1.0, below=1e6)
 
     def __init__(self, size: int, options: Options) -> None:
         super().__init__(size, options)

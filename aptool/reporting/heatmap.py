@@ -138,7 +138,7 @@ def heat_maps(
     """
     questions = _Texts(model.tokenizer, [q for q, _ in pairs], model.recipe.text.max_question_tokens)
     answers = _Texts(model.tokenizer, [a for _, a in pairs], model.recipe.text.max_answer_tokens)
-    pooling, window = model.ranker.pooling, window_of(model.ranker.encoder)
+    pooling, window = model.ranker.pooling.pools, window_of(model.ranker.encoder)
     if not gives_weights(pooling):
         name = model.recipe.pooling["type"]
         raise AptoolError(f"pooling {name!r} has no weights of words; expected attentive or max pooling")
@@ -151,7 +151,9 @@ def heat_maps(
         rows = order[start : start + _BATCH_PAIRS]
         Q = model.ranker.encode(Ragged.of(questions.tokens.take(rows), device))  # values (N, c)
         A = model.ranker.encode(Ragged.of(answers.tokens.take(rows), device))
-        scores = model.ranker.score_pairs(Q, A)
+        same = np.arange(len(rows))
+        texts = questions.tokens.take(rows), answers.tokens.take(rows)
+        scores = model.ranker.score_pairs(Q, A, model.ranker.pair_features(*texts, same, same))
         weights_q, weights_a = weigh(pooling, Q, A)
         scores, weights_q, weights_a = (tensor.double().cpu() for tensor in (scores, weights_q, weights_a))
         for pair, row in enumerate(rows.tolist()):

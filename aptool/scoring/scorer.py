@@ -70,6 +70,7 @@ class Scorer:
                 encoder, pooling = copy.deepcopy(encoder).bfloat16(), pooling.in_bf16()
             self._encode = encoder.inference_encoder(expected_tokens)
             self._pair_scorer = pair_scorer_for(pooling)
+            self._ranker = ranker
 
     def clear_cache(self) -> None:
         """Removes all encoded answers: from now on cache keys may stand for other answers."""
@@ -112,12 +113,16 @@ class Scorer:
 
         with _threads(self._device, len(windows)) as for_each:
             prepared_questions = self._prepare_questions(questions)
+            bags = self._ranker.word_bags(questions, answers)
 
             def work(window: np.ndarray) -> Tensor:
                 bounds = starts[window[0] : window[-1] + 2]
                 pairs = Pairs(pair_question[bounds[0] : bounds[-1]], np.diff(bounds))
                 encoded = self._encoded_answers(answers, cache_keys, present[window])
-                return self._pair_scorer.score_pairs(prepared_questions, encoded, pairs)
+                columns = self._pair_scorer.score_pairs(prepared_questions, encoded, pairs)
+                answer_of = present[window][pairs.answers]
+                features = self._ranker.features_of(bags, pairs.questions, answer_of)
+                return self._ranker.from_columns(columns, features)
 
             scores[order] = torch.cat(for_each(work, windows)).cpu().numpy()
         return scores

@@ -4,6 +4,7 @@ PAD and UNK are two different ids. A text without a single word becomes one UNK,
 a state sequence and every pair a defined score.
 """
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from tokenizers.trainers import WordLevelTrainer
 from aptool.errors import InputError, first_line
 
 PAD, UNK = 0, 1
+NO_WORD = 0
 PAD_WORD, UNK_WORD = "[PAD]", "[UNK]"
 
 
@@ -33,11 +35,14 @@ class Tokens:
         ids: (tokens,) int32.
         offsets: (texts + 1,) int64, beginning with 0.
         truncated: how many of the texts were truncated.
+        words: (tokens,) int64, a number that stands for the word of each token, also where its id is UNK;
+            NO_WORD for punctuation. None unless the tokenizer identifies words.
     """
 
     ids: np.ndarray
     offsets: np.ndarray
     truncated: int = 0
+    words: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -52,7 +57,12 @@ class Tokens:
         lengths = self.lengths[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
-        return Tokens(self.ids[np.repeat(self.offsets[rows], lengths) + within], offsets)
+        return self._at(np.repeat(self.offsets[rows], lengths) + within, offsets)
+
+    def _at(self, places: np.ndarray, offsets: np.ndarray, truncated: int = 0) -> "Tokens":
+        """The tokens at ``places``, as texts with these offsets."""
+        words = self.words[places] if self.words is not None else None
+        return Tokens(self.ids[places], offsets, truncated, words)
 
     def counts(self, words: int) -> np.ndarray:
         """(words,) int64: how often each id occurs."""
@@ -66,11 +76,13 @@ class TextTokenizer(ABC):
         unit: what its tokens are called.
         unknown: id of the unknown token, -1 where there is none.
         suffix_length: special tokens at the end of a text, which truncation keeps.
+        identify_words: whether ``encode`` gives ``Tokens.words``; only a tokenizer of words can.
     """
 
     unit: ClassVar[str]
     unknown: int
     suffix_length: int = 0
+    identify_words: bool = False
 
     @classmethod
     @abstractmethod
@@ -186,8 +198,29 @@ class WordTokenizer(TextTokenizer):
         rows = [encoding.ids or [UNK] for encoding in encodings]
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
-        tokens = Tokens(ids, np.concatenate([[0], np.cumsum(lengths)]))
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        words = self._identified(batch, ids, offsets) if self.identify_words else None
+        tokens = Tokens(ids, offsets, words=words)
         return tokens if limit is None else truncate(tokens, limit)
+
+    def _identified(self, texts: list[str], ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+        """``Tokens.words``: the id of a word that has one, else a hash of it above all ids."""
+        vocabulary = self.words
+        real = np.array([any(map(str.isalnum, word)) for word in vocabulary])
+        real[: UNK + 1] = False
+        words = np.where(real[ids], ids, NO_WORD).astype(np.int64)
+        unknown = np.flatnonzero(ids == UNK)
+        owners = np.searchsorted(offsets, unknown, side="right") - 1
+        lower = self._tokenizer.normalizer is not None
+        split: tuple[int, list[str]] = (-1, [])
+        for owner, place in zip(owners.tolist(), unknown.tolist(), strict=True):
+            if split[0] != owner:
+                split = owner, self.split(texts[owner])
+            word = split[1][place - int(offsets[owner])] if split[1] else ""
+            if any(map(str.isalnum, word)):
+                word = word.lower() if lower else word
+                words[place] = len(vocabulary) + zlib.crc32(word.encode())
+        return words
 
     def places(self, text: str) -> np.ndarray:
         """See ``TextTokenizer.places``: a token is a word."""
@@ -199,7 +232,13 @@ def concatenated(parts: Sequence[Tokens]) -> Tokens:
     ends = np.cumsum([0, *(len(part.ids) for part in parts)])
     starts = [part.offsets[:-1] + shift for part, shift in zip(parts, ends[:-1], strict=True)]
     ids = np.concatenate([part.ids for part in parts])
-    return Tokens(ids, np.concatenate([*starts, ends[-1:]]), sum(part.truncated for part in parts))
+    words = [part.words for part in parts if part.words is not None]
+    return Tokens(
+        ids,
+        np.concatenate([*starts, ends[-1:]]),
+        sum(part.truncated for part in parts),
+        np.concatenate(words) if words else None,
+    )
 
 
 def truncate(tokens: Tokens, limit: int, suffix_length: int = 0) -> Tokens:
@@ -211,8 +250,7 @@ def truncate(tokens: Tokens, limit: int, suffix_length: int = 0) -> Tokens:
     if suffix_length:
         left_out = np.repeat(tokens.lengths - lengths, lengths)
         place += np.where(within >= np.repeat(lengths - suffix_length, lengths), left_out, 0)
-    ids = tokens.ids[place]
-    return Tokens(ids, offsets, truncated=int((tokens.lengths > limit).sum()))
+    return tokens._at(place, offsets, truncated=int((tokens.lengths > limit).sum()))
 
 
 def _untrained(lowercase: bool) -> Tokenizer:

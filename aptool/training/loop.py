@@ -177,24 +177,29 @@ def score_batch(
     device = next(ranker.parameters()).device
     shard = MinibatchShard(group, len(batch))
     place = np.arange(len(batch))[shard.rows]
-    questions = ranker.encode(Ragged.of(examples.questions.take(batch[place, 0]), device))
+    asked = examples.questions.take(batch[place, 0])
+    questions = ranker.encode(Ragged.of(asked, device))
     columns = batch.shape[1] - 1
     rows = batch[:, 1:].T.reshape(-1)  # (n (1 + k),) answers: positives, then negatives
     own = (np.arange(columns)[:, None] * len(batch) + place).reshape(-1)  # the shard's indices into rows
     # Small pools are sampled from again and again: equal answers are encoded once.
     distinct, which = np.unique(rows[own], return_inverse=True)
-    answers = ranker.encode(Ragged.of(examples.answers.take(distinct), device))
+    texts = examples.answers.take(distinct)
+    answers = ranker.encode(Ragged.of(texts, device))
     if not in_batch:
         # Equal pairs are scored once.
         pairs = np.tile(np.arange(len(place)), columns) * len(distinct) + which
         scored, again = np.unique(pairs, return_inverse=True)
         question_of, answer_of = scored // len(distinct), scored % len(distinct)
-        scores = ranker.score_pairs(questions.select(question_of), answers.select(answer_of))
+        features = ranker.pair_features(asked, texts, question_of, answer_of)
+        scores = ranker.score_pairs(questions.select(question_of), answers.select(answer_of), features)
         return scores[send(again, device)].view(columns, -1).T
     answers = answers.select(which)
     if not shard.complete:
         answers = all_gather(group, answers, examples.answers.lengths[rows], own)
-    scores = ranker.score_matrix(questions, answers)  # (n', n (1 + k))
+    question_of, row_of = np.repeat(np.arange(len(place)), len(rows)), np.tile(rows, len(place))
+    features = ranker.pair_features(asked, examples.answers, question_of, row_of)
+    scores = ranker.score_matrix(questions, answers, features)  # (n', n (1 + k))
     relevant = send(examples.positives.contain(batch[place, 0], rows), device)
     positive = scores[torch.arange(len(place), device=device), send(place, device), None]
     return torch.cat([positive, scores.masked_fill(relevant, -torch.inf)], dim=1)

@@ -24,8 +24,17 @@ def softmax(scores: Tensor, temperature: float) -> Tensor:
     return -F.log_softmax(scores / temperature, dim=1)[:, 0]
 
 
+def logistic(scores: Tensor) -> Tensor:
+    """(n,) −ln σ(s(q, a+)), plus the mean of −ln(1 − σ(s(q, a-))) over the negatives of each question."""
+    negatives = torch.isfinite(scores[:, 1:])
+    terms = F.softplus(scores[:, 1:].masked_fill(~negatives, 0.0)) * negatives
+    return F.softplus(-scores[:, 0]) + terms.sum(1) / negatives.sum(1).clamp_min(1)
+
+
 def loss(scores: Tensor, options: TrainingOptions) -> Tensor:
     """(n,) losses, by the function that the recipe names."""
     if options.loss == "softmax":
         return softmax(scores, options.temperature)
+    if options.loss == "logistic":
+        return logistic(scores)
     return hinge(scores, options.margin)

@@ -1,0 +1,203 @@
+"""Pair features: what a question and an answer have in common as words, each a named column.
+
+They are computed from the words of the texts rather than from token ids, so that a word without an id still
+matches itself. What a text contributes (its distinct words and their counts) is computed once; a pair then
+looks the question's words up among the answer's. The statistics of words are those of the training texts.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from aptool.text.bm25 import K1, B
+from aptool.text.tokenizer import NO_WORD, Tokens, WordTokenizer
+
+# Words in more than this share of the training texts are function words: they carry no content.
+_COMMON = 0.1
+
+# Words are below this: ids, then hashes of 32 bits of the words without an id.
+_SPAN = 1 << 40
+
+_PAIRS_PER_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True)
+class WordBags:
+    """The distinct words of n texts.
+
+    Attributes:
+        keys: (N,) int64, text · _SPAN + word, ascending.
+        counts: (N,) int64 occurrences of each.
+        offsets: (n + 1,) int64: the words of text i are ``offsets[i]`` to ``offsets[i + 1]``.
+        lengths: (n,) int64 words of each text, repeated ones included.
+    """
+
+    keys: np.ndarray
+    counts: np.ndarray
+    offsets: np.ndarray
+    lengths: np.ndarray
+
+    @classmethod
+    def of(cls, tokens: Tokens) -> "WordBags":
+        """The words of texts whose tokenizer identifies them (``TextTokenizer.identify_words``)."""
+        assert tokens.words is not None
+        texts = len(tokens)
+        owner = np.repeat(np.arange(texts), tokens.lengths)
+        real = tokens.words != NO_WORD
+        keys, counts = np.unique(owner[real] * _SPAN + tokens.words[real], return_counts=True)
+        offsets = np.searchsorted(keys, np.arange(texts + 1) * _SPAN)
+        return cls(keys, counts, offsets, np.bincount(owner[real], minlength=texts))
+
+
+class _Matches(NamedTuple):
+    """The distinct words of the questions of P pairs, one after the other.
+
+    Attributes:
+        pair: (W,) the pair of each.
+        idf: (W,) its inverse document frequency.
+        content: (W,) 1 for a content word, else 0.
+        found: (W,) how often it occurs in the answer of its pair.
+        lengths: (P, 2) words of the question and of the answer of each pair.
+        mean_length: of the training texts, in words.
+    """
+
+    pair: np.ndarray
+    idf: np.ndarray
+    content: np.ndarray
+    found: np.ndarray
+    lengths: np.ndarray
+    mean_length: float
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        """(P,) sum of (W,) values over the words of each question."""
+        return np.bincount(self.pair, weights=values, minlength=len(self.lengths)).astype(np.float64)
+
+    def share(self, weights: np.ndarray) -> np.ndarray:
+        """(P,) share of the weight of each question's words that its answer has; 0 for no word."""
+        total = self.total(weights)
+        found = self.total(weights * (self.found > 0))
+        return np.divide(found, total, out=np.zeros_like(found), where=total > 0)
+
+    def number(self, weights: np.ndarray) -> np.ndarray:
+        """(P,) ln(1 + the weight of each question's words that its answer has)."""
+        return np.log1p(self.total(weights * (self.found > 0)))
+
+
+def _bm25(matches: _Matches) -> np.ndarray:
+    norm = K1 * (1 - B + B * matches.lengths[:, 1] / matches.mean_length)
+    found = matches.found
+    return np.log1p(matches.total(matches.idf * found / (found + norm[matches.pair])))
+
+
+# ``features.columns`` of a recipe: what each column is, (P,) float64 of P pairs.
+COLUMNS: dict[str, Callable[[_Matches], np.ndarray]] = {
+    "overlap": lambda matches: matches.share(np.ones(len(matches.pair))),
+    "idf_overlap": lambda matches: matches.share(matches.idf),
+    "content_overlap": lambda matches: matches.share(matches.content),
+    "idf_content_overlap": lambda matches: matches.share(matches.idf * matches.content),
+    "overlap_count": lambda matches: matches.number(matches.content),
+    "idf_overlap_count": lambda matches: matches.number(matches.idf * matches.content),
+    "bm25": _bm25,
+    "question_length": lambda matches: np.log1p(matches.lengths[:, 0]),
+    "answer_length": lambda matches: np.log1p(matches.lengths[:, 1]),
+}
+
+
+class PairFeatures(nn.Module):
+    """Named columns of pairs; the statistics of words are saved with the model.
+
+    Attributes:
+        columns: the names.
+        idf: (V,) of each word of the vocabulary, ln(1 + (N − df + 0.5) / (df + 0.5)) over N training texts.
+        content: (V,) whether it is a content word: in at most a tenth of the training texts.
+        corpus: (2,) the idf of a word that no training text has, and the mean length of texts in words.
+    """
+
+    idf: Tensor
+    content: Tensor
+    corpus: Tensor
+
+    def __init__(self, vocabulary_size: int, columns: tuple[str, ...]) -> None:
+        super().__init__()
+        self.columns = columns
+        self.register_buffer("idf", torch.ones(vocabulary_size, dtype=torch.float64))
+        self.register_buffer("content", torch.ones(vocabulary_size, dtype=torch.float64))
+        self.register_buffer("corpus", torch.ones(2, dtype=torch.float64))
+
+    def learn(self, tokenizer: WordTokenizer, texts: list[str]) -> None:
+        """Sets the statistics of words from the training texts."""
+        bags = WordBags.of(tokenizer.encode(texts))
+        words = bags.keys % _SPAN
+        df = np.bincount(words[words < len(self.idf)], minlength=len(self.idf))
+        idf = _idf(df, len(texts))
+        self.idf.copy_(torch.from_numpy(idf))
+        self.content.copy_(torch.from_numpy((df <= _COMMON * len(texts)).astype(np.float64)))
+        mean = max(float(bags.lengths.mean()), 1.0)
+        unseen = float(_idf(np.zeros(1), len(texts))[0])
+        self.corpus.copy_(torch.tensor([unseen, mean], dtype=torch.float64))
+
+    def forward(
+        self, questions: WordBags, answers: WordBags, pair_question: np.ndarray, pair_answer: np.ndarray
+    ) -> Tensor:
+        """(P, F) float32 on the device of the statistics: the columns of pairs of n questions and k answers.
+
+        Args:
+            questions: of the n questions.
+            answers: of the k answers.
+            pair_question: (P,) the question of each pair.
+            pair_answer: (P,) the answer of each pair.
+        """
+        statistics = _Statistics(self.idf.cpu().numpy(), self.content.cpu().numpy(), *self.corpus.tolist())
+        rows = []
+        for start in range(0, len(pair_question), _PAIRS_PER_BLOCK):
+            block = slice(start, start + _PAIRS_PER_BLOCK)
+            matches = _match(questions, answers, pair_question[block], pair_answer[block], statistics)
+            rows.append(np.stack([COLUMNS[name](matches) for name in self.columns], axis=1))
+        return torch.from_numpy(np.concatenate(rows).astype(np.float32)).to(self.idf.device)
+
+
+class _Statistics(NamedTuple):
+    """The buffers of ``PairFeatures`` on the host."""
+
+    idf: np.ndarray
+    content: np.ndarray
+    unseen_idf: float
+    mean_length: float
+
+
+def _match(
+    questions: WordBags,
+    answers: WordBags,
+    pair_question: np.ndarray,
+    pair_answer: np.ndarray,
+    statistics: _Statistics,
+) -> _Matches:
+    """Looks the words of each pair's question up among those of its answer."""
+    sizes = np.diff(questions.offsets)[pair_question]
+    pair = np.repeat(np.arange(len(sizes)), sizes)
+    first = questions.offsets[pair_question] - (np.cumsum(sizes) - sizes)
+    word = questions.keys[np.arange(len(pair)) + np.repeat(first, sizes)] % _SPAN
+    wanted = pair_answer[pair] * _SPAN + word
+    # A key above all others, so that there is one at every place.
+    keys = np.append(answers.keys, np.iinfo(np.int64).max)
+    place = np.searchsorted(keys, wanted)
+    found = np.where(keys[place] == wanted, np.append(answers.counts, 0)[place], 0)
+    known = word < len(statistics.idf)
+    index = np.where(known, word, 0)
+    return _Matches(
+        pair,
+        np.where(known, statistics.idf[index], statistics.unseen_idf),
+        np.where(known, statistics.content[index], 1.0),
+        found,
+        np.stack([questions.lengths[pair_question], answers.lengths[pair_answer]], axis=1),
+        statistics.mean_length,
+    )
+
+
+def _idf(df: np.ndarray, texts: int) -> np.ndarray:
+    """Lucene's inverse document frequency, as in ``aptool.text.bm25``."""
+    return np.log1p((texts - df + 0.5) / (df + 0.5))

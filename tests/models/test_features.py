@@ -1,0 +1,149 @@
+"""Pair features by hand, of words with and without an id; heads; a model's features after saving."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from tiny import recipe
+from torch import tensor
+
+from aptool.errors import InputError
+from aptool.models.features import COLUMNS, PairFeatures, WordBags
+from aptool.models.heads import HEADS
+from aptool.models.ranker import check_recipe, identify_words
+from aptool.text.tokenizer import WordTokenizer, concatenated
+from aptool.training.losses import logistic
+
+# Ten training texts: "the" is in all of them, so no content; "river" in one, "bridge" in one of them twice.
+TEXTS = ["the river", "the bridge bridge .", *["the ."] * 8]
+IDF_THE, IDF_ONE, IDF_NONE = math.log(1 + 0.5 / 10.5), math.log(1 + 9.5 / 1.5), math.log(1 + 10.5 / 0.5)
+MEAN_LENGTH = (2 + 3 + 8) / 10
+
+
+@pytest.fixture
+def tokenizer():
+    found = WordTokenizer.from_words(["the", "river", "bridge", ".", "?"])
+    found.identify_words = True
+    return found
+
+
+def columns_of(tokenizer, question, *answers):
+    """The columns of a question with each of some answers, by name."""
+    features = PairFeatures(len(tokenizer), tuple(COLUMNS))
+    features.learn(tokenizer, TEXTS)
+    bags = (WordBags.of(tokenizer.encode([question])), WordBags.of(tokenizer.encode(list(answers))))
+    found = features(*bags, np.zeros(len(answers), dtype=np.int64), np.arange(len(answers)))
+    return dict(zip(COLUMNS, found.T.tolist(), strict=True))
+
+
+def test_shares_and_counts_by_hand(tokenizer):
+    # The distinct words of the question: the, river, zebra (twice, and without an id), not the "?".
+    found = columns_of(tokenizer, "the river Zebra zebra?", "The zebra. The zebra?", "unicorn ?", "?")
+
+    every, content = IDF_THE + IDF_ONE + IDF_NONE, IDF_ONE + IDF_NONE
+    assert found["overlap"] == pytest.approx([2 / 3, 0, 0])
+    assert found["idf_overlap"] == pytest.approx([(IDF_THE + IDF_NONE) / every, 0, 0])
+    assert found["content_overlap"] == pytest.approx([1 / 2, 0, 0])
+    assert found["idf_content_overlap"] == pytest.approx([IDF_NONE / content, 0, 0])
+    assert found["overlap_count"] == pytest.approx([math.log(2), 0, 0])
+    assert found["idf_overlap_count"] == pytest.approx([math.log(1 + IDF_NONE), 0, 0])
+    assert found["question_length"] == pytest.approx([math.log(5)] * 3)
+    assert found["answer_length"] == pytest.approx([math.log(5), math.log(2), 0])
+
+
+def test_bm25_by_hand(tokenizer):
+    # "river" occurs twice among the three words of the answer; "bridge" does not.
+    norm = 1.2 * (0.25 + 0.75 * 3 / MEAN_LENGTH)
+
+    found = columns_of(tokenizer, "river bridge", "river the river")["bm25"]
+
+    assert found == pytest.approx([math.log(1 + IDF_ONE * 2 / (2 + norm))])
+
+
+def test_a_question_without_a_word_has_no_overlap(tokenizer):
+    found = columns_of(tokenizer, "?", "the river")
+
+    assert {name: value for name, [value] in found.items() if value} == {
+        "answer_length": pytest.approx(math.log(3))
+    }
+
+
+def test_words_go_with_their_tokens(tokenizer):
+    tokens = tokenizer.encode(["the zebra ?", "", "zebra", "unicorn the"])
+
+    the, zebra, mark, nothing, again, unicorn, _ = tokens.words.tolist()
+    assert (the, mark, nothing) == (2, 0, 0)
+    assert zebra == again > len(tokenizer) < unicorn != zebra
+    assert tokens.take(np.array([3, 0])).words.tolist() == [unicorn, the, the, zebra, mark]
+    assert concatenated([tokens, tokens]).words.tolist() == tokens.words.tolist() * 2
+    assert tokenizer.encode(["the zebra ?"], 2).words.tolist() == [the, zebra]
+    assert WordTokenizer.from_words(["the"]).encode(["the"]).words is None
+
+
+def test_case_counts_where_the_tokenizer_keeps_it():
+    tokenizer = WordTokenizer.from_words(["the"], lowercase=False)
+    tokenizer.identify_words = True
+
+    first, second = tokenizer.encode(["Zebra zebra"]).words.tolist()
+
+    assert first != second
+
+
+def test_identified_only_where_a_recipe_needs_it(tokenizer):
+    identify_words(tokenizer, recipe("qa-cnn"))
+    assert not tokenizer.identify_words
+    identify_words(tokenizer, recipe("qa-cnn", "features.columns=overlap bm25", "head.type=linear"))
+    assert tokenizer.identify_words
+
+
+def test_a_linear_head_starts_as_the_mean_of_the_pooling():
+    head = HEADS["linear"](2, 3, HEADS["linear"].Options())
+
+    assert head(tensor([[0.5, 0.7, 9.0, 9.0, 9.0]])).item() == pytest.approx(0.6)
+
+
+def test_a_hidden_head_by_hand():
+    # tanh(1 · 2 − 1 · 1) and tanh(0), weighed 3 and 5, plus 1.
+    head = HEADS["hidden"](1, 1, HEADS["hidden"].Options(size=2))
+    weights = {"hidden.weight": tensor([[1.0, -1], [0, 0]]), "hidden.bias": torch.zeros(2)}
+    head.load_state_dict({**weights, "output.weight": tensor([[3.0, 5]]), "output.bias": tensor([1.0])})
+
+    assert head(tensor([[2.0, 1]])).item() == pytest.approx(3 * math.tanh(1) + 1)
+
+
+def test_the_logistic_loss_by_hand():
+    # Positive 0: ln 2. Negatives ln 3 (probability 3/4, so ln 4) and none: one mean over those there are.
+    scores = tensor([[0.0, math.log(3), -torch.inf], [0.0, math.log(3), 0.0]])
+
+    expected = [math.log(2) + math.log(4), math.log(2) + (math.log(4) + math.log(2)) / 2]
+    assert logistic(scores).tolist() == pytest.approx(expected)
+
+
+def test_the_logistic_loss_has_a_gradient_without_a_negative():
+    scores = tensor([[1.0, 0.5]], requires_grad=True)
+
+    logistic(scores.masked_fill(tensor([[False, True]]), -torch.inf)).sum().backward()
+
+    assert scores.grad[0].tolist() == [pytest.approx(-1 / (1 + math.e)), 0]
+
+
+@pytest.mark.parametrize(
+    ("more", "phrase"),
+    [
+        (("features.columns=overlap",), "head.type: 'none': expected one of linear, hidden"),
+        (("features.columns=overlup", "head.type=linear"), "features.columns: 'overlup': expected some of"),
+        (("head.type=hiden",), "head.type: 'hiden': expected one of none, linear, hidden"),
+    ],
+)
+def test_what_does_not_go_together_is_named(more, phrase):
+    with pytest.raises(InputError) as error:
+        check_recipe(recipe("qa-cnn", *more))
+    assert phrase in str(error.value)
+
+
+def test_features_of_a_network_over_subwords_are_refused():
+    from aptool.config import load_recipe
+
+    with pytest.raises(InputError, match=r"features\.columns: 'bm25'"):
+        check_recipe(load_recipe("mean-minilm", ["features.columns=bm25", "head.type=linear"]))
