@@ -22,6 +22,7 @@ FLOORS = [
     ["models", "evaluation", "datasets"],
     ["text"],
     ["formats"],
+    ["relay"],
     ["config", "environment", "progress", "version"],
     ["documents"],
     ["errors", "threads"],

@@ -21,12 +21,20 @@ from aptool.errors import AptoolError, UsageError
 )
 @click.option("--let", "given", multiple=True, metavar="NAME=VALUE", help="Value of ${NAME} in TABLE.")
 @device_option
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Trials (a system with a seed on a collection) side by side.  [default: 1; on a cluster as many as "
+    "there is room for]",
+)
 @cluster_options
 def matrix(
     table: Path,
     output: Path,
     given: tuple[str, ...],
     device: str,
+    jobs: int | None,
     cluster: str | None,
     workers: int | None,
     gpus_per_worker: float | None,
@@ -35,22 +43,31 @@ def matrix(
 
     Experiments that are finished and unchanged are not run again. Where the paper reports figures for a
     collection, they are printed as well.
+
+    On a cluster each trial gets one worker; with --jobs 1, one trial at a time gets all of them.
     """
     check_cluster_options(cluster, workers, gpus_per_worker)
+    if workers is not None and jobs != 1:
+        raise UsageError(f"--workers {workers}: requires --jobs 1; expected --jobs for trials side by side")
     from aptool.experiments.matrix import read_matrix
     from aptool.experiments.paper import compare_with_paper, paper_cells
     from aptool.experiments.runner import Runner
     from aptool.experiments.table import not_above_random, summarize, table_cells, write_table
     from aptool.formats.atomic import check_writable
-    from aptool.library.executors import executor_on, trainer_on
+    from aptool.library.executors import executor_on, processes_on, trainer_on
 
     plan = read_matrix(table, _values(given))
     check_writable(output / "table.md")
 
     with connected(cluster) as found:
-        train = trainer_on(found, device, workers, gpus_per_worker) if found is not None else None
-        executor = executor_on(found, workers, gpus_per_worker, debug=debugging())
-        results = Runner(plan, output, train=train, executor=executor, device=device).run()
+        if found is not None and jobs == 1:
+            train = trainer_on(found, device, workers, gpus_per_worker)
+            executor = executor_on(found, workers, gpus_per_worker, debug=debugging())
+            results = Runner(plan, output, train=train, executor=executor).run()
+        else:
+            results = Runner(plan, output, device=device).run(
+                processes_on(found, jobs, device, gpus_per_worker)
+            )
     summaries = summarize(results)
     let = [word for value in given for word in ("--let", value)]
     command = shlex.join(["aptool", "matrix", str(table), "--output", str(output), *let])

@@ -1,141 +1,84 @@
-"""Messages of training workers: posted to an actor by the first worker, taken from there by the driver."""
+"""Messages of workers: posted to an actor, taken from there by the driver."""
 
 import contextlib
-import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from aptool.progress import Progress, Update, get_progress, use_progress
-
-logger = logging.getLogger(__name__)
-
-# Seconds between two looks at the board, and between two posts of progress.
+# Seconds between two looks at the board.
 POLL_SECONDS = 0.3
 
 
-class WorkerError(NamedTuple):
-    """An ``AptoolError`` of a worker: the exit code and the line with which the driver ends."""
-
-    exit_code: int
-    line: str
-
-
 class MessageBoard:
-    """An actor that holds the messages of the first worker until the driver takes them."""
+    """An actor that holds the messages of workers until the driver takes them."""
 
     def __init__(self) -> None:
-        self._messages: list[tuple[str, Any]] = []
+        self._messages: list[tuple[int, str, Any]] = []
 
-    def post(self, kind: str, value: Any) -> None:
-        """Adds a message; only the latest progress is kept."""
-        if self._messages and kind == "progress" and self._messages[-1][0] == kind:
+    def post(self, worker: int, kind: str, value: Any) -> None:
+        """Adds a message; of consecutive progress of a worker, only the latest is kept."""
+        if self._messages and kind == "progress" and self._messages[-1][:2] == (worker, kind):
             self._messages.pop()
-        self._messages.append((kind, value))
+        self._messages.append((worker, kind, value))
 
-    def take(self) -> list[tuple[str, Any]]:
+    def take(self) -> list[tuple[int, str, Any]]:
         """All messages since the last time."""
         messages, self._messages = self._messages, []
         return messages
 
 
+def start_board() -> Any:
+    """A board on the driver's own node, so that it is lost only together with the driver."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    actor: Any = ray.remote(MessageBoard)
+    return actor.options(num_cpus=0, scheduling_strategy=here).remote()
+
+
+def take_messages(board: Any) -> list[tuple[int, str, Any]]:
+    """The messages on a board; none while it does not answer, which does not stop the workers."""
+    try:
+        messages: list[tuple[int, str, Any]] = ray.get(board.take.remote(), timeout=30)
+    except ray.exceptions.RayError:
+        return []
+    return messages
+
+
+class BoardPost:
+    """Posts to a board as ``relay.Post`` has it, in the name of a worker."""
+
+    def __init__(self, board: Any, worker: int = 0) -> None:
+        self._board = board
+        self._worker = worker
+
+    def __call__(self, kind: str, value: Any) -> None:
+        """Posts a message, without waiting for it."""
+        self._board.post.remote(self._worker, kind, value)
+
+    def flush(self) -> None:
+        """Waits for all messages: a board takes those of one process in order."""
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(self._board.post.remote(self._worker, "end", None), timeout=30)
+
+
 @contextlib.contextmanager
-def forwarded(board: Any) -> Iterator[list[WorkerError]]:
-    """Passes the workers' messages on to this process's log and progress while the block runs."""
-    errors: list[WorkerError] = []
+def listening(board: Any, receive: Callable[[str, Any], None]) -> Iterator[None]:
+    """Calls a function with the kind and value of each message while the block runs, on a thread."""
     over = threading.Event()
 
-    def listen(update: Update) -> None:
-        receive: dict[str, Callable[[Any], None]] = {
-            "log": logger.info,
-            "progress": lambda state: update(*state),
-            "epoch": get_progress().epoch,
-            "error": lambda error: errors.append(WorkerError(*error)),
-            "end": lambda _: None,
-        }
+    def listen() -> None:
         last = False
         while not last:
             last = over.wait(POLL_SECONDS)
-            try:
-                messages = ray.get(board.take.remote(), timeout=30)
-            except ray.exceptions.RayError:
-                continue  # the board's node is lost, which does not stop the workers
-            for kind, value in messages:
-                receive[kind](value)
+            for _, kind, value in take_messages(board):
+                receive(kind, value)
 
-    with get_progress().task("train") as update:
-        listener = threading.Thread(target=listen, args=(update,), daemon=True)
-        listener.start()
-        try:
-            yield errors
-        finally:
-            over.set()
-            listener.join()
-
-
-class _BoardProgress(Progress):
-    """Posts the progress of the first worker to the board."""
-
-    def __init__(self, board: Any) -> None:
-        self._board = board
-
-    @contextlib.contextmanager
-    def task(self, name: str) -> Iterator[Update]:
-        """See ``Progress.task``."""
-        posted = 0.0
-
-        def update(done: int, total: int, detail: str = "") -> None:
-            nonlocal posted
-            if time.monotonic() - posted > POLL_SECONDS:
-                posted = time.monotonic()
-                self._board.post.remote("progress", (done, total, detail))
-
-        yield update
-
-    def epoch(self, entry: dict[str, Any]) -> None:
-        """See ``Progress.epoch``."""
-        self._board.post.remote("epoch", entry)
-
-
-class _BoardHandler(logging.Handler):
-    """Posts log messages to the board."""
-
-    def __init__(self, board: Any) -> None:
-        super().__init__(logging.INFO)
-        self._board = board
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Posts one message to the board."""
-        self._board.post.remote("log", record.getMessage())
-
-
-@contextlib.contextmanager
-def reporting_to(board: Any) -> Iterator[None]:
-    """Sends messages and progress of this process to the board; drops them where there is none."""
-    if board is None:
-        with use_progress(_Silence()):
-            yield
-        return
-    root = logging.getLogger("aptool")
-    handler, level = _BoardHandler(board), root.level
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
     try:
-        with use_progress(_BoardProgress(board)):
-            yield
-        # A board takes the messages of one process in order: once this one is there, all are.
-        with contextlib.suppress(ray.exceptions.RayError):
-            ray.get(board.post.remote("end", None), timeout=30)
+        yield
     finally:
-        root.removeHandler(handler)
-        root.setLevel(level)
-
-
-class _Silence(Progress):
-    """Reports nothing, not even epochs: the first worker does."""
-
-    def epoch(self, entry: dict[str, Any]) -> None:
-        """See ``Progress.epoch``."""
+        over.set()
+        listener.join()

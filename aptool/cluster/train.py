@@ -14,6 +14,7 @@ import os
 import secrets
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,11 +24,13 @@ import ray
 import ray.train
 from ray.train.torch import TorchConfig, TorchTrainer, get_device
 
-from aptool.cluster.messages import POLL_SECONDS, MessageBoard, WorkerError, forwarded, reporting_to
+from aptool.cluster.messages import POLL_SECONDS, BoardPost, listening, start_board
 from aptool.cluster.resources import Cluster, Resources, count, fitting
 from aptool.config import Recipe
-from aptool.errors import AptoolError, UsageError, error_with, first_line
+from aptool.errors import AptoolError, UsageError, first_line
 from aptool.formats.collection import Collection
+from aptool.progress import get_progress
+from aptool.relay import WorkerError, relayed_to
 from aptool.training.checkpoint import trained_key, training_folder
 from aptool.training.fit import Fit, already_trained, check_training, fit
 from aptool.training.process_group import SINGLE_PROCESS, TorchProcessGroup
@@ -146,7 +149,7 @@ def fit_on_cluster(
             with contextlib.suppress(OSError):  # not empty: training resumes from there
                 folder.rmdir()
     if error_found is not None:
-        raise error_with(*error_found)
+        raise error_found.error()
     result = already_trained(output, trained_key(output) or "", log=False)
     if result is None:
         raise AptoolError(
@@ -161,7 +164,7 @@ def _attempt(job: TrainingJob, name: str, number: int, each: Resources) -> Worke
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(START_SECONDS))
     logging.getLogger("ray.train").setLevel(logging.ERROR)
-    board = ray.remote(num_cpus=0)(MessageBoard).remote()
+    board = start_board()
     trainer = TorchTrainer(
         _train_worker,
         train_loop_config={"job": job, "board": board},
@@ -181,8 +184,17 @@ def _attempt(job: TrainingJob, name: str, number: int, each: Resources) -> Worke
             failure_config=ray.train.FailureConfig(max_failures=RESTARTS, controller_failure_limit=0),  # type: ignore[call-arg]
         ),
     )
-    with forwarded(board) as errors:
-        trainer.fit()
+    errors: list[WorkerError] = []
+    with get_progress().task("train") as update:
+        receive: dict[str, Callable[[Any], None]] = {
+            "log": logger.info,
+            "progress": lambda state: update(*state[1:]),
+            "epoch": get_progress().epoch,
+            "error": errors.append,
+            "end": lambda _: None,
+        }
+        with listening(board, lambda kind, value: receive[kind](value)):
+            trainer.fit()
     return errors[0] if errors else None
 
 
@@ -231,17 +243,19 @@ def _train_worker(config: dict[str, Any]) -> None:
     context = ray.train.get_context()
     rank, size = context.get_world_rank(), context.get_world_size()
     group = TorchProcessGroup(rank, size) if size > 1 else SINGLE_PROCESS
-    board = config["board"] if rank == 0 else None
+    post = BoardPost(config["board"]) if rank == 0 else None
     try:
         with group.together():
             collection = _opened(job)
         device = get_device() if job.gpu else "cpu"
-        with reporting_to(board):
+        with relayed_to(post):
             fit(collection, job.recipe, job.output, seed=job.seed, device=device, group=group)
     except AptoolError as error:
         # Not raised: Ray would start the workers again, into the same error.
-        if board is not None:
-            ray.get(board.post.remote("error", (error.exit_code, str(error))))
+        if post is not None:
+            post("error", WorkerError.of(error))
+    if post is not None:
+        post.flush()
 
 
 def _opened(job: TrainingJob) -> Collection:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from aptool.evaluation.names import measure_title
 from aptool.evaluation.paper import paper_figures, verdict
 from aptool.evaluation.seeds import Spread, mean_and_sd
-from aptool.experiments.runner import Result, by_system
+from aptool.experiments.trial import Result, by_system
 
 
 class PaperComparison(NamedTuple):

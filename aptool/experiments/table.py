@@ -9,7 +9,7 @@ from aptool.evaluation.names import measure_title
 from aptool.evaluation.seeds import Spread, mean_and_sd
 from aptool.experiments.matrix import ExperimentMatrix
 from aptool.experiments.paper import compare_with_paper, paper_cells, seed_cells
-from aptool.experiments.runner import Result, by_system
+from aptool.experiments.trial import Result, by_system
 from aptool.formats.atomic import atomic_file
 from aptool.reporting.markup import markdown_table
 

@@ -1,7 +1,7 @@
 """Where work is done: in this process, or on a Ray cluster."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -10,6 +10,7 @@ from aptool.library.arguments import check_integer, check_number, check_text
 
 if TYPE_CHECKING:
     from aptool.cluster.resources import Cluster
+    from aptool.experiments.side_by_side import Processes
     from aptool.scoring.score import Executor
     from aptool.training.fit import Fit
 
@@ -110,3 +111,26 @@ def trainer_on(
 
     each = worker_resources(cluster, device, gpus_per_worker)
     return partial(fit_on_cluster, cluster=cluster, workers=workers, each=each)
+
+
+def processes_on(
+    cluster: "Cluster | None", jobs: int | None, device: str = "auto", gpus_per_worker: float | None = None
+) -> "Callable[[], AbstractContextManager[Processes]] | None":
+    """What opens the processes that run trials of a matrix side by side; None is one trial after the other.
+
+    Args:
+        cluster: where; None is this machine.
+        jobs: trials at a time; None is one on this machine, on a cluster as many as there is room for.
+        device: of a trial.
+        gpus_per_worker: GPUs of a trial on a cluster; None is one where it has any.
+    """
+    if cluster is None:
+        if jobs is None or jobs == 1:
+            return None
+        from aptool.experiments.processes import LocalProcesses
+
+        return partial(LocalProcesses, jobs)
+    from aptool.cluster.resources import worker_resources
+    from aptool.cluster.trials import ClusterProcesses
+
+    return partial(ClusterProcesses, cluster, worker_resources(cluster, device, gpus_per_worker), jobs)

@@ -14,8 +14,8 @@ from aptool.evaluation.fusion import reciprocal_rank_fusion
 from aptool.evaluation.learned_fusion import learn_fusion
 from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import ExperimentMatrix, SystemSpec, read_matrix
-from aptool.experiments.runner import Result
 from aptool.experiments.table import not_above_random, summarize, table_cells
+from aptool.experiments.trial import Result
 from aptool.formats.trec import read_qrels, read_run
 from aptool.models.ranker import check_recipe
 from aptool.scoring.systems import System
@@ -168,7 +168,7 @@ class Perfect(System):
 
 def test_a_system_that_is_not_above_random_makes_the_command_fail(matrix, collection_folder, monkeypatch):
     # Nothing is above an order that happens to be perfect.
-    monkeypatch.setattr("aptool.experiments.runner.RandomSystem", Perfect)
+    monkeypatch.setattr("aptool.experiments.trial.RandomSystem", Perfect)
 
     finished = matrix(table(collection_folder, systems=["random", "bm25", "qa-cnn"], seeds="[1]"))
 

@@ -10,7 +10,7 @@ from tiny import options
 
 from aptool.experiments.matrix import read_matrix
 from aptool.experiments.paper import compare_with_paper, paper_cells, seed_cells
-from aptool.experiments.runner import Result
+from aptool.experiments.trial import Result
 from aptool.formats.collection import Collection
 
 DATA = os.environ.get("APTOOL_DATA")

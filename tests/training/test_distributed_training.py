@@ -95,9 +95,12 @@ def test_a_worker_with_another_torch_says_so(distributed, job):
 
 
 def test_only_the_latest_progress_is_kept(distributed):
-    board = distributed.MessageBoard()
-    for kind, value in (("log", "a"), ("progress", 1), ("progress", 2), ("epoch", {}), ("progress", 3)):
-        board.post(kind, value)
+    from aptool.cluster.messages import MessageBoard
 
-    assert board.take() == [("log", "a"), ("progress", 2), ("epoch", {}), ("progress", 3)]
+    board = MessageBoard()
+    posted = [(0, "log", "a"), (0, "progress", 1), (0, "progress", 2), (1, "progress", 3), (0, "epoch", {})]
+    for message in posted:
+        board.post(*message)
+
+    assert board.take() == [posted[0], *posted[2:]]
     assert board.take() == []

@@ -1,0 +1,263 @@
+"""One trial of an experiment matrix: train, score, write run files, read them back, evaluate.
+
+Every result is stored with a key, a hash of everything that decides it. Running a trial again computes only
+what is new or has changed.
+"""
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from aptool.config import Recipe
+from aptool.documents import read_json
+from aptool.errors import AptoolError, InputError
+from aptool.evaluation.fusion import reciprocal_rank_fusion
+from aptool.evaluation.learned_fusion import cross_fitted, learn_fusion
+from aptool.evaluation.measures import evaluate
+from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, SystemSpec
+from aptool.formats.atomic import atomic_file
+from aptool.formats.collection import Collection
+from aptool.formats.pools import list_units
+from aptool.formats.trec import read_qrels, read_run, write_run
+from aptool.models.ranker import encoder_type
+from aptool.scoring.baselines import Bm25System, RandomSystem
+from aptool.scoring.score import AnySystem, Executor, score
+from aptool.scoring.systems import ModelLoader
+from aptool.training.checkpoint import source_identity
+from aptool.training.fit import Fit, fit
+from aptool.version import __version__
+
+logger = logging.getLogger(__name__)
+
+Train = Callable[..., Fit]
+
+# The split that systems are combined on: their training split would show them better than they are.
+DEV = "dev"
+
+
+class Result(NamedTuple):
+    """One system with one seed on one split.
+
+    Attributes:
+        collection: the split's name in the matrix.
+        system: the system's name in the matrix.
+        run: the run file.
+        measures: by trec_eval's names.
+        questions: of the qrels; the measures are means over them.
+        seconds: of ``train`` and ``score``.
+        published: the collection's own name, by which published figures are known.
+        preset: of a trained system.
+    """
+
+    collection: str
+    system: str
+    seed: int
+    run: Path
+    measures: dict[str, float]
+    questions: int
+    seconds: dict[str, float]
+    published: str
+    split: str
+    preset: str | None
+
+
+def by_system(results: Sequence[Result]) -> list[list[Result]]:
+    """The seeds of each system on each collection, in the order in which they first come."""
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.collection, result.system), []).append(result)
+    return list(groups.values())
+
+
+class Trial(NamedTuple):
+    """A system with a seed on a collection: one training, scored on every evaluated split."""
+
+    system: SystemSpec
+    seed: int
+    splits: tuple[EvaluatedSplit, ...]
+
+    @property
+    def collection(self) -> str:
+        """The collection's name in the matrix."""
+        return self.splits[0].collection
+
+    @property
+    def fused(self) -> list[tuple[str, str, int]]:
+        """The ``key`` of each trial whose runs this one fuses."""
+        return [(self.collection, part, self.seed) for part in self.system.parts]
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What distinguishes it from the other trials of a matrix."""
+        return self.collection, self.system.name, self.seed
+
+    def __str__(self) -> str:
+        return f"{self.collection}: {self.system.name}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class TrialRunner:
+    """Runs trials of a matrix into a folder; where ``train`` and ``executor`` are None, it can be pickled.
+
+    Attributes:
+        matrix: the experiments.
+        output: the folder for run files, models and results.
+        recipes: of the trained systems, by name.
+        collections: the folder of each collection, by its name in the matrix.
+        device: of training and scoring in this process; ``auto`` is a GPU where there is one.
+        train: trains elsewhere, with the arguments of ``fit``; None trains in this process.
+        executor: where trained models score; None is this process.
+    """
+
+    matrix: ExperimentMatrix
+    output: Path
+    recipes: Mapping[str, Recipe]
+    collections: Mapping[str, Path]
+    device: str = "auto"
+    train: Train | None = None
+    executor: Executor | None = None
+
+    def is_done(self, trial: Trial) -> bool:
+        """Whether all results of a trial are stored and up to date."""
+        collection = Collection(self.collections[trial.collection])
+        return all(self._stored_seconds(trial, split, collection) is not None for split in trial.splits)
+
+    def run(self, trial: Trial) -> list[Result]:
+        """A result for each split: the stored one if it is up to date, else a new one.
+
+        Raises:
+            AptoolError: the trial fails.
+        """
+        collection = Collection(self.collections[trial.collection])
+        return [self._result(trial, split, collection) for split in trial.splits]
+
+    def _result(self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection) -> Result:
+        run = self._run_file(trial, evaluated)
+        qrels_path = collection.qrels(evaluated.split)
+        seconds = self._stored_seconds(trial, evaluated, collection)
+        if seconds is None:
+            logger.info(f"{evaluated.name}: {trial.system.name}, seed {trial.seed}")
+            _record(run).unlink(missing_ok=True)
+            seconds = self._write_run(trial, evaluated, collection, run)
+        evaluation = evaluate(
+            read_qrels(qrels_path), read_run(run).frame, self.matrix.measures, run_name=str(run)
+        )
+        if evaluation.missing or evaluation.extra:
+            raise AptoolError(
+                f"{run}: {len(evaluation.missing)} questions missing and {len(evaluation.extra)} extra"
+            )
+        measures = dict(evaluation.means)
+        key = self._key(trial.system, collection, evaluated.split, trial.seed)
+        with atomic_file(_record(run)) as temporary:
+            saved = {"key": key, "measures": measures, "seconds": seconds}
+            temporary.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
+        return Result(
+            collection=evaluated.name,
+            system=trial.system.name,
+            seed=trial.seed,
+            run=run,
+            measures=measures,
+            questions=len(evaluation.per_question),
+            seconds=seconds,
+            published=collection.name,
+            split=evaluated.split,
+            preset=trial.system.preset,
+        )
+
+    def _run_file(self, trial: Trial, evaluated: EvaluatedSplit) -> Path:
+        folder = self.output / trial.collection / trial.system.name / f"seed{trial.seed}"
+        return folder / f"{evaluated.split}.run"
+
+    def _stored_seconds(
+        self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection
+    ) -> dict[str, float] | None:
+        """The seconds of an earlier result that is up to date; None if there is none."""
+        run = self._run_file(trial, evaluated)
+        key = self._key(trial.system, collection, evaluated.split, trial.seed)
+        try:
+            saved = read_json(_record(run))
+            return dict(saved["seconds"]) if saved["key"] == key and run.is_file() else None
+        except (InputError, ValueError, KeyError, TypeError):
+            return None
+
+    def _write_run(
+        self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection, run: Path
+    ) -> dict[str, float]:
+        """Writes a run file; returns the seconds that training and scoring took."""
+        system = trial.system
+        started = time.perf_counter()
+        if system.parts:
+            write_run(run, self._fused(trial, evaluated, collection), system.name)
+            return {"train": 0.0, "score": time.perf_counter() - started}
+        model = run.parent / "model"
+        train_seconds = self._fit(trial, collection, model) if system.preset is not None else 0.0
+        started = time.perf_counter()
+        units = list_units([collection.pools(evaluated.split)])
+        scoring_system, executor = self._scoring_system(trial, collection, evaluated.split, model)
+        score(units, scoring_system, run, executor, tag=system.name, answers=collection.answers)
+        return {"train": train_seconds, "score": time.perf_counter() - started}
+
+    def _fused(self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection) -> pl.DataFrame:
+        """The runs of a system's parts as one. A model that combines them is fitted on the dev split.
+
+        On the dev split itself, each fold of its questions is fused by a model of the other folds.
+        """
+        system = trial.system
+
+        def runs(split: str) -> list[pl.DataFrame]:
+            parts = [trial._replace(system=self.matrix.systems[part]) for part in system.parts]
+            return [read_run(self._run_file(part, evaluated._replace(split=split))).frame for part in parts]
+
+        own = runs(evaluated.split)
+        if system.fuse:
+            return reciprocal_rank_fusion(own)
+        qrels = read_qrels(collection.qrels(DEV))
+        if evaluated.split == DEV:
+            fusion = cross_fitted(own, qrels, system.method, seed=trial.seed)
+        else:
+            fusion = learn_fusion(runs(DEV), qrels, own, system.method, trial.seed)
+        weights = zip(system.parts, fusion.weights.mean(0).tolist(), strict=True)
+        logger.info(f"{system.name}: {', '.join(f'{part} {weight:.3f}' for part, weight in weights)}")
+        return fusion.frame
+
+    def _fit(self, trial: Trial, collection: Collection, model: Path) -> float:
+        """Trains a system, unless that was done for another split; returns the seconds of its epochs."""
+        train = self.train
+        if train is None:
+            cache = self.output / trial.collection / "vectors"
+            train = partial(fit, vectors_cache=cache, device=self.device)
+        return float(train(collection, self.recipes[trial.system.name], model, seed=trial.seed).seconds)
+
+    def _scoring_system(
+        self, trial: Trial, collection: Collection, split: str, model: Path
+    ) -> tuple[AnySystem, Executor | None]:
+        """The system that scores, and where: baselines score in this process."""
+        if trial.system.preset is not None:
+            return ModelLoader(str(model), self.device), self.executor
+        if trial.system.baseline == "random":
+            return RandomSystem(trial.seed), None
+        return Bm25System.of(list_units([collection.pools(split)]), collection.answers), None
+
+    def _key(self, system: SystemSpec, collection: Collection, split: str, seed: int) -> str:
+        """A hash of everything that decides a result."""
+        parts: list[Any] = [__version__, collection.fingerprint, split, seed, system.baseline]
+        if system.preset is not None:
+            recipe = self.recipes[system.name]
+            parts += [recipe.to_dict(), source_identity(encoder_type(recipe).source(recipe))]
+        parts += [self._key(self.matrix.systems[part], collection, split, seed) for part in system.parts]
+        if system.combine:
+            parts.append(["combine", system.method])
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _record(run: Path) -> Path:
+    """The file with the key and the figures of a run."""
+    return run.with_suffix(".json")

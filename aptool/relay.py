@@ -1,0 +1,101 @@
+"""Messages and progress of a worker process, passed on to the process that shows them.
+
+The worker posts pairs of a kind and a value, over whatever connects the two processes:
+
+    with relayed_to(post):
+        ...  # logs and reports progress as always
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from aptool.errors import AptoolError, error_with
+from aptool.progress import Progress, Update, use_progress
+
+# Seconds between two posts of progress.
+INTERVAL = 0.3
+
+# Posts a message, given its kind and value: "log" and a line; "progress" and the name of the task, done,
+# total and detail; "epoch" and an entry of a training history.
+Post = Callable[[str, Any], None]
+
+
+class WorkerError(NamedTuple):
+    """An ``AptoolError`` of another process: the exit code and the line."""
+
+    exit_code: int
+    line: str
+
+    @classmethod
+    def of(cls, error: AptoolError, place: str = "") -> "WorkerError":
+        """What is sent in place of an error, whose own arguments another process could not restore."""
+        return cls(error.exit_code, f"{place}: {error}" if place else str(error))
+
+    def error(self) -> AptoolError:
+        """The error to raise in the other process."""
+        return error_with(self.exit_code, self.line)
+
+
+class _PostedProgress(Progress):
+    """Posts progress and epochs."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+
+    @contextlib.contextmanager
+    def task(self, name: str) -> Iterator[Update]:
+        """See ``Progress.task``."""
+        posted = 0.0
+
+        def update(done: int, total: int, detail: str = "") -> None:
+            nonlocal posted
+            if time.monotonic() - posted > INTERVAL:
+                posted = time.monotonic()
+                self._post("progress", (name, done, total, detail))
+
+        yield update
+
+    def epoch(self, entry: dict[str, Any]) -> None:
+        """See ``Progress.epoch``."""
+        self._post("epoch", entry)
+
+
+class _Silence(Progress):
+    """Reports nothing, not even epochs."""
+
+    def epoch(self, entry: dict[str, Any]) -> None:
+        """See ``Progress.epoch``."""
+
+
+class _Handler(logging.Handler):
+    """Posts log messages."""
+
+    def __init__(self, post: Post) -> None:
+        super().__init__(logging.INFO)
+        self._post = post
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Posts one message."""
+        self._post("log", record.getMessage())
+
+
+@contextlib.contextmanager
+def relayed_to(post: Post | None) -> Iterator[None]:
+    """Posts the messages and the progress of this process while the block runs; None drops them."""
+    if post is None:
+        with use_progress(_Silence()):
+            yield
+        return
+    root = logging.getLogger("aptool")
+    handler, level = _Handler(post), root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        with use_progress(_PostedProgress(post)):
+            yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)

@@ -1,0 +1,95 @@
+"""`aptool matrix --jobs N`: trials side by side end as they do one after the other."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from small_matrix import TRIALS, contents, table
+
+from aptool.errors import AptoolError
+from aptool.experiments.trial import TrialRunner
+
+
+@pytest.fixture
+def matrix(aptool, tmp_path, collection_folder, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(output, *arguments):
+        (tmp_path / "eval.toml").write_text(table(collection_folder, "training.epochs=2"))
+        return aptool("matrix", "eval.toml", "--output", output, *arguments)
+
+    return run
+
+
+def test_six_rows_side_by_side_are_those_one_after_the_other(matrix, tmp_path):
+    serial = matrix("serial")
+    threads = torch.get_num_threads()
+    both = matrix("both", "--jobs", 2)
+
+    assert serial.code == both.code == 0, both.err
+    assert contents(tmp_path / "both") == contents(tmp_path / "serial")
+    assert len(list((tmp_path / "both").rglob("*.run"))) == 2 * TRIALS
+
+    def figures(finished):
+        return [line.split()[:7] for line in finished.out[:13]]
+
+    assert figures(both) == figures(serial)
+    assert torch.get_num_threads() == threads
+    # Epochs are reported with the trial that they belong to.
+    assert any(line.startswith("tiny: ap-cnn, seed 1: epoch 2: loss ") for line in both.err)
+    # What is done is not run again, whoever ran it.
+    assert not any("seed" in line for line in matrix("serial", "--jobs", 2).err)
+
+
+class Failing(TrialRunner):
+    """One trial fails."""
+
+    def run(self, trial):
+        if trial.system.name == "ap-cnn":
+            raise AptoolError("diverged")
+        return super().run(trial)
+
+
+def test_a_trial_that_fails_is_named_and_all_others_are_done(matrix, tmp_path, monkeypatch):
+    monkeypatch.setattr("aptool.experiments.runner.TrialRunner", Failing)
+
+    finished = matrix("out", "--jobs", 2)
+
+    # What fuses its runs is left out.
+    more = "(and 1 more without results); all other trials are done and kept"
+    assert (finished.code, finished.err[-1]) == (1, f"aptool: tiny: ap-cnn, seed 1: diverged {more}")
+    runs = {path.parts[-3] for path in (tmp_path / "out").rglob("test.run")}
+    assert runs == {"random", "bm25", "qa-cnn", "ap-bilstm"}
+
+
+class Killed(TrialRunner):
+    """One trial kills its process, the first time."""
+
+    def run(self, trial):
+        note = Path("killed")
+        if trial.system.name == "qa-cnn" and not note.exists():
+            note.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().run(trial)
+
+
+def test_a_trial_whose_process_is_killed_is_named_and_runs_again(matrix, tmp_path, monkeypatch):
+    monkeypatch.setattr("aptool.experiments.runner.TrialRunner", Killed)
+
+    finished = matrix("out", "--jobs", 2)
+
+    assert finished.code == 1
+    assert "tiny: qa-cnn, seed 1: its process was lost (SIGKILL)" in finished.err[-1]
+    assert len(list((tmp_path / "out").rglob("*.run"))) == 2 * (TRIALS - 1)
+    again = matrix("out", "--jobs", 2)
+    assert again.code == 0, again.err
+    assert len(list((tmp_path / "out").rglob("*.run"))) == 2 * TRIALS
+
+
+def test_a_number_of_workers_needs_one_trial_at_a_time(matrix):
+    finished = matrix("out", "--workers", 2, "--cluster", "127.0.0.1:1")
+
+    assert (finished.code, len(finished.err)) == (2, 1)
+    assert "--workers 2: requires --jobs 1" in finished.err[0]
