@@ -33,10 +33,7 @@ TRIALS = 6
 
 def table(collection, *more):
     settings = {"qa_cnn": (), "ap_cnn": ("vectors.source=learned",), "ap_bilstm": ("training.dropout=0.2",)}
-    sets = {
-        name: str([*options(name.replace("_", "-"), *given), *more])
-        for name, given in settings.items()
-    }
+    sets = {name: str([*options(name.replace("_", "-"), *given), *more]) for name, given in settings.items()}
     return TABLE.format(collection=collection, **sets)
 
 
