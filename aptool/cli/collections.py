@@ -12,7 +12,7 @@ import click
 from aptool.cli.tables import print_table
 
 if TYPE_CHECKING:
-    from aptool.datasets.tabular import ColumnNames
+    from aptool.datasets.column_names import ColumnNames
     from aptool.formats.collection import Collection
 
 logger = logging.getLogger(__name__)

@@ -120,33 +120,75 @@ def _columns(command: Command) -> Command:
     return command
 
 
+_conflicts = click.option(
+    "--conflicts",
+    type=click.Choice(["error", "max", "min"]),
+    default="error",
+    show_default=True,
+    help="A pair with different labels: refuse it, or keep the highest or the lowest label.",
+)
+_candidates = click.option(
+    "--candidates", default="candidates", metavar="NAME", show_default=True, help="Key of the list."
+)
+_relevant = click.option(
+    "--relevant",
+    default="relevant",
+    metavar="NAME",
+    show_default=True,
+    help="Key of the positions, from 0, of the relevant ones, where candidates are plain texts.",
+)
+
+
 @import_.command()
 @_splits
 @output_option
 @questions_option
 @_columns
+@_conflicts
+@click.option(
+    "--columns",
+    metavar="NAMES",
+    help="Names of the columns of a table without a header line, such as question,answer,label.",
+)
 @click.option("--delimiter", help="Column separator.  [default: comma for .csv, else tab]")
 @click.option(
     "--quotes",
     type=click.Choice(["literal", "csv"]),
     help="Whether quotation marks are text or enclose fields.  [default: csv with commas, else literal]",
 )
-def tsv(splits: tuple[str, ...], output: str, questions: str, name: str | None, **options: Any) -> None:
+def tsv(
+    splits: tuple[str, ...],
+    output: str,
+    questions: str,
+    name: str | None,
+    conflicts: Any,
+    columns: str | None,
+    **options: Any,
+) -> None:
     """Import a table of your own: a header line, then one row per question and candidate.
 
-    Columns are found by their names in the header; other columns are ignored.
+    Columns are found by their names in the header, or by --columns; other columns are ignored.
     """
+    from aptool.datasets.column_names import ColumnNames
     from aptool.datasets.importing import parse_splits
-    from aptool.datasets.tabular import ColumnNames, build_tsv
+    from aptool.datasets.tabular import build_tsv
 
     delimiter = options["delimiter"]
     if delimiter == "\\t":
         options["delimiter"] = "\t"
     elif delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise UsageError(f"--delimiter {delimiter!r}: expected one character other than a quotation mark")
-    given = ColumnNames(**{**options, "answer": options["answer"] or "answer"})
-    named = name or name_of(output)
-    report_collection(build_tsv(output, parse_splits(splits), given, name=named, questions=questions), given)
+    header = tuple(part.strip() for part in columns.split(",")) if columns is not None else None
+    given = ColumnNames(**{**options, "answer": options["answer"] or "answer", "header": header})
+    collection = build_tsv(
+        output,
+        parse_splits(splits),
+        given,
+        name=name or name_of(output),
+        questions=questions,
+        conflicts=conflicts,
+    )
+    report_collection(collection, given)
 
 
 @import_.command()
@@ -154,23 +196,86 @@ def tsv(splits: tuple[str, ...], output: str, questions: str, name: str | None, 
 @output_option
 @questions_option
 @_columns
-@click.option(
-    "--candidates", default="candidates", metavar="NAME", show_default=True, help="Key of the list."
-)
-def jsonl(splits: tuple[str, ...], output: str, questions: str, name: str | None, **options: Any) -> None:
-    """Import JSON Lines of your own: one object per question with its candidates.
+@_conflicts
+@_candidates
+@_relevant
+def jsonl(
+    splits: tuple[str, ...],
+    output: str,
+    questions: str,
+    name: str | None,
+    conflicts: Any,
+    **options: Any,
+) -> None:
+    """Import JSON Lines or a JSON array of your own: one object per question with its candidates.
 
-    {"question": "...", "candidates": [{"text": "...", "label": 1}, ...]}
+    {"question": "...", "candidates": [{"text": "...", "label": 1}, ...]}, or
+    {"question": "...", "candidates": ["...", ...], "relevant": [0]}
     """
+    from aptool.datasets.column_names import ColumnNames
     from aptool.datasets.importing import parse_splits
-    from aptool.datasets.tabular import ColumnNames, build_jsonl
+    from aptool.datasets.tabular import build_jsonl
 
     given = ColumnNames(**{**options, "answer": options["answer"] or "text"})
-    named = name or name_of(output)
-    report_collection(
-        build_jsonl(output, parse_splits(splits), given, name=named, questions=questions), given
+    collection = build_jsonl(
+        output,
+        parse_splits(splits),
+        given,
+        name=name or name_of(output),
+        questions=questions,
+        conflicts=conflicts,
     )
+    report_collection(collection, given)
+
+
+@import_.command()
+@click.argument("dataset", metavar="FOLDER")
+@output_option
+@questions_option
+@_columns
+@_conflicts
+@_candidates
+@_relevant
+@click.option(
+    "--split",
+    "splits",
+    metavar="SPLIT=THEIRS",
+    multiple=True,
+    help="Split to import, and its name in the data set.  [default: all, dev=validation]",
+)
+@click.option("--config", metavar="NAME", help="Configuration of the data set.  [default: default]")
+def hf(
+    dataset: str,
+    output: str,
+    questions: str,
+    name: str | None,
+    conflicts: Any,
+    splits: tuple[str, ...],
+    config: str | None,
+    **options: Any,
+) -> None:
+    """Import a data set with named columns in the layout of the Hugging Face hub.
+
+    FOLDER is local, or hf://datasets/ORG/NAME. A row is a pair, or a question with a list of candidates.
+    """
+    from aptool.datasets.column_names import ColumnNames
+    from aptool.datasets.huggingface import build
+    from aptool.datasets.importing import parse_splits
+
+    given = ColumnNames(**{**options, "answer": options["answer"] or "answer"})
+    collection = build(
+        output,
+        dataset,
+        given,
+        name=name or name_of(output),
+        splits=parse_splits(splits),
+        config=config,
+        questions=questions,
+        conflicts=conflicts,
+    )
+    report_collection(collection, given)
 
 
 for _command in (retrieval.beir, retrieval.mteb, retrieval.msmarco, retrieval.ir_datasets):
     import_.add_command(_command)
+import_.add_command(retrieval.pools, "pyserini")  # a run and a corpus, whatever made the run

@@ -177,21 +177,25 @@ def pools(
     questions: str,
     **cut: Any,
 ) -> None:
-    """Make a collection out of a first-stage RUN (such as Pyserini's), a corpus, queries and qrels."""
-    from aptool.datasets.corpus import FileCorpus, read_queries
-    from aptool.datasets.retrieval import Topics, write_retrieval_collection
-    from aptool.formats.trec import read_qrels, read_run
+    """Make a collection out of a first-stage RUN (such as Pyserini's), a corpus, queries and qrels.
 
-    texts, judgements, first = read_queries(queries), read_qrels(qrels), read_run(run)
-    ranked = set(first.frame["question_id"])
-    kept = {question: text for question, text in texts.items() if question in ranked} or texts
+    RUN is a TREC run file, or lines of query, document and rank as MS MARCO has them.
+    """
+    from aptool.datasets.corpus import FileCorpus, read_queries
+    from aptool.datasets.msmarco import read_top
+    from aptool.datasets.retrieval import Topics, write_retrieval_collection
+    from aptool.formats.trec import read_qrels
+
+    texts, judgements, first = read_queries(queries), read_qrels(qrels), read_top(run)
+    wanted = {*first["question_id"], *judgements["question_id"]}
+    kept = {question: text for question, text in texts.items() if question in wanted} or texts
     report_collection(
         write_retrieval_collection(
             output,
             name=_checked(name) or name_of(output),
-            source=f"{first.tag} over {corpus}",
+            source=f"{Path(run).name} over {corpus}",
             corpus=FileCorpus(corpus),
-            splits={split: Topics(queries, kept, judgements, first.frame, run)},
+            splits={split: Topics(queries, kept, judgements, first, run)},
             options=_options(cut),
             questions=questions,
         )

@@ -2,7 +2,8 @@
 
 A corpus is a file, a folder of files or a glob of ``.jsonl``, ``.tsv`` or ``.parquet`` files, plain or gzip:
 
-- JSON lines of BEIR (``_id``, ``title``, ``text``), Pyserini (``id``, ``contents``), or of ``id``, ``text``;
+- JSON lines, or a JSON array, of BEIR (``_id``, ``title``, ``text``), Pyserini (``id``, ``contents``), or of
+  ``id``, ``text``;
 - lines of ``id<TAB>text``, as MS MARCO has them (``id<TAB>url<TAB>title<TAB>body`` for its documents);
 - Parquet with one of these sets of columns.
 
@@ -14,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from aptool.datasets.importing import check_text
+from aptool.datasets.json_rows import read_objects, unit_of
 from aptool.datasets.lines import read_lines, readable
-from aptool.documents import parse_json
 from aptool.errors import InputError
 from aptool.formats import storage
 from aptool.formats.ids import check_answer_id, check_question_id
@@ -26,7 +27,7 @@ from aptool.formats.urls import is_remote
 ID_NAMES = ("_id", "id", "docid", "doc_id", "pid", "qid", "query_id", "query-id", "corpus-id", "corpus_id")
 TEXT_NAMES = ("text", "contents", "passage", "body", "query", "question")
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json.gz", ".tsv", ".tsv.gz", ".parquet")
+SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".tsv", ".tsv.gz", ".parquet")
 
 
 class Entry(NamedTuple):
@@ -127,14 +128,9 @@ def _entries_of(path: str) -> Iterator[Entry]:
 
 
 def _json_entries(path: str) -> Iterator[Entry]:
-    for number, line in read_lines(path):
-        if not line.strip():
-            continue
-        place = f"line {number}"
-        fields = parse_json(line, path, place=place, expected="one JSON object")
-        if not isinstance(fields, dict):
-            raise InputError(path, place=place, value=fields, expected="a JSON object")
-        yield _entry(path, place, fields)
+    unit = unit_of(path)
+    for number, fields in read_objects(path):
+        yield _entry(path, f"{unit} {number}", fields)
 
 
 def _tsv_entries(path: str) -> Iterator[Entry]:

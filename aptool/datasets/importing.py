@@ -9,11 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.collection import MANIFEST, Collection, CollectionWriter, LabelledPool
 from aptool.formats.ids import check_answer_id, check_question_id
+
+Resolution: TypeAlias = Literal["error", "max", "min"]
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
 _OWN_POLICIES = ("empty_answers_kept", "questions_without_candidates_dropped")
@@ -50,6 +52,29 @@ class Columns(NamedTuple):
     label: str = "label"
 
 
+class Conflicts:
+    """Pairs that have different labels in different rows: refused, or resolved and counted.
+
+    Attributes:
+        resolution: ``error``, or which of the labels stays: ``max`` or ``min``.
+        count: how many pairs were resolved.
+    """
+
+    def __init__(self, resolution: Resolution = "error") -> None:
+        self.resolution = resolution
+        self._pairs: set[tuple[str, str]] = set()
+
+    @property
+    def count(self) -> int:
+        """How many pairs were resolved."""
+        return len(self._pairs)
+
+    def resolve(self, question_id: str, answer_id: str, first: int, again: int) -> int:
+        """The label that stays."""
+        self._pairs.add((question_id, answer_id))
+        return max(first, again) if self.resolution == "max" else min(first, again)
+
+
 class _Pool:
     """A pool under construction."""
 
@@ -64,7 +89,13 @@ class _Pool:
 
 
 def pools_of(
-    path: str | Path, pairs: Iterable[Pair], columns: Columns, *, unit: str = "line", empty_answers: bool
+    path: str | Path,
+    pairs: Iterable[Pair],
+    columns: Columns,
+    *,
+    unit: str = "line",
+    empty_answers: bool,
+    conflicts: Conflicts | None = None,
 ) -> Iterator[LabelledPool]:
     """Groups pairs by question id, in the order in which the questions first appear.
 
@@ -76,11 +107,13 @@ def pools_of(
         columns: the names of their parts, for messages.
         unit: what a place counts: ``line`` or ``row``.
         empty_answers: whether a candidate may have an empty text.
+        conflicts: what becomes of a pair with different labels; None refuses it.
 
     Raises:
         InputError: there is no pair, an id or a text is not valid, or two rows contradict each other.
     """
     pools: dict[str, _Pool] = {}
+    conflicts = conflicts if conflicts is not None else Conflicts()
     for pair in pairs:
         place = f"{unit} {pair.place}"
         pool = pools.get(pair.question_id)
@@ -94,7 +127,7 @@ def pools_of(
                 path, place=place, column=columns.question, value=pair.question, expected=expected
             )
         check_text(path, place, columns.answer, pair.answer, empty=empty_answers)
-        _add(path, unit, pool, pair, columns)
+        _add(path, unit, pool, pair, columns, conflicts)
     if not pools:
         raise InputError(path, problem=f"no {unit}", expected="at least one question with a candidate")
     for question_id in list(pools):
@@ -102,26 +135,32 @@ def pools_of(
         yield LabelledPool(question_id, pool.question, pool.answer_ids, pool.texts, pool.relevance)
 
 
-def _add(path: str | Path, unit: str, pool: _Pool, pair: Pair, columns: Columns) -> None:
+def _add(
+    path: str | Path, unit: str, pool: _Pool, pair: Pair, columns: Columns, conflicts: Conflicts
+) -> None:
     place = f"{unit} {pair.place}"
     if pair.answer_id is None:
         answer_id = f"{pair.question_id}-{len(pool.answer_ids)}"
     else:
         answer_id = pair.answer_id
         check_answer_id(path, place, answer_id, columns.answer_id)
+    relevance = pair.relevance
     first = pool.rows.setdefault(answer_id, len(pool.answer_ids))
     if first < len(pool.answer_ids):
         said = f"that candidate {answer_id!r} of this question has in {unit} {pool.places[first]}"
         if pool.texts[first] != pair.answer:
             expected = f"the text {said}"
             raise InputError(path, place=place, column=columns.answer, value=pair.answer, expected=expected)
-        if pool.relevance[answer_id] != pair.relevance:
-            expected = f"the label {pool.relevance[answer_id]} {said}"
-            raise InputError(path, place=place, column=columns.label, value=pair.relevance, expected=expected)
+        before = pool.relevance[answer_id]
+        if before != relevance and conflicts.resolution == "error":
+            expected = f"the label {before} {said}"
+            raise InputError(path, place=place, column=columns.label, value=relevance, expected=expected)
+        if before != relevance:
+            relevance = conflicts.resolve(pair.question_id, answer_id, before, relevance)
     pool.answer_ids.append(answer_id)
     pool.texts.append(pair.answer)
     pool.places.append(pair.place)
-    pool.relevance[answer_id] = pair.relevance
+    pool.relevance[answer_id] = relevance
 
 
 def check_text(path: str | Path, place: str, column: str, value: str, *, empty: bool = False) -> None:
@@ -181,10 +220,11 @@ def check_output(out: str | Path) -> None:
 
 
 class SplitPools(NamedTuple):
-    """The pools of one split, and the file that they are read from."""
+    """The pools of one split, the file that they are read from, and its contradictory labels."""
 
     path: str | Path
     pools: Iterable[LabelledPool]
+    conflicts: Conflicts | None = None
 
 
 def write_collection(
@@ -218,7 +258,7 @@ def write_collection(
     with CollectionWriter(out, name=name, source=source, questions=questions, details=everything) as writer:
         if answers is not None:
             writer.add_answers(answers)
-        for split, (path, pools) in splits.items():
+        for split, (path, pools, conflicts) in splits.items():
             counts: Counter[str] = Counter()
             try:
                 writer.add_split(split, _counted(pools, counts))
@@ -231,6 +271,8 @@ def write_collection(
             for policy in _OWN_POLICIES:
                 if counts[policy]:
                     writer.count(policy, split, counts[policy])
+            if conflicts is not None and conflicts.count:
+                writer.count(f"contradictory_labels_{conflicts.resolution}_kept", split, conflicts.count)
     return Collection(out)
 
 

@@ -13,9 +13,8 @@ import polars as pl
 from aptool.datasets.beir import read_qrels_tsv
 from aptool.datasets.corpus import FileCorpus, corpus_files, read_queries
 from aptool.datasets.importing import Columns, Pair, SplitPools, pools_of, write_collection
-from aptool.datasets.lines import read_lines
+from aptool.datasets.json_rows import read_objects, unit_of
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
-from aptool.documents import parse_json
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
 from aptool.formats.parquet import open_parquet
@@ -130,13 +129,9 @@ def _rows(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
                 for number, row in enumerate(reader.rows(reader.schema.names)):
                     yield f"row {number}", file, row
             continue
-        for number, line in read_lines(file):
-            if not line.strip():
-                continue
-            fields = parse_json(line, file, place=f"line {number}")
-            if not isinstance(fields, dict):
-                raise InputError(file, place=f"line {number}", value=fields, expected="a JSON object")
-            yield f"line {number}", file, fields
+        unit = unit_of(file)
+        for number, fields in read_objects(file):
+            yield f"{unit} {number}", file, fields
 
 
 def _needed(root: Path, part: str, split: str) -> Path:

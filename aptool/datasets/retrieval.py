@@ -94,7 +94,9 @@ def write_retrieval_collection(
             run = index.run(topics.queries, options.depth)
         else:
             _check_same_queries(topics, run)
-        cut[split], missed[split] = cut_pools(run, topics.qrels, options)
+        asked = pl.DataFrame({"question_id": list(topics.queries)}, schema={"question_id": pl.String})
+        judged = topics.qrels.join(asked, on="question_id", how="semi")
+        cut[split], missed[split] = cut_pools(run, judged, options)
     wanted = pl.concat([frame.select("answer_id") for frame in cut.values()]).unique()
     details: dict[str, Any] = {
         "pools": options._asdict(),
@@ -127,13 +129,12 @@ def cut_pools(
         options: see `PoolOptions`.
 
     Returns:
-        question_id, answer_id, in the order of the run; counts ``relevant`` (judged relevant, of questions of
-        the run), ``relevant_missed`` (not in the run down to the depth) and ``relevant_added``.
+        question_id, answer_id, in the order of the run; counts ``relevant`` (judged relevant),
+        ``relevant_missed`` (not in the run down to the depth) and ``relevant_added``.
     """
     keys = ["question_id", "answer_id"]
     top = rank_candidates(run).filter(pl.col("rank") <= options.depth).select(*keys, "rank")
     relevant = qrels.filter(pl.col("relevance") > 0).select(keys)
-    relevant = relevant.join(top.select("question_id").unique(), on="question_id", how="semi")
     missed = relevant.join(top, on=keys, how="anti")
     counts = {"relevant": relevant.height, "relevant_missed": missed.height, "relevant_added": 0}
     if options.negatives is not None:

@@ -1,29 +1,30 @@
-"""Data of the user's own: delimited text with one row per pair, or JSON Lines with one object per pool.
+"""Data of the user's own: delimited text with one row per pair, or JSON with one object per pool.
 
 Columns are found by their names. Without ids, a question is identified by its text and an answer by its text
 within the question, so that a repeated row is a repeated candidate.
 """
 
 import csv
-import difflib
-import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from aptool.datasets.column_names import ColumnNames, listed, nearest, with_ids
 from aptool.datasets.importing import (
     Columns,
+    Conflicts,
     Pair,
+    Resolution,
     SplitPools,
-    check_text,
     parse_label,
     pools_of,
     write_collection,
 )
+from aptool.datasets.json_pools import pairs_of_pool
+from aptool.datasets.json_rows import read_objects, unit_of
 from aptool.datasets.lines import read_lines, read_rows
-from aptool.documents import parse_json
 from aptool.errors import InputError
 from aptool.formats.collection import Collection, LabelledPool
 
@@ -33,101 +34,112 @@ LONGEST_FIELD = 1 << 28
 _DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 
 
-@dataclass(frozen=True)
-class ColumnNames:
-    """The columns (or JSON keys) of the parts of a pair, and the format of a table.
-
-    Attributes:
-        question: column (or key) of the question's text.
-        answer: column of the candidate's text, or its key in a candidate.
-        label: column of its relevance, or its key in a candidate.
-        question_id: column of the question's id; None: identified by its text.
-        answer_id: column of the candidate's id; None: identified by its text.
-        candidates: key of the list of candidates, in JSON.
-        delimiter: column separator; None: a comma if the name ends in .csv or .csv.gz, else a tab.
-        quotes: ``literal``: quotation marks are text; ``csv``: they enclose fields, in which the delimiter
-            and line breaks are text; None: ``csv`` where the delimiter is a comma, else ``literal``.
-    """
-
-    question: str = "question"
-    answer: str = "answer"
-    label: str = "label"
-    question_id: str | None = None
-    answer_id: str | None = None
-    candidates: str = "candidates"
-    delimiter: str | None = None
-    quotes: Literal["literal", "csv"] | None = None
-
-    @property
-    def columns(self) -> Columns:
-        """The names of the parts, for messages."""
-        question_id, answer_id = self.question_id or self.question, self.answer_id or self.answer
-        return Columns(question_id, self.question, answer_id, self.answer, self.label)
-
-
 def build_tsv(
-    out: str | Path, splits: Mapping[str, str], names: ColumnNames, *, name: str, questions: str = "all"
+    out: str | Path,
+    splits: Mapping[str, str],
+    names: ColumnNames,
+    *,
+    name: str,
+    questions: str = "all",
+    conflicts: Resolution = "error",
 ) -> Collection:
-    """Imports delimited text with a header line, one row per pair.
+    """Imports delimited text, one row per pair.
+
+    Args:
+        out: the collection's folder.
+        splits: split -> file.
+        names: the columns, and the format of the table.
+        name: of the collection.
+        questions: which questions are kept; see `CollectionWriter`.
+        conflicts: what becomes of a pair with different labels; see `Conflicts`.
 
     Raises:
         InputError: a row is not a pair; the message names file, line, column, value and expectation.
     """
-    sources = {split: SplitPools(path, read_tsv(path, names)) for split, path in splits.items()}
-    return _build(out, sources, names, name=name, questions=questions)
+    return _build(out, splits, names, read_tsv, name, questions, conflicts)
 
 
 def build_jsonl(
-    out: str | Path, splits: Mapping[str, str], names: ColumnNames, *, name: str, questions: str = "all"
+    out: str | Path,
+    splits: Mapping[str, str],
+    names: ColumnNames,
+    *,
+    name: str,
+    questions: str = "all",
+    conflicts: Resolution = "error",
 ) -> Collection:
-    """Imports JSON Lines, one object per question with its candidates.
+    """Imports JSON Lines or a JSON array, one object per question with its candidates; see `build_tsv`.
 
     Raises:
-        InputError: a line is not a pool; the message names file, line, key, value and expectation.
+        InputError: an object is not a pool; the message names file, line, key, value and expectation.
     """
-    sources = {split: SplitPools(path, read_jsonl(path, names)) for split, path in splits.items()}
-    return _build(out, sources, names, name=name, questions=questions)
+    return _build(out, splits, names, read_jsonl, name, questions, conflicts)
 
 
 def _build(
-    out: str | Path, sources: Mapping[str, SplitPools], names: ColumnNames, *, name: str, questions: str
+    out: str | Path,
+    splits: Mapping[str, str],
+    names: ColumnNames,
+    read: Callable[[str, ColumnNames, Conflicts], Iterator[LabelledPool]],
+    name: str,
+    questions: str,
+    conflicts: Resolution,
 ) -> Collection:
-    files = ", ".join(str(path).rsplit("/", 1)[-1] for path, _ in sources.values())
+    files = ", ".join(str(path).rsplit("/", 1)[-1] for path in splits.values())
     details = {"layout": {key: value for key, value in asdict(names).items() if value is not None}}
+    sources = {}
+    for split, path in splits.items():
+        found = Conflicts(conflicts)
+        sources[split] = SplitPools(path, read(path, names, found), found)
     return write_collection(
         out, name=name, source=f"imported from {files}", splits=sources, questions=questions, details=details
     )
 
 
-def read_tsv(path: str, names: ColumnNames) -> Iterator[LabelledPool]:
+def read_tsv(path: str, names: ColumnNames, conflicts: Conflicts | None = None) -> Iterator[LabelledPool]:
     """The pools of one delimited file."""
-    return pools_of(path, _identified(_tsv_pairs(path, names), names), names.columns, empty_answers=False)
+    pairs = with_ids(_tsv_pairs(path, names), names)
+    return pools_of(path, pairs, names.columns, empty_answers=False, conflicts=conflicts)
 
 
-def read_jsonl(path: str, names: ColumnNames) -> Iterator[LabelledPool]:
-    """The pools of one file of JSON Lines."""
-    return pools_of(path, _identified(_json_pairs(path, names), names), names.columns, empty_answers=False)
+def read_jsonl(path: str, names: ColumnNames, conflicts: Conflicts | None = None) -> Iterator[LabelledPool]:
+    """The pools of one file of JSON Lines, or of a JSON array."""
+    unit = unit_of(path)
+    objects = read_objects(path, strict=True)
+    pairs = (pair for number, pool in objects for pair in pairs_of_pool(path, number, unit, pool, names))
+    return pools_of(
+        path, with_ids(pairs, names), names.columns, unit=unit, empty_answers=False, conflicts=conflicts
+    )
 
 
-def _identified(pairs: Iterator[Pair], names: ColumnNames) -> Iterator[Pair]:
-    """Pairs with ids; where the file has none, they number the texts by first appearance."""
-    questions: dict[str, str] = {}
-    answers: dict[str, dict[str, str]] = {}
-    for pair in pairs:
-        if names.question_id is None:
-            pair = pair._replace(question_id=questions.setdefault(pair.question, f"Q{len(questions)}"))
-        if names.answer_id is None:
-            known = answers.setdefault(pair.question_id, {})
-            answer_id = known.setdefault(pair.answer, f"{pair.question_id}-{len(known)}")
-            pair = pair._replace(answer_id=answer_id)
-        yield pair
+def read_table(path: str) -> Iterator[dict[str, str]]:
+    """The rows of a table with a header line by its names; the format is told by the file's name.
+
+    Raises:
+        InputError: a row has another number of columns than the header.
+    """
+    rows, _ = _open(path, None, None)
+    header: list[str] = []
+    for number, row in rows:
+        if header:
+            yield dict(zip(header, row_fields(path, number, row, header), strict=True))
+        header = header or row
+
+
+def _open(
+    path: str, delimiter: str | None, quotes: str | None
+) -> tuple[Iterator[tuple[int, list[str]]], str]:
+    """The rows of a table, the header line among them, and the separator of its columns."""
+    comma = path.lower().removesuffix(".gz").endswith(".csv")
+    delimiter = delimiter or ("," if comma else "\t")
+    quotes = quotes or ("csv" if delimiter == "," else "literal")
+    return (_quoted_rows if quotes == "csv" else _literal_rows)(path, delimiter), delimiter
 
 
 def _tsv_pairs(path: str, names: ColumnNames) -> Iterator[Pair]:
-    comma = path.lower().removesuffix(".gz").endswith(".csv")
-    delimiter = names.delimiter or ("," if comma else "\t")
-    quotes = names.quotes or ("csv" if delimiter == "," else "literal")
-    rows = _quoted_rows(path, delimiter) if quotes == "csv" else _literal_rows(path, delimiter)
+    rows, delimiter = _open(path, names.delimiter, names.quotes)
+    if names.header is not None:
+        rows = itertools.chain([(0, list(names.header))], rows)
     header, columns = find_columns(path, rows, names.columns, delimiter, options=True)
     for number, row in rows:
         fields = row_fields(path, number, row, header)
@@ -191,10 +203,10 @@ def find_columns(
     if header is None:
         raise InputError(path, problem="no line", expected="a header line with the names of the columns")
     names: list[str] = header.split(delimiter) if isinstance(header, str) else header
-    place = f"line {number}"
-    name, count = Counter(names).most_common(1)[0]
-    if count > 1:
-        raise InputError(path, place=place, column=name, expected="each column's name once")
+    place = f"line {number}" if number else "--columns"
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(path, place=place, column=name, expected="each column's name once")
     for name in wanted:
         if name not in names:
             expected = _missing(name, names, delimiter) + (f" ({_option(name, wanted)})" if options else "")
@@ -203,14 +215,11 @@ def find_columns(
 
 
 def _missing(name: str, names: Sequence[str], delimiter: str) -> str:
-    shown = ", ".join(_shortened(column) for column in names[:20]) + (", …" if len(names) > 20 else "")
-    said = f"such a column; the header has {shown}"
+    said = f"such a column; the header has {listed(names)}"
     other = [mark for mark in _DELIMITERS if mark != delimiter and len(names) == 1 and mark in names[0]]
     if other:
         return f"{said}: one column, separated by {_DELIMITERS[other[0]]} perhaps (--delimiter)"
-    lowered = {column.casefold(): column for column in names}
-    near = difflib.get_close_matches(name.casefold(), lowered, n=1, cutoff=0.5)
-    return f"{said}; {lowered[near[0]]!r} perhaps" if near else said
+    return said + nearest(name, names)
 
 
 def _option(name: str, wanted: Columns) -> str:
@@ -218,10 +227,6 @@ def _option(name: str, wanted: Columns) -> str:
     parts = ("question", "answer", "label", "question_id", "answer_id")
     part = next(part for part in parts if getattr(wanted, part) == name)
     return f"--{part.replace('_', '-')} says which"
-
-
-def _shortened(name: str) -> str:
-    return repr(name if len(name) <= 30 else name[:29] + "…")
 
 
 def row_fields(path: str, number: int, fields: list[str], names: Sequence[str]) -> list[str]:
@@ -235,64 +240,3 @@ def row_fields(path: str, number: int, fields: list[str], names: Sequence[str]) 
         expected = f"{len(names)} as in the header ({shown})"
         raise InputError(path, place=f"line {number}", problem=f"{len(fields)} columns", expected=expected)
     return fields
-
-
-def _json_pairs(path: str, names: ColumnNames) -> Iterator[Pair]:
-    for number, line in read_lines(path):
-        if line.strip():
-            yield from _json_pool(path, number, _parsed(path, number, line), names)
-
-
-def _parsed(path: str, number: int, line: str) -> dict[str, Any]:
-    value = parse_json(line, path, place=f"line {number}", expected="one JSON object", strict=True)
-    if not isinstance(value, dict):
-        raise InputError(path, place=f"line {number}", value=value, expected="a JSON object")
-    return value
-
-
-def _json_pool(path: str, number: int, pool: dict[str, Any], names: ColumnNames) -> Iterator[Pair]:
-    place = f"line {number}"
-    question = _json_text(path, place, names.question, pool, "an object")
-    question_id = _json_id(path, place, names.question_id, pool, "an object")
-    candidates = _json_value(path, place, names.candidates, pool, "an object")
-    if not isinstance(candidates, list) or not candidates:
-        expected = "a list of at least one candidate"
-        raise InputError(path, place=place, column=names.candidates, value=candidates, expected=expected)
-    for index, candidate in enumerate(candidates, 1):
-        where = f"{place}, candidate {index}"
-        if not isinstance(candidate, dict):
-            raise InputError(path, place=where, value=candidate, expected="a JSON object")
-        answer = _json_text(path, where, names.answer, candidate, "a candidate")
-        answer_id = _json_id(path, where, names.answer_id, candidate, "a candidate")
-        label = _json_value(path, where, names.label, candidate, "a candidate")
-        if isinstance(label, bool):
-            label = int(label)
-        relevance = parse_label(path, where, names.label, json.dumps(label), graded=True)
-        yield Pair(number, question_id, question, answer_id, answer, relevance)
-
-
-def _json_value(path: str, place: str, key: str, entries: dict[str, Any], what: str) -> Any:
-    if key not in entries:
-        expected = f"{what} with this key; it has {', '.join(map(_shortened, entries)) or 'none'}"
-        near = difflib.get_close_matches(key, entries, n=1, cutoff=0.5)
-        expected += f"; {near[0]!r} perhaps" if near else ""
-        raise InputError(path, place=place, column=key, expected=expected)
-    return entries[key]
-
-
-def _json_text(path: str, place: str, key: str, entries: dict[str, Any], what: str) -> str:
-    value = _json_value(path, place, key, entries, what)
-    if not isinstance(value, str):
-        raise InputError(path, place=place, column=key, value=value, expected="a text")
-    check_text(path, place, key, value)
-    return value
-
-
-def _json_id(path: str, place: str, key: str | None, entries: dict[str, Any], what: str) -> str:
-    """The id under ``key``, which may be a number; '' where there is no key to look under."""
-    if key is None:
-        return ""
-    value = _json_value(path, place, key, entries, what)
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise InputError(path, place=place, column=key, value=value, expected="a text or a whole number")
-    return str(value)

@@ -89,7 +89,7 @@ def _one_sided(
     sources: Mapping[str, SplitPools], questions: str
 ) -> Iterator[tuple[str | Path, LabelledPool]]:
     """The kept dev and test pools whose candidates all have the same label."""
-    for split, (path, pools) in sources.items():
+    for split, (path, pools, _) in sources.items():
         for pool in pools if split != "train" and questions != "both-labels" else ():
             labels = {value > 0 for value in pool.relevance.values()}
             if len(labels) == 1 and (questions == "all" or labels == {True}):

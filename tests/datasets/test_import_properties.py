@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aptool.datasets import insuranceqa, tabular, trecqa, wikiqa
+from aptool.datasets.column_names import ColumnNames
 from aptool.errors import AptoolError
 
 EXAMPLES = 60
@@ -115,9 +116,7 @@ def labels(data, column):
 
 TSV = Format(
     {"a.tsv": text("question\tanswer\tlabel", "who?\tmé\t1", 'who?\t"you\t0', "why?\tso\t2")},
-    lambda folder, out: tabular.build_tsv(
-        out, {"train": f"{folder}/a.tsv"}, tabular.ColumnNames(), name="mine"
-    ),
+    lambda folder, out: tabular.build_tsv(out, {"train": f"{folder}/a.tsv"}, ColumnNames(), name="mine"),
     lambda files: {"train": rows(files["a.tsv"]) - 1},
 )
 JSONL = Format(
@@ -128,7 +127,7 @@ JSONL = Format(
         )
     },
     lambda folder, out: tabular.build_jsonl(
-        out, {"train": f"{folder}/a.jsonl"}, tabular.ColumnNames(answer="text"), name="mine"
+        out, {"train": f"{folder}/a.jsonl"}, ColumnNames(answer="text"), name="mine"
     ),
     lambda files: {
         "train": sum(

@@ -239,7 +239,7 @@ def test_a_pyserini_run_with_its_corpus(aptool, folder, tmp_path):
             lambda root: (root / "corpus.jsonl").write_text('{"_id": "d1"}\n'),
             r"line 1: columns '_id'; expected",
         ),
-        (lambda root: (root / "corpus.jsonl").write_text("[]\n"), r"line 1: \[\]: expected a JSON object"),
+        (lambda root: (root / "corpus.jsonl").write_text("[1]\n"), r"item 1: 1: expected a JSON object"),
         (
             lambda root: (root / "queries.jsonl").write_text('{"_id": "a b", "text": "x"}\n'),
             "'a b': expected an id",

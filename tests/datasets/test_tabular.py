@@ -4,8 +4,10 @@ import json
 
 import pytest
 
-from aptool.datasets.tabular import ColumnNames, build_jsonl, build_tsv
+from aptool.datasets.column_names import ColumnNames
+from aptool.datasets.tabular import build_jsonl, build_tsv
 from aptool.errors import InputError
+from aptool.formats.collection import Collection
 from aptool.formats.pools import list_units, read_pools
 from aptool.formats.trec import read_qrels
 
@@ -204,12 +206,15 @@ GOOD = '{"question": "who?", "candidates": [{"text": "me", "label": 1}]}'
         (GOOD.replace('"who?"', "7"), "line 2: column 'question': 7: expected a text"),
         (GOOD.replace("question", "Question"), "column 'question': expected an object with this key; it has"),
         (GOOD.replace('"text"', '"texts"'), "line 2, candidate 1: column 'text': expected a candidate with"),
-        (GOOD.replace("1}", "1.0}"), "line 2, candidate 1: column 'label': '1.0': expected a whole number"),
+        (GOOD.replace("1}", "0.5}"), "line 2, candidate 1: column 'label': '0.5': expected a whole number"),
         (GOOD.replace("1}", "NaN}"), "line 2: NaN is not JSON; "),
         (GOOD.replace("1}", "null}"), "column 'label': 'null'"),
         (GOOD.replace("1}", '1, "label": 0}'), "line 2: an object with the same key twice; "),
         (GOOD.replace('[{"text": "me", "label": 1}]', "[]"), "'candidates': []: expected a list of at least"),
-        (GOOD.replace('[{"text": "me", "label": 1}]', '["me"]'), "candidate 1: 'me': expected a JSON object"),
+        (
+            GOOD.replace('[{"text": "me", "label": 1}]', '["me"]'),
+            "keys 'question', 'candidates'; expected",
+        ),
         ("[" * 100_000, "line 2: "),
         ('{"question": ' + "9" * 5000 + "}", "line 2: "),
     ],
@@ -221,3 +226,101 @@ def test_what_is_wrong_with_json_lines(tmp_path, line, message):
     assert str(error.value).startswith(f"{path}: ")
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_table_without_a_header_line(aptool, tmp_path):
+    path = write(tmp_path / "a.csv", 'who?,"me, you",1', "who?,yes,0", "why?,yes,1")
+
+    finished = aptool(
+        *("data", "import", "tsv", f"train={path}", "--columns", "question,answer,label"),
+        *("--output", tmp_path / "out"),
+    )
+
+    assert finished.code == 0, finished.err
+    assert pools_of(Collection(tmp_path / "out")) == [
+        ("Q0", "who?", [("Q0-0", "me, you"), ("Q0-1", "yes")]),
+        ("Q1", "why?", [("Q1-0", "yes")]),
+    ]
+    with pytest.raises(InputError, match=r"a\.csv: --columns: column 'label': expected such a column"):
+        import_tsv(tmp_path, path, header=("question", "answer", "relevance"))
+    with pytest.raises(InputError, match="line 1: 3 columns; expected 2"):
+        import_tsv(tmp_path, path, header=("question", "answer"), label="answer")
+
+
+def test_a_json_array_is_read_as_lines_are(tmp_path):
+    pools = [
+        {"question": "who?", "candidates": [{"text": "me", "label": 1}, {"text": "yes", "label": 0}]},
+        {"question": "why?", "candidates": [{"text": "yes", "label": True}]},
+    ]
+    lines = import_jsonl(tmp_path, write(tmp_path / "a.jsonl", *map(json.dumps, pools)))
+    expected = pools_of(lines), read_qrels(lines.qrels("train")).rows()
+    for text in (json.dumps(pools, indent=2), f"\ufeff {json.dumps(pools)}\n\n"):
+        array = import_jsonl(tmp_path, write(tmp_path / "a.json", text))
+        assert (pools_of(array), read_qrels(array.qrels("train")).rows()) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            '[{"question": "q"}, {"question": "q"}]',
+            "item 1: column 'candidates': expected an object with this key",
+        ),
+        (
+            '[{"question": "q", "candidates": ["a"], "relevant": []} 3]',
+            r"Expecting ',' delimiter at .*expected an array of JSON objects",
+        ),
+        ('[{"question": "q", "candidates": ["a"], "relevant": []}, 3]', "item 2: 3: expected a JSON object"),
+        (
+            '[{"question": "q", "candidates": ["a"], "relevant": []}',
+            r"Expecting ',' delimiter at .*expected an array of JSON objects",
+        ),
+        (
+            '[{"question": "q", "candidates": ["a"], "relevant": [1]}]',
+            r"item 1: column 'relevant': \[1\]: expected",
+        ),
+        ('[{"question": "q", "candidates": ["a"], "relevant": [true]}]', "a list of positions from 0 to 0"),
+        (
+            '[{"question": "q", "candidates": ["a"], "label": [1, 0]}]',
+            "a list of 1 labels, one for each candidate",
+        ),
+        (
+            '[{"question": "q", "candidates": ["a"]}]',
+            r"expected 'relevant' \(positions.*or 'label' \(one for each\)",
+        ),
+        ('[{"question": "q", "candidates": ["a", 1], "relevant": []}]', "candidate 2: 1: expected a text"),
+        ("[]", r"no item; expected at least one question"),
+        ('[{"question": "q", "candidates": ["a"], "label": [NaN]}]', "NaN is not JSON"),
+    ],
+)
+def test_mistakes_in_an_array_name_the_item(tmp_path, text, message):
+    with pytest.raises(InputError, match=message):
+        import_jsonl(tmp_path, write(tmp_path / "a.json", text))
+
+
+def test_candidates_as_plain_texts(tmp_path):
+    by_position = '{"question": "who?", "candidates": ["me", "you", "yes"], "relevant": [2, 0]}'
+    by_label = '{"question": "who?", "candidates": ["me", "you", "yes"], "label": [1, 0, 1]}'
+    for line in (by_position, by_label):
+        collection = import_jsonl(tmp_path, write(tmp_path / "a.jsonl", line))
+
+        assert pools_of(collection) == [("Q0", "who?", [("Q0-0", "me"), ("Q0-1", "you"), ("Q0-2", "yes")])]
+        assert read_qrels(collection.qrels("train"))["relevance"].to_list() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(("resolution", "kept"), [("max", [2, 0]), ("min", [0, 0])])
+def test_contradictory_labels_are_resolved_and_counted(aptool, tmp_path, resolution, kept):
+    rows = ("who?\tme\t0", "who?\tyes\t0", "who?\tme\t2", "who?\tme\t1", "who?\tyes\t0")
+    path = write(tmp_path / "a.tsv", "question\tanswer\tlabel", *rows)
+    command = ("data", "import", "tsv", f"train={path}", "--output", tmp_path / "out")
+
+    refused = aptool(*command)
+    resolved = aptool(*command, "--conflicts", resolution)
+
+    assert refused.code == 1
+    assert "line 4: column 'label': 2: expected the label 0 that candidate 'Q0-0'" in refused.err[-1]
+    assert resolved.code == 0
+    assert f"train: contradictory labels {resolution} kept: 1" in resolved.err
+    collection = Collection(tmp_path / "out")
+    assert read_qrels(collection.qrels("train"))["relevance"].to_list() == kept
+    assert collection.manifest["policies"][f"contradictory_labels_{resolution}_kept"] == {"train": 1}

@@ -1,0 +1,42 @@
+"""A corpus of a million passages is streamed: what an import holds does not grow with it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+QUESTIONS = 50
+
+MEASURED = """
+import json, resource, sys
+from aptool.cli.main import cli
+cli.main(sys.argv[1:], standalone_mode=False)
+print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
+"""
+
+
+@pytest.mark.parametrize("passages", [50_000, pytest.param(1_000_000, marks=pytest.mark.large)])
+def test_passages_take_less_than_two_gigabytes(tmp_path, passages):
+    text = "the answer to that question is a matter of some debate among those who know"
+    with (tmp_path / "collection.tsv").open("w") as file:
+        file.writelines(f"{number}\tpassage {number} {text}\n" for number in range(passages))
+    step = passages // 1000
+    ranked = [(q, step * place + q) for q in range(QUESTIONS) for place in range(1000)]
+    (tmp_path / "queries.tsv").write_text("".join(f"q{q}\twhat is {q}\n" for q in range(QUESTIONS)))
+    (tmp_path / "qrels.tsv").write_text("".join(f"q{q}\t0\t{q}\t1\n" for q in range(QUESTIONS)))
+    with (tmp_path / "top.tsv").open("w") as file:
+        file.writelines(
+            f"q{q}\t{document}\t{place % 1000 + 1}\n" for place, (q, document) in enumerate(ranked)
+        )
+    command = ["data", "import", "msmarco", "collection.tsv", "--output", "out"]
+    command += ["--queries", "dev=queries.tsv", "--qrels", "dev=qrels.tsv", "--top", "dev=top.tsv"]
+
+    finished = subprocess.run(
+        [sys.executable, "-c", MEASURED, *command], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+
+    assert finished.returncode == 0, finished.stderr
+    manifest = json.loads((tmp_path / "out" / "collection.json").read_text())
+    assert manifest["splits"]["dev"] == {"questions": QUESTIONS, "candidates": 50_000, "positives": QUESTIONS}
+    assert int(finished.stdout.splitlines()[-1]) < 2 << 30

@@ -1,0 +1,147 @@
+"""Data sets in the layout of the Hugging Face hub: local folders, and the hub through a stand-in."""
+
+import json
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from aptool.datasets.column_names import ColumnNames
+from aptool.datasets.huggingface import build, data_files
+from aptool.errors import InputError
+from aptool.formats.pools import list_units, read_pools
+from aptool.formats.trec import read_qrels
+
+PAIRS = [
+    {"query": "who?", "passage": "me", "label": 1, "source": "x"},
+    {"query": "who?", "passage": "yes", "label": 0, "source": "x"},
+    {"query": "why?", "passage": "so", "label": 1, "source": "y"},
+]
+NAMES = ColumnNames(question="query", answer="passage")
+
+
+def parquet(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+def sizes(collection):
+    return {
+        split: sum(len(read_pools(unit).answer_ids) for unit in list_units([collection.pools(split)]))
+        for split in collection.splits
+    }
+
+
+def test_parquet_shards_by_split(tmp_path):
+    root = tmp_path / "mine"
+    parquet(root / "data" / "train-00000-of-00002.parquet", PAIRS[:2])
+    parquet(root / "data" / "train-00001-of-00002.parquet", PAIRS[2:])
+    parquet(root / "data" / "validation-00000-of-00001.parquet", PAIRS)
+    (root / "README.md").write_text("# Mine\n")
+
+    collection = build(tmp_path / "out", str(root), NAMES, name="mine")
+
+    assert sizes(collection) == {"train": 3, "dev": 3}
+    assert read_qrels(collection.qrels("train")).rows() == [
+        ("Q0", "Q0-0", 1),
+        ("Q0", "Q0-1", 0),
+        ("Q1", "Q1-0", 1),
+    ]
+
+
+def test_csv_and_json_lines(aptool, tmp_path):
+    root = tmp_path / "mine"
+    root.mkdir()
+    header = "query,passage,label\n"
+    (root / "train.csv").write_text(header + 'who?,"me, too",1\nwho?,yes,0\n')
+    (root / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
+
+    finished = aptool(
+        *("data", "import", "hf", root, "--question", "query", "--answer", "passage"),
+        *("--output", tmp_path / "out"),
+    )
+
+    assert finished.code == 0, finished.err
+    assert [line.split()[0] for line in finished.out[1:]] == ["train", "test"]
+    assert [line.split()[2] for line in finished.out[1:]] == ["2", "3"]
+
+
+def test_the_card_says_which_files(tmp_path):
+    root = tmp_path / "mine"
+    parquet(root / "en" / "a.parquet", PAIRS)
+    parquet(root / "en" / "b.parquet", PAIRS[:1])
+    parquet(root / "de" / "a.parquet", PAIRS[:2])
+    (root / "README.md").write_text(
+        "---\nconfigs:\n- config_name: en\n  data_files:\n  - split: train\n    path: en/a.parquet\n"
+        "  - split: heldout\n    path: [en/b.parquet]\n"
+        "- config_name: de\n  data_files: de/*.parquet\n---\n# Mine\n"
+    )
+
+    english = build(
+        tmp_path / "en-out", str(root), NAMES, name="mine", splits={"train": "train", "test": "heldout"}
+    )
+    german = build(tmp_path / "de-out", str(root), NAMES, name="mine", config="de")
+
+    assert sizes(english) == {"train": 3, "test": 1}
+    assert sizes(german) == {"train": 2}
+    with pytest.raises(InputError, match="no config 'fr'; expected one of en, de"):
+        data_files(str(root), "fr")
+    with pytest.raises(InputError, match="no split 'test'; expected one of train, heldout"):
+        build(tmp_path / "x", str(root), NAMES, name="mine", splits={"test": "test"})
+
+
+def test_a_question_a_row_with_lists(tmp_path):
+    root = tmp_path / "mine"
+    rows = [
+        {"question": "who?", "candidates": ["me", "yes"], "relevant": [0], "n": 1},
+        {"question": "why?", "candidates": ["so", "no", "now"], "relevant": [2], "n": 2},
+    ]
+    parquet(root / "test" / "0.parquet", rows)
+
+    collection = build(tmp_path / "out", str(root), ColumnNames(), name="mine")
+
+    assert sizes(collection) == {"test": 5}
+    assert read_qrels(collection.qrels("test")).filter(relevance=1).rows() == [
+        ("Q0", "Q0-0", 1),
+        ("Q1", "Q1-2", 1),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv"])
+def test_columns_that_are_not_there_are_answered_with_those_that_are(tmp_path, kind):
+    root = tmp_path / "mine"
+    root.mkdir()
+    if kind == "parquet":
+        parquet(root / "train.parquet", PAIRS)
+    elif kind == "jsonl":
+        (root / "train.jsonl").write_text(json.dumps(PAIRS[0]) + "\n")
+    else:
+        (root / "train.csv").write_text("query,passage,label,source\nwho?,me,1,x\n")
+
+    with pytest.raises(
+        InputError,
+        match="column 'answer': expected such a column; the data set has 'query', 'passage', 'label'",
+    ):
+        build(tmp_path / "out", str(root), ColumnNames(question="query"), name="mine")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_data_says_what_is_there(tmp_path):
+    (tmp_path / "notes.txt").write_text("x")
+
+    with pytest.raises(InputError, match=r"no data file: notes\.txt; expected files that end in \.parquet"):
+        data_files(str(tmp_path))
+    with pytest.raises(InputError, match="no data file: nothing"):
+        data_files(str(tmp_path / "nowhere"))
+
+
+def test_a_remote_folder(tmp_path):
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/mine/data/train.jsonl", "".join(json.dumps(row) + "\n" for row in PAIRS).encode())
+    try:
+        collection = build(tmp_path / "out", "memory://mine", NAMES, name="mine")
+    finally:
+        memory.rm("/mine", recursive=True)
+
+    assert sizes(collection) == {"train": 3}
