@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aptool.library.baselines import bm25_run
     from aptool.library.collection import Collection
     from aptool.library.evaluation import compare, evaluate, fuse, learn_fusion
+    from aptool.library.exchange import from_ir_measures, load_ranx, save_ranx, to_ir_measures
     from aptool.library.model import Model, load
     from aptool.library.pools import Pools
     from aptool.library.qrels import Qrels
@@ -37,10 +38,14 @@ __all__ = [
     "bm25_run",
     "compare",
     "evaluate",
+    "from_ir_measures",
     "fuse",
     "learn_fusion",
     "load",
+    "load_ranx",
+    "save_ranx",
     "score",
+    "to_ir_measures",
     "train",
     "__version__",
 ]
@@ -55,9 +60,13 @@ _MODULES = {
     "bm25_run": "aptool.library.baselines",
     "compare": "aptool.library.evaluation",
     "evaluate": "aptool.library.evaluation",
+    "from_ir_measures": "aptool.library.exchange",
     "fuse": "aptool.library.evaluation",
     "learn_fusion": "aptool.library.evaluation",
     "load": "aptool.library.model",
+    "load_ranx": "aptool.library.exchange",
+    "save_ranx": "aptool.library.exchange",
+    "to_ir_measures": "aptool.library.exchange",
     "score": "aptool.library.scoring",
     "train": "aptool.library.training",
 }

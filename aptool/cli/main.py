@@ -47,6 +47,7 @@ class LazyGroup(click.Group):
         ),
         "matrix": ("aptool.cli.matrix", "matrix", "Run a table of experiments: collections, systems, seeds."),
         "report": ("aptool.cli.report", "report", "Write a report of a folder of runs as one HTML file."),
+        "push": ("aptool.cli.push", "push", "Upload a model to the Hugging Face hub."),
         "doctor": (
             "aptool.cli.doctor",
             "doctor",

@@ -5,22 +5,22 @@ data. It stands beside the run as ``RUN.ir-metadata.yml``. The research goal and
 author to add; entries that aptool does not write are kept when the run is made anew.
 """
 
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from aptool.errors import InputError, first_line
 from aptool.formats.atomic import atomic_file
+from aptool.formats.location import Location, PathOrUrl, location
 
 SCHEMA_VERSION = 0.1
 SUFFIX = ".ir-metadata.yml"
 _COMPONENTS = ("platform", "research goal", "implementation", "method", "actor", "data")
 
 
-def metadata_path(run: str | Path) -> Path:
+def metadata_path(run: PathOrUrl) -> Location:
     """Where the metadata of a run file stand."""
-    return Path(f"{run}{SUFFIX}")
+    return location(f"{run}{SUFFIX}")
 
 
 def to_document(facts: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def to_document(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def write_metadata(run: str | Path, facts: dict[str, Any]) -> Path:
+def write_metadata(run: PathOrUrl, facts: dict[str, Any]) -> Location:
     """Writes the metadata of a run file beside it; what an author has added there stays.
 
     Args:
@@ -73,7 +73,7 @@ def write_metadata(run: str | Path, facts: dict[str, Any]) -> Path:
     return path
 
 
-def check_metadata(run: str | Path) -> None:
+def check_metadata(run: PathOrUrl) -> None:
     """Checks, before a run is scored, that its metadata can be written.
 
     Raises:
@@ -82,16 +82,20 @@ def check_metadata(run: str | Path) -> None:
     _existing(metadata_path(run))
 
 
-def _existing(path: Path) -> dict[str, Any]:
+def _existing(path: Location) -> dict[str, Any]:
     """The document that stands there; empty if there is none."""
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise InputError(path, problem=first_line(error), expected="a document of ir_metadata") from error
+        raise InputError(
+            str(path), problem=first_line(error), expected="a document of ir_metadata"
+        ) from error
     if not isinstance(found, dict) or "schema-version" not in found:
-        raise InputError(path, problem="something else", expected="a document of ir_metadata, or no file")
+        raise InputError(
+            str(path), problem="something else", expected="a document of ir_metadata, or no file"
+        )
     return found
 
 

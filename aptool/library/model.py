@@ -18,7 +18,16 @@ from aptool.library.pools import PoolFiles, Pools
 from aptool.library.run import Run
 from aptool.library.systems import run_of
 from aptool.models.device import pick_device
-from aptool.models.model import WEIGHTS, check_model_folder, load_model, model_fingerprint, own_files
+from aptool.models.hub import upload
+from aptool.models.model import (
+    FILES,
+    WEIGHTS,
+    check_model_folder,
+    find_model,
+    load_model,
+    model_fingerprint,
+    own_files,
+)
 from aptool.reporting.heatmap import Explanation, heat_maps
 from aptool.scoring.precision import pick_precision
 from aptool.scoring.systems import ModelSystem
@@ -33,7 +42,7 @@ def load(folder: PathLike, device: str = "auto", *, precision: Precision = "auto
     """Loads a trained model.
 
     Args:
-        folder: a model folder.
+        folder: a model folder, or ``hf://ORG/NAME`` on the Hugging Face hub.
         device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or one such as ``cuda:1``.
         precision: what texts are encoded in when pools are scored; ``auto`` is bf16 on a GPU if no ranking of
             a sample changes, else fp32.
@@ -54,7 +63,7 @@ class Model:
 
     def __init__(self, folder: PathLike, device: str = "auto", *, precision: Precision = "auto") -> None:
         """Loads a model; see ``load``."""
-        self.folder = Path(check_path("folder", folder, "a model folder (str or os.PathLike)"))
+        self.folder = find_model(check_path("folder", folder, "a model folder (str or os.PathLike)"))
         self.device = pick_device(check_device(device))
         self._precision = check_choice("precision", precision, PRECISIONS)
         self._loaded = load_model(self.folder, self.device)
@@ -185,6 +194,23 @@ class Model:
         check_model_folder(target)
         with atomic_folder(target, WEIGHTS, own_files) as into:
             shutil.copytree(self.folder, into, dirs_exist_ok=True)
+
+    def push(self, name: str, *, private: bool = False, message: str | None = None) -> str:
+        """Uploads the model folder to the Hugging Face hub; ``load("hf://ORG/NAME")`` reads it from there.
+
+        Args:
+            name: ``ORG/NAME``; the repository is made if there is none.
+            private: whether a new repository is private.
+            message: of the commit; None is the preset and the fingerprint.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            AptoolError: the name has another form, huggingface_hub is not installed, or the hub refuses.
+        """
+        told = message or f"{self.preset}, fingerprint {self._loaded.fingerprint}"
+        return upload(self.folder, FILES, check_text("name", name), private=private, message=told)
 
     def system(self, files: PoolFiles) -> ModelSystem:
         """The model as a system that scores the pools of some files."""

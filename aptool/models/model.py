@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import yaml
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
@@ -19,6 +20,7 @@ from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import atomic_folder, check_folder
 from aptool.formats.schemas import check_document
+from aptool.models.hub import local_folder
 from aptool.models.network_config import check_network_config
 from aptool.models.ranker import Ranker, build_ranker, encoder_type, identify_words, max_weights
 from aptool.text.tokenizer import TextTokenizer
@@ -27,6 +29,9 @@ from aptool.version import __version__
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
 WEIGHTS = "model.safetensors"
+
+# All that ``save_model`` writes.
+FILES = (CONFIG, TOKENIZER, WEIGHTS, "README.md", "training/history.jsonl")
 
 # Types of weights that a model can have, by safetensors' names.
 WEIGHT_TYPES = ("F64", "F32", "F16", "BF16")
@@ -103,7 +108,16 @@ def save_model(
 
 def own_files(folder: Path) -> tuple[str, ...]:
     """The relative paths of the files that ``save_model`` writes."""
-    return (CONFIG, TOKENIZER, WEIGHTS, "README.md", "training/history.jsonl")
+    return FILES
+
+
+def find_model(folder: str | Path) -> Path:
+    """The folder of a model: of ``hf://ORG/NAME`` a local copy, else itself.
+
+    Raises:
+        AptoolError: the hub cannot be reached, or has no such model.
+    """
+    return local_folder(folder, FILES)
 
 
 def check_model_folder(folder: str | Path) -> None:
@@ -130,14 +144,14 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Loaded
     """Reads a model folder.
 
     Args:
-        folder: the model folder.
+        folder: the model folder, or ``hf://ORG/NAME`` on the Hugging Face hub.
         device: device for the network.
 
     Raises:
         AptoolError: the folder does not exist, or was written by an incompatible version of aptool.
         InputError: a file is missing, damaged, or does not go with the others.
     """
-    path = Path(folder)
+    path = find_model(folder)
     if not path.is_dir():
         raise AptoolError(
             f"{path}: folder not found; expected a model "
@@ -182,11 +196,10 @@ def model_card(config: dict[str, Any]) -> str:
     """The README of a model folder, in Markdown."""
     recipe, training = config["recipe"], config["training"]
     figures = "\n".join(f"| {name} | {value:.4f} |" for name, value in training["dev"].items())
+    header = yaml.safe_dump(_card_header(config), sort_keys=False, allow_unicode=True)
     parameters = json.dumps({key: recipe[key] for key in recipe if key != "preset"}, indent=2)
     return f"""---
-library_name: aptool
-tags: [answer-selection, re-ranking]
----
+{header}---
 # {recipe["preset"]} trained on {training["collection"]}
 
 Ranks candidate answers to a question by {recipe["pooling"]["type"]} pooling over a
@@ -204,6 +217,27 @@ Trained with seed {training["seed"]} on collection `{training["collection"]}` (f
 {parameters}
 ```
 """
+
+
+def _card_header(config: dict[str, Any]) -> dict[str, Any]:
+    """The metadata of a model card; the hub shows the figures of its ``model-index``."""
+    training = config["training"]
+    result = {
+        "task": {"type": "text-ranking", "name": "Answer selection"},
+        "dataset": {"name": training["collection"], "type": training["collection"], "split": "dev"},
+        "metrics": [
+            {"type": name, "name": f"{name} (dev)", "value": round(value, 4)}
+            for name, value in training["dev"].items()
+        ],
+    }
+    card: dict[str, Any] = {
+        "library_name": "aptool",
+        "pipeline_tag": "text-ranking",
+        "tags": ["answer-selection", "re-ranking"],
+    }
+    if training["dev"]:
+        card["model-index"] = [{"name": config["recipe"]["preset"], "results": [result]}]
+    return card
 
 
 def _read_config(path: Path) -> dict[str, Any]:

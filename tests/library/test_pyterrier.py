@@ -1,0 +1,111 @@
+"""Models and runs as transformers of PyTerrier: its interface alone, which needs no Java."""
+
+import sys
+from types import ModuleType
+
+import pandas as pd
+import pytest
+
+import aptool
+from aptool.errors import InputError
+
+
+@pytest.fixture
+def transformer(monkeypatch):
+    """The function under test, over PyTerrier or, where that is missing, over its interface."""
+    try:
+        import pyterrier  # noqa: F401
+    except ImportError:
+        stand_in = ModuleType("pyterrier")
+
+        class Transformer:
+            def __call__(self, inp):
+                return self.transform(inp)
+
+        stand_in.Transformer = Transformer
+        monkeypatch.setitem(sys.modules, "pyterrier", stand_in)
+        monkeypatch.delitem(sys.modules, "aptool.pyterrier", raising=False)
+    from aptool.pyterrier import transformer
+
+    yield transformer
+    sys.modules.pop("aptool.pyterrier", None)
+
+
+DOCUMENTS = pd.DataFrame(
+    [
+        {
+            "qid": "2",
+            "query": "where is the river with the engine",
+            "docno": "d1",
+            "text": "the garden",
+            "url": "x",
+        },
+        {
+            "qid": "1",
+            "query": "where is the doctor",
+            "docno": "d1",
+            "text": "the doctor near the hill",
+            "url": "y",
+        },
+        {"qid": "1", "query": "where is the doctor", "docno": "d3", "text": "the garden", "url": "z"},
+        {"qid": "1", "query": "where is the doctor", "docno": "d2", "text": "the garden", "url": "z"},
+    ]
+)
+
+
+def test_a_model_reranks_documents(transformer, model_folder):
+    model = aptool.load(model_folder, device="cpu")
+
+    found = transformer(model)(DOCUMENTS)
+    from_folder = transformer(model_folder)(DOCUMENTS.assign(score=9.0, rank=7))
+
+    scores = dict(
+        zip(
+            zip(DOCUMENTS["qid"], DOCUMENTS["docno"], strict=True),
+            model.score(list(zip(DOCUMENTS["query"], DOCUMENTS["text"], strict=True))),
+            strict=True,
+        )
+    )
+    assert list(found["qid"]) == ["2", "1", "1", "1"]
+    assert list(found["rank"]) == [0, 0, 1, 2]
+    for row in found.itertuples():
+        assert row.score == pytest.approx(scores[row.qid, row.docno], abs=1e-6)
+    # Equal texts have equal scores, and the later id comes first, as in trec_eval.
+    ranked = list(found[found["qid"] == "1"]["docno"])
+    assert ranked.index("d3") == ranked.index("d2") - 1
+    assert list(found[found["qid"] == "2"]["url"]) == ["x"]
+    assert from_folder[["qid", "docno", "rank"]].equals(found[["qid", "docno", "rank"]])
+
+
+def test_another_column_may_hold_the_text(transformer, model_folder):
+    renamed = DOCUMENTS.rename(columns={"text": "body"})
+
+    found = transformer(model_folder, text_field="body")(renamed)
+
+    assert len(found) == 4
+    with pytest.raises(
+        InputError, match="'text': expected such a column; the frame has qid, query, docno, body"
+    ):
+        transformer(model_folder)(renamed)
+    assert transformer(model_folder)(DOCUMENTS.head(0)).empty
+
+
+def test_a_run_answers_queries_and_scores_documents(transformer):
+    run = aptool.Run.from_dict({"1": {"d1": 0.5, "d3": 0.75}, "9": {"d1": 1.0}})
+
+    ranked = transformer(run)(pd.DataFrame({"qid": ["1", "2"], "query": ["a", "b"]}))
+    reranked = transformer(run)(DOCUMENTS.assign(score=0.0, rank=0))
+
+    assert ranked[["qid", "query", "docno", "score", "rank"]].values.tolist() == [
+        ["1", "a", "d3", 0.75, 0],
+        ["1", "a", "d1", 0.5, 1],
+    ]
+    assert reranked[["docno", "score", "rank"]].values.tolist() == [["d3", 0.75, 0], ["d1", 0.5, 1]]
+
+
+def test_a_run_goes_through_and_comes_back(transformer):
+    run = aptool.Run.from_dict({"1": {"d1": 0.5, "d2": 0.5, "d3": 0.75}, "2": {"d1": 1.0}})
+
+    found = transformer(run)(pd.DataFrame({"qid": ["1", "2"]}))
+
+    assert aptool.Run.from_pandas(found).to_dict() == run.to_dict()

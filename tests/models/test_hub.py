@@ -1,0 +1,150 @@
+"""Models on the Hugging Face hub, against a stand-in on this machine that speaks its protocol."""
+
+import base64
+import hashlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import yaml
+
+import aptool
+from aptool.errors import AptoolError, UsageError
+from aptool.models.model import FILES
+
+huggingface_hub = pytest.importorskip("huggingface_hub")
+
+COMMIT = "a" * 40
+
+
+class Hub(BaseHTTPRequestHandler):
+    """What create_repo, upload_folder and snapshot_download ask of the hub; files by their paths."""
+
+    files: dict[str, bytes] = {}  # noqa: RUF012 - replaced for each test
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.path == "/api/repos/create":
+            name = json.loads(body)
+            self.reply({"url": f"{self.base}/org/{name['name']}"})
+        elif self.path.endswith("/preupload/main"):
+            asked = json.loads(body)["files"]
+            modes = [{"path": one["path"], "uploadMode": "regular", "shouldIgnore": False} for one in asked]
+            self.reply({"files": modes})
+        elif self.path.endswith("/commit/main"):
+            for line in body.splitlines():
+                entry = json.loads(line)
+                if entry["key"] == "file":
+                    self.files[entry["value"]["path"]] = base64.b64decode(entry["value"]["content"])
+            url = f"{self.base}/org/tiny/commit/{COMMIT}"
+            self.reply({"success": True, "commitOid": COMMIT, "commitUrl": url, "hookOutput": ""})
+        elif self.path == "/api/validate-yaml":
+            self.reply({"errors": [], "warnings": []})
+        else:
+            self.reply({"error": "not found"}, 404)
+
+    def do_GET(self):
+        path = self.path.partition("?")[0]
+        if path.startswith("/api/models/org/tiny/tree"):
+            tree = [{"type": "file", "path": name, "size": len(data)} for name, data in self.files.items()]
+            self.reply([{**one, "oid": hashlib.sha1(one["path"].encode()).hexdigest()} for one in tree])
+        elif path.startswith("/api/models/org/tiny"):
+            siblings = [{"rfilename": name} for name in self.files]
+            self.reply({"id": "org/tiny", "sha": COMMIT, "siblings": siblings, "private": False, "tags": []})
+        elif "/resolve/" in path:
+            self.send_file(path.split("/resolve/")[1].partition("/")[2], body=True)
+        else:
+            self.reply({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
+
+    def do_HEAD(self):
+        self.send_file(self.path.split("/resolve/")[-1].partition("/")[2], body=False)
+
+    def send_file(self, name, *, body):
+        if name not in self.files:
+            self.reply({"error": "Entry not found"}, 404, {"X-Error-Code": "EntryNotFound"})
+            return
+        data = self.files[name]
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("ETag", f'"{hashlib.sha1(data).hexdigest()}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.end_headers()
+        if body:
+            self.wfile.write(data)
+
+    def reply(self, document, status=200, headers=None):
+        data = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    @property
+    def base(self):
+        return f"http://{self.headers['Host']}"
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """The hub's files; the library is pointed at the stand-in."""
+    handler = type("OwnHub", (Hub,), {"files": {}})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    real_api, real_download = huggingface_hub.HfApi, huggingface_hub.snapshot_download
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: real_api(endpoint=address, token="hf_test"))
+    monkeypatch.setattr(
+        huggingface_hub,
+        "snapshot_download",
+        lambda name, **more: real_download(
+            name, endpoint=address, token=False, cache_dir=tmp_path / "cache", **more
+        ),
+    )
+    yield handler.files
+    server.shutdown()
+    server.server_close()
+
+
+def test_push_and_load(aptool, hub, model_folder, collection_folder, tmp_path):
+    finished = aptool("push", model_folder, "org/tiny")
+
+    assert finished.code == 0, finished.err
+    assert finished.out[-1].endswith(f"/org/tiny/commit/{COMMIT}")
+    assert set(hub) == set(FILES)
+    assert hub["model.safetensors"] == (model_folder / "model.safetensors").read_bytes()
+
+    pools = collection_folder / "dev.pools.parquet"
+    here = aptool("score", pools, "--model", model_folder, "--output", tmp_path / "here.run")
+    there = aptool("score", pools, "--model", "hf://org/tiny", "--output", tmp_path / "there.run")
+
+    assert (here.code, there.code) == (0, 0), there.err
+    assert (tmp_path / "there.run").read_bytes() == (tmp_path / "here.run").read_bytes()
+
+
+@pytest.mark.usefixtures("hub")
+def test_what_the_hub_does_not_have_is_one_line(model_folder):
+    with pytest.raises(AptoolError, match=r"^hf://org/nothing: .*expected a model of aptool on the hub$"):
+        aptool.load("hf://org/nothing")
+    with pytest.raises(AptoolError, match="a URL of another form; expected hf://ORG/NAME"):
+        aptool.load("hf://nothing")
+    with pytest.raises(UsageError, match="'tiny': expected ORG/NAME"):
+        aptool.load(model_folder, device="cpu").push("tiny")
+
+
+def test_the_hub_reads_the_figures_of_the_card(model_folder):
+    card = huggingface_hub.ModelCard.load(model_folder / "README.md")
+
+    config = json.loads((model_folder / "config.json").read_text())
+    figures = {one.metric_type: one.metric_value for one in card.data.eval_results}
+    assert figures == pytest.approx(config["training"]["dev"], abs=5e-5)
+    (first, *_) = card.data.eval_results
+    assert (first.dataset_name, first.dataset_split) == ("tiny", "dev")
+    header = yaml.safe_load((model_folder / "README.md").read_text().split("---")[1])
+    assert header["model-index"][0]["name"] == "ap-cnn"
