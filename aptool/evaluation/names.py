@@ -33,13 +33,13 @@ class Measure(NamedTuple):
     persistence: float = PERSISTENCE
 
 
-class _Family(NamedTuple):
+class Family(NamedTuple):
     """A family of ir_measures.
 
     Attributes:
         plain: trec_eval's name without a cut-off; None if there is none.
         at: trec_eval's name with a cut-off (a rank, or a recall level); None if there is none.
-        own: name in `rankings` of what trec_eval lacks; None if it has it.
+        own: name in `rankings.RANKING_MEASURES` of what trec_eval lacks; None if it has it.
         parameters: that may stand in parentheses.
     """
 
@@ -50,13 +50,13 @@ class _Family(NamedTuple):
 
 
 _AP, _RR, _P, _R = (
-    _Family("map", "map_cut"),
-    _Family("recip_rank", own="RR"),
-    _Family(None, "P"),
-    _Family(None, "recall"),
+    Family("map", "map_cut"),
+    Family("recip_rank", own="RR"),
+    Family(None, "P"),
+    Family(None, "recall"),
 )
-_NDCG = _Family("ndcg", "ndcg_cut", parameters=())
-_FAMILIES = {
+_NDCG = Family("ndcg", "ndcg_cut", parameters=())
+FAMILIES = {
     "AP": _AP,
     "MAP": _AP,
     "RR": _RR,
@@ -67,23 +67,23 @@ _FAMILIES = {
     "Recall": _R,
     "nDCG": _NDCG,
     "NDCG": _NDCG,
-    "Success": _Family(None, "success"),
-    "RBP": _Family(None, own="RBP", parameters=("p", "rel")),
-    "Judged": _Family(None, own="Judged", parameters=()),
-    "IPrec": _Family(None, "iprec_at_recall"),
-    "Rprec": _Family("Rprec"),
-    "RPrec": _Family("Rprec"),
-    "Bpref": _Family("bpref"),
-    "BPref": _Family("bpref"),
-    "infAP": _Family("infAP"),
-    "SetP": _Family("set_P"),
-    "SetR": _Family("set_recall"),
-    "SetF": _Family("set_F"),
-    "SetAP": _Family("set_map"),
-    "NumQ": _Family("num_q", parameters=()),
-    "NumRel": _Family("num_rel"),
-    "NumRet": _Family("num_ret", parameters=()),
-    "NumRelRet": _Family("num_rel_ret"),
+    "Success": Family(None, "success"),
+    "RBP": Family(None, own="RBP", parameters=("p", "rel")),
+    "Judged": Family(None, own="Judged", parameters=()),
+    "IPrec": Family(None, "iprec_at_recall"),
+    "Rprec": Family("Rprec"),
+    "RPrec": Family("Rprec"),
+    "Bpref": Family("bpref"),
+    "BPref": Family("bpref"),
+    "infAP": Family("infAP"),
+    "SetP": Family("set_P"),
+    "SetR": Family("set_recall"),
+    "SetF": Family("set_F"),
+    "SetAP": Family("set_map"),
+    "NumQ": Family("num_q", parameters=()),
+    "NumRel": Family("num_rel"),
+    "NumRet": Family("num_ret", parameters=()),
+    "NumRelRet": Family("num_rel_ret"),
 }
 _NAME = re.compile(r"([A-Za-z]+)(?:\(([^()]*)\))?(?:@([0-9.]+))?", re.ASCII)
 _INTEGER = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
@@ -155,7 +155,7 @@ def is_geometric(measure: str) -> bool:
 def _parse(name: str) -> tuple[Measure, ...]:
     """The measures that a name stands for; none if it is unknown."""
     parts = _NAME.fullmatch(name)
-    family = _FAMILIES.get(parts[1]) if parts is not None else None
+    family = FAMILIES.get(parts[1]) if parts is not None else None
     if parts is not None and family is not None and (family.plain or family.own or parts[3]):
         measure = _of_family(family, *parts.groups())
         return (measure,) if measure is not None else ()
@@ -166,7 +166,7 @@ def _parse(name: str) -> tuple[Measure, ...]:
 
 
 def _of_family(
-    family: _Family, word: str, written_parameters: str | None, cutoff: str | None
+    family: Family, word: str, written_parameters: str | None, cutoff: str | None
 ) -> Measure | None:
     """A measure of a family of ir_measures; None if its cut-off or a parameter is not one of the family."""
     parameters = _parameters(family, written_parameters)
@@ -185,7 +185,7 @@ def _of_family(
     return Measure(name, family.own, None, int(cutoff) if cutoff is not None else None, level, persistence)
 
 
-def _parameters(family: _Family, written: str | None) -> dict[str, str] | None:
+def _parameters(family: Family, written: str | None) -> dict[str, str] | None:
     """The parameters in parentheses by name; None if the family lacks one, or it is out of range."""
     if written is None:
         return {}
@@ -202,7 +202,7 @@ def _parameters(family: _Family, written: str | None) -> dict[str, str] | None:
 def _suggestion(name: str) -> str:
     """The nearest known name, or the parameters that a family takes, in parentheses; or an empty string."""
     parts = _NAME.fullmatch(name.strip())
-    family = _FAMILIES.get(parts[1]) if parts is not None else None
+    family = FAMILIES.get(parts[1]) if parts is not None else None
     if parts is not None and family is not None and _parameters(family, parts[2]) is None:
         ranges = {"rel": "rel of 1 or more", "p": "p between 0 and 1"}
         takes = " and ".join(ranges[key] for key in family.parameters) or "no parameters"
@@ -214,16 +214,16 @@ def _suggestion(name: str) -> str:
 def _nearest_family(name: str) -> str | None:
     """The nearest name of ir_measures, if the unknown name is written as these are."""
     word, at, cutoff = re.sub(r"\(.*\)", "", name.strip()).partition("@")
-    if not at and word not in _FAMILIES:
+    if not at and word not in FAMILIES:
         return None
-    known = {family.lower(): family for family in reversed(_FAMILIES)}
+    known = {family.lower(): family for family in reversed(FAMILIES)}
     known |= {"acc": "P", "accuracy": "P", "prec": "P", "precision": "P", "recall": "R"}
     known |= {"hit": "Success", "hits": "Success"}
     close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
-    if word not in _FAMILIES and not close:
+    if word not in FAMILIES and not close:
         return None
-    meant = word if word in _FAMILIES else known[close[0]]
-    family = _FAMILIES[meant]
+    meant = word if word in FAMILIES else known[close[0]]
+    family = FAMILIES[meant]
     if family.at is None and family.own is None:
         return meant
     if meant == "IPrec":

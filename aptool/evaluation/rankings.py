@@ -3,7 +3,7 @@
 The ranking is trec_eval's: score descending, equal scores by answer id descending, in float64.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import polars as pl
 
@@ -19,7 +19,7 @@ def measure_rankings(
     Args:
         qrels: question_id, answer_id, relevance (integer): unjudged if negative.
         run: question_id, answer_id, score.
-        measures: of the families RR, RBP and Judged; RR without a cut-off goes to the end.
+        measures: of the families in `RANKING_MEASURES`; RR without a cut-off goes to the end.
         level: the lowest relevance that counts as relevant, for measures without one of their own.
 
     Returns:
@@ -38,14 +38,34 @@ def measure_rankings(
 
 def _figure(measure: Measure, level: int) -> pl.Expr:
     """The figure of one question, over its candidates in order with columns rank and relevance (or null)."""
-    rank, relevance = pl.col("rank"), pl.col("relevance")
-    within = pl.lit(True) if measure.cutoff is None else rank <= measure.cutoff
-    if measure.family == "Judged":
-        # Over the candidates there are where these are fewer than the cut-off.
-        return (relevance.fill_null(-1) >= 0).filter(within).mean()
-    hits = rank.filter(within & (relevance.fill_null(-1) >= level)).cast(pl.Float64)
-    if measure.family == "RBP":
-        # Moffat and Zobel (2008), equation 3: (1 - p) * sum over relevant ranks i of p ** (i - 1).
-        discounts = pl.lit(measure.persistence).pow(hits - 1)
-        return (1 - measure.persistence) * discounts.sum()
-    return (1 / hits.min()).fill_null(0.0)
+    within = pl.lit(True) if measure.cutoff is None else pl.col("rank") <= measure.cutoff
+    return RANKING_MEASURES[measure.family](measure, within, level)
+
+
+def _hits(within: pl.Expr, level: int) -> pl.Expr:
+    """The ranks of the relevant candidates."""
+    relevant = pl.col("relevance").fill_null(-1) >= level
+    return pl.col("rank").filter(within & relevant).cast(pl.Float64)
+
+
+def _reciprocal_rank(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
+    return (1 / _hits(within, level).min()).fill_null(0.0)
+
+
+def _rank_biased_precision(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
+    """(1 - p) * sum over relevant ranks i of p ** (i - 1) (Moffat and Zobel, 2008, equation 3)."""
+    discounts = pl.lit(measure.persistence).pow(_hits(within, level) - 1)
+    return (1 - measure.persistence) * discounts.sum()
+
+
+def _judged(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
+    """The share of judged candidates, of those there are where these are fewer than the cut-off."""
+    return (pl.col("relevance").fill_null(-1) >= 0).filter(within).mean()
+
+
+# Measure, whether a candidate is within its cut-off, and the level -> the figure of a question.
+RANKING_MEASURES: dict[str, Callable[[Measure, pl.Expr, int], pl.Expr]] = {
+    "RR": _reciprocal_rank,
+    "RBP": _rank_biased_precision,
+    "Judged": _judged,
+}

@@ -1,0 +1,58 @@
+"""A new encoder: a GRU over word embeddings (Cho et al., 2014).
+
+An encoder turns token ids into one state per token. Over word embeddings it is a `WordEncoder`, which brings
+the vocabulary and the word vectors. What is left is the network, its options, and how many weights it has:
+that is checked before memory is taken for a model that somebody else wrote.
+
+    import gru_encoder
+    aptool.train(data, preset="examples/extending/gru.toml")
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from aptool.config import WIDEST, bounded
+from aptool.models.encoders import WordEncoder
+from aptool.models.initialization import EncoderSpec
+from aptool.models.ragged import Ragged
+from aptool.models.ranker import ENCODERS
+
+
+class GruEncoder(WordEncoder):
+    """A GRU that reads a text from left to right."""
+
+    @dataclass(frozen=True)
+    class Options:
+        """Options of a ``gru`` encoder.
+
+        Attributes:
+            hidden: Hidden size, which is c, the features of a state.
+        """
+
+        hidden: int = bounded(200, least=1, below=WIDEST + 1)
+
+    def __init__(self, words: int, dim: int, options: Options) -> None:
+        super().__init__(words, dim)
+        self.size = options.hidden
+        self.gru = nn.GRU(dim, options.hidden, batch_first=True)
+
+    @classmethod
+    def max_weights(cls, spec: EncoderSpec, options: Any) -> int:
+        """The embeddings, and three gates of input weights, recurrent weights and two biases."""
+        return spec.vocabulary_size * spec.dim + 3 * options.hidden * (spec.dim + options.hidden + 2)
+
+    @classmethod
+    def output_size(cls, spec: EncoderSpec, options: Any) -> int:
+        """Features of a state, c."""
+        return int(options.hidden)
+
+    def forward(self, tokens: Ragged) -> Ragged:
+        """States (N, c) of N tokens; padding is read after a text and changes none of its states."""
+        ids, _ = tokens.padded()  # (n, T)
+        states, _ = self.gru(self.embedding(ids))  # (n, T, c)
+        return tokens.with_values(states.flatten(0, 1)[tokens.slots(ids.shape[1])])
+
+
+ENCODERS["gru"] = GruEncoder

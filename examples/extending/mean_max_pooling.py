@@ -1,0 +1,28 @@
+"""A new pooling: the mean of the states beside their maximum, a vector of 2 c features.
+
+A pooling reduces the states of two texts to a score. One that pools each text by itself is an
+`IndependentPooling`: it gives the vector, and the similarity of the two vectors is the score. Scoring many
+pairs works at once; a kernel of its own (`aptool/scoring/kernels`) would make it faster.
+
+    import mean_max_pooling
+    aptool.train(data, preset="examples/extending/mean-max.toml")
+"""
+
+import torch
+from torch import Tensor
+
+from aptool.models.pooling import IndependentPooling, segment_max
+from aptool.models.ragged import Ragged
+from aptool.models.ranker import POOLINGS
+
+
+class MeanMaxPooling(IndependentPooling):
+    """r = [mean of the states, tanh of their maximum]."""
+
+    def represent(self, states: Ragged) -> Tensor:
+        """(n, 2 c) the vector of each of n texts, from their states, values (N, c)."""
+        mean = torch.segment_reduce(states.values, "mean", lengths=states.lengths, axis=0, unsafe=True)
+        return torch.cat([mean, segment_max(states.values, states).tanh()], dim=1)
+
+
+POOLINGS["mean-max"] = MeanMaxPooling

@@ -1,0 +1,51 @@
+"""A new data set: two files of parallel lines, questions in one and their answers in the other.
+
+An importer reads its format into pairs, each with the line that it is from, so that an error can name it.
+`pools_of` groups them by question; `write_collection` applies the policies, counts every row and writes the
+files. The other candidates of a question are the answers of the questions after it.
+
+    from parallel_lines import build
+    build("data/mine", {"train": ("train.questions.txt", "train.answers.txt")}, candidates=10)
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from aptool.datasets.importing import Columns, Pair, SplitPools, check_text, pools_of, write_collection
+from aptool.errors import InputError
+from aptool.formats.collection import Collection
+
+
+def build(output: str | Path, splits: Mapping[str, tuple[str, str]], *, candidates: int = 10) -> Collection:
+    """Imports each split from its two files.
+
+    Args:
+        output: folder of the collection to write.
+        splits: name of a split -> its file of questions and its file of answers.
+        candidates: size of a pool.
+
+    Raises:
+        InputError: a line is empty, or the files differ in length; the message names file and line.
+    """
+    read = {
+        split: SplitPools(
+            questions,
+            pools_of(questions, _pairs(questions, answers, candidates), Columns(), empty_answers=False),
+        )
+        for split, (questions, answers) in splits.items()
+    }
+    return write_collection(output, name=Path(output).name, source="parallel lines", splits=read)
+
+
+def _pairs(questions: str, answers: str, candidates: int) -> Iterator[Pair]:
+    """A question with its own answer, then with the answers of the lines after it."""
+    asked = Path(questions).read_text(encoding="utf-8").splitlines()
+    told = Path(answers).read_text(encoding="utf-8").splitlines()
+    if len(told) != len(asked):
+        raise InputError(answers, problem=f"{len(told)} lines", expected=f"{len(asked)}, as in {questions}")
+    for line, text in enumerate(asked):
+        check_text(questions, f"line {line + 1}", "question", text)
+        for step in range(min(candidates, len(told))):
+            other = (line + step) % len(told)
+            check_text(answers, f"line {other + 1}", "answer", told[other])
+            yield Pair(line + 1, f"Q{line}", text, f"A{other}", told[other], relevance=int(step == 0))

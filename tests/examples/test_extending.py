@@ -1,0 +1,105 @@
+"""Each worked example of CONTRIBUTING.md adds its thing: an encoder, a pooling, a data set, a measure."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import aptool as library
+from aptool.errors import InputError
+from aptool.evaluation.measures import evaluate
+from aptool.evaluation.names import FAMILIES
+from aptool.evaluation.rankings import RANKING_MEASURES
+from aptool.formats.trec import read_qrels
+from aptool.models.ranker import ENCODERS, POOLINGS
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "extending"
+SMALL = {
+    "vectors.source": "random",
+    "vectors.dim": 16,
+    "training.minibatch": 8,
+    "training.learning_rate": 0.01,
+}
+
+
+@pytest.fixture
+def example():
+    """Imports an example; what it registers is gone after the test."""
+    registries = (ENCODERS, POOLINGS, FAMILIES, RANKING_MEASURES)
+    before = [dict(registry) for registry in registries]
+
+    def load(name):
+        spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    yield load
+    for registry, entries in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(entries)
+
+
+@pytest.mark.parametrize(
+    ("module", "recipe", "size"),
+    [
+        ("gru_encoder", "gru.toml", {"encoder.hidden": 16}),
+        ("mean_max_pooling", "mean-max.toml", {"encoder.features": 16}),
+    ],
+)
+def test_a_system_with_a_new_part_trains_saves_and_scores(
+    example, module, recipe, size, collection_folder, tmp_path
+):
+    example(module)
+    data = library.Collection(collection_folder)
+
+    model = library.train(data, preset=str(EXAMPLES / recipe), set={**SMALL, **size}, seed=1)
+    model.save(tmp_path / "model")
+    run = library.load(tmp_path / "model", device="cpu").run(data.pools("dev"))
+
+    # Six candidates, one relevant: the reciprocal rank of a random order is 0.41 in the mean.
+    assert library.evaluate(data.qrels("dev"), run, ["RR"]).means["RR"] > 0.6
+    question, answers = "where is the bridge ?", ["the bridge is near the river", "a garden"]
+    pairs = [(question, answer) for answer in answers]
+    alone = [float(model.score([pair])[0]) for pair in pairs]
+    np.testing.assert_allclose(model.score(pairs), alone, atol=1e-6)  # whatever else is scored
+
+
+def test_parallel_lines_become_a_collection(example, tmp_path):
+    questions, answers = tmp_path / "questions.txt", tmp_path / "answers.txt"
+    questions.write_text("one?\ntwo?\nthree?\n", encoding="utf-8")
+    answers.write_text("first\nsecond\nthird\n", encoding="utf-8")
+
+    collection = example("parallel_lines").build(
+        tmp_path / "mine", {"train": (str(questions), str(answers))}, candidates=2
+    )
+
+    qrels = read_qrels(collection.qrels("train"))
+    assert sorted(qrels.select("question_id", "answer_id", "relevance").rows()) == [
+        *(("Q0", "A0", 1), ("Q0", "A1", 0), ("Q1", "A1", 1)),
+        *(("Q1", "A2", 0), ("Q2", "A0", 0), ("Q2", "A2", 1)),
+    ]
+
+
+def test_parallel_lines_that_are_not_parallel_end_in_one_line(example, tmp_path):
+    questions, answers = tmp_path / "questions.txt", tmp_path / "answers.txt"
+    questions.write_text("one?\ntwo?\n", encoding="utf-8")
+    answers.write_text("first\n", encoding="utf-8")
+
+    with pytest.raises(InputError, match=r"answers.txt: '?1 lines'?.*expected 2"):
+        example("parallel_lines").build(tmp_path / "mine", {"train": (str(questions), str(answers))})
+    assert not (tmp_path / "mine").exists()
+
+
+def test_err_by_hand(example):
+    example("err_measure")
+    qrels = pl.DataFrame({"question_id": ["q"] * 2, "answer_id": ["a", "b"], "relevance": [2, 4]})
+    run = pl.DataFrame({"question_id": ["q"] * 3, "answer_id": ["x", "a", "b"], "score": [3.0, 2.0, 1.0]})
+
+    means = evaluate(qrels, run, ["ERR", "ERR@2"]).means
+
+    # Grade 0 at rank 1; grade 2 at rank 2 satisfies with 3/16; grade 4 at rank 3 with 15/16.
+    assert means["ERR@2"] == pytest.approx(3 / 16 / 2)
+    assert means["ERR"] == pytest.approx(3 / 16 / 2 + 13 / 16 * 15 / 16 / 3)
