@@ -9,7 +9,7 @@ export NO_MKDOCS_2_WARNING := true
 QUIET := --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-cluster test-lowest test-wheel test-docs cluster-demo docs lint fix eval reproduce bench clean
+.PHONY: help setup test test-cluster test-lowest test-wheel test-docs cluster-demo docs lint fix eval reproduce bench hooks release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19
@@ -78,6 +78,18 @@ fix: $(STAMP)  ## format, and fix what ruff can fix
 
 bench: $(STAMP)  ## measure scoring and evaluation: ratios to scoring pair by pair, memory, threads
 	$(BIN)/python -m bench --output bench.json
+
+hooks: $(STAMP)  ## have git run the checks of `make lint` before each commit
+	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --group release
+	$(BIN)/pre-commit install
+
+release: test-wheel  ## build, check and tag a release: VERSION=0.2.0
+	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --group release
+	$(BIN)/python jobs/check_release.py '$(VERSION)'
+	$(BIN)/python -m build --sdist --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+	git tag -a 'v$(VERSION)' -m 'aptool $(VERSION)'
+	@echo 'dist/ and the tag v$(VERSION) are ready: twine upload dist/*, git push --tags'
 
 clean:  ## remove the virtual environments and every cache; data/, models/ and runs/ stay
 	rm -rf .venv .venv-lowest .venv-wheel .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site

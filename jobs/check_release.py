@@ -1,0 +1,32 @@
+"""Checks, before a release is tagged, that all say the same version: ``make release VERSION=0.2.0``."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from aptool.version import __version__
+
+ROOT = Path(__file__).parents[1]
+
+
+def problems(version: str) -> list[str]:
+    """What keeps this commit from being the release ``version``."""
+    found = []
+    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        found.append(f"VERSION={version!r}: expected three numbers, such as 0.2.0")
+    if version != __version__:
+        found.append(f"aptool/version.py: {__version__}; expected {version}")
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    if not re.fullmatch(re.escape(version) + r", \d{4}-\d{2}-\d{2}", headings[0]):
+        found.append(f"CHANGELOG.md: {headings[0]!r}; expected '{version}, YYYY-MM-DD' as the first heading")
+    changed = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    if changed:
+        found.append(f"files are not committed: {', '.join(changed.split()[1::2])}")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit("\n".join(problems(sys.argv[1])))
