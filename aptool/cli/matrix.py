@@ -50,6 +50,7 @@ def matrix(
     if workers is not None and jobs != 1:
         raise UsageError(f"--workers {workers}: requires --jobs 1; expected --jobs for trials side by side")
     from aptool.experiments.matrix import read_matrix
+    from aptool.experiments.paired import paired_cells, paired_tests
     from aptool.experiments.paper import compare_with_paper, paper_cells
     from aptool.experiments.runner import Runner
     from aptool.experiments.table import not_above_random, summarize, table_cells, write_table
@@ -71,8 +72,12 @@ def matrix(
     summaries = summarize(results)
     let = [word for value in given for word in ("--let", value)]
     command = shlex.join(["aptool", "matrix", str(table), "--output", str(output), *let])
-    write_table(output, summaries, results, plan, command)
+    tests = paired_tests(results, plan.measures[0])
+    write_table(output, summaries, results, tests, plan.measures, command)
     print_table(table_cells(summaries, plan.measures), left=2)
+    if tests:
+        click.echo("\nPaired permutation tests over all questions of the folds, each the mean over its seeds")
+        print_table(paired_cells(tests), left=4)
     comparisons = compare_with_paper(results)
     if comparisons:
         click.echo("\nCompared with the paper, mean ± sd over seeds (OK: reached; close: within .01; below)")

@@ -14,6 +14,20 @@ from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 from aptool.formats.schemas import check_document
 
 
+class Fold(NamedTuple):
+    """One of the folds of a collection, which is a collection of its own.
+
+    Attributes:
+        number: from 1.
+        of: how many there are.
+        source: the name in the matrix of the collection that it is a fold of.
+    """
+
+    number: int
+    of: int
+    source: str
+
+
 class EvaluatedSplit(NamedTuple):
     """A split of a collection that systems are evaluated on.
 
@@ -25,6 +39,7 @@ class EvaluatedSplit(NamedTuple):
         limit: functions to build it from; None is all.
         split: the split's own name.
         optional: whether the split is skipped where the collection lacks it.
+        fold: which fold of the collection at ``path`` is meant; None is that collection itself.
     """
 
     name: str
@@ -34,6 +49,7 @@ class EvaluatedSplit(NamedTuple):
     limit: int | None
     split: str
     optional: bool
+    fold: Fold | None = None
 
 
 class SystemSpec(NamedTuple):
@@ -141,11 +157,13 @@ def _systems(path: str | Path, entries: dict[str, dict[str, Any]]) -> dict[str, 
 
 
 def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:
-    """The splits of a collection that are evaluated; all but the first are optional."""
-    splits = entry.get("splits", [entry.get("split", "test")])
-    return [
+    """The folds and the splits of a collection that are evaluated; all splits but the first are optional."""
+    folds = entry.get("folds", 0)
+    splits = entry.get("splits", [entry["split"]] if "split" in entry else [] if folds else ["test"])
+    several = "splits" in entry or folds > 0
+    whole = [
         EvaluatedSplit(
-            name=f"{name}-{split}" if "splits" in entry else name,
+            name=f"{name}-{split}" if several else name,
             collection=name,
             path=Path(entry["path"]),
             build=entry.get("build"),
@@ -155,6 +173,20 @@ def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:
         )
         for place, split in enumerate(splits)
     ]
+    parts = [
+        EvaluatedSplit(
+            name=f"{name}-fold{number}",
+            collection=f"{name}-fold{number}",
+            path=Path(entry["path"]),
+            build=entry.get("build"),
+            limit=entry.get("limit"),
+            split="dev",
+            optional=False,
+            fold=Fold(number, folds, name),
+        )
+        for number in range(1, folds + 1)
+    ]
+    return parts + whole
 
 
 def _substituted(value: Any, values: Mapping[str, str], path: str | Path) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aptool.config import Recipe, load_recipe
 from aptool.errors import AptoolError, error_with
+from aptool.experiments.folds import open_folds, pool_folds
 from aptool.experiments.matrix import EvaluatedSplit, Experiment, ExperimentMatrix
 from aptool.experiments.published_files import import_published
 from aptool.experiments.side_by_side import Processes, run_side_by_side
@@ -88,20 +89,29 @@ class Runner:
         results = {
             (result.collection, result.system, result.seed): result for some in found for result in some
         }
-        return [
-            results[experiment.evaluated.name, experiment.system.name, seed]
+        ordered = [
+            (experiment.evaluated, results[experiment.evaluated.name, experiment.system.name, seed])
             for experiment in experiments
             for seed in experiment.seeds
         ]
+        return pool_folds(ordered, collections, self._output)
 
     def _open_collections(self) -> dict[EvaluatedSplit, Collection]:
         """The collection of each evaluated split; optional splits that it lacks are left out."""
         opened: dict[str, Collection] = {}
+        folds: dict[str, list[Collection]] = {}
         collections: dict[EvaluatedSplit, Collection] = {}
         for evaluated in dict.fromkeys(experiment.evaluated for experiment in self._matrix.experiments):
-            name, split = evaluated.collection, evaluated.split
+            fold, split = evaluated.fold, evaluated.split
+            name = evaluated.collection if fold is None else fold.source
             if name not in opened:
-                opened[name] = self._open(evaluated)
+                opened[name] = self._open(evaluated, name)
+            if fold is not None:
+                if name not in folds:
+                    folder = self._output / "collections" / f"{name}-folds"
+                    folds[name] = open_folds(opened[name], folder, fold.of)
+                collections[evaluated] = folds[name][fold.number - 1]
+                continue
             if evaluated.optional and split not in opened[name].splits:
                 logger.info(f"{name}: no split {split!r}, so {evaluated.name} is left out")
                 continue
@@ -109,7 +119,7 @@ class Runner:
             collections[evaluated] = opened[name]
         return collections
 
-    def _open(self, evaluated: EvaluatedSplit) -> Collection:
+    def _open(self, evaluated: EvaluatedSplit, name: str) -> Collection:
         """Opens a collection, which is built or imported first where the matrix says so."""
         build, path = evaluated.build, evaluated.path
         if build == "functions" and not path.exists():
@@ -119,7 +129,7 @@ class Runner:
             build_functions(path, limit=evaluated.limit)
         elif build in ("wikiqa", "trecqa") and not (path / MANIFEST).exists():
             # The same files give the same fingerprint, so importing them again makes no result outdated.
-            imported = self._output / "collections" / evaluated.collection
+            imported = self._output / "collections" / name
             logger.info(f"importing {path} to {imported}")
             return import_published(build, path, imported)
         return Collection(path)

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 from aptool.evaluation.names import measure_title
 from aptool.evaluation.seeds import Spread, mean_and_sd
+from aptool.experiments.folds import fold_deviations
 from aptool.experiments.matrix import ExperimentMatrix
+from aptool.experiments.paired import SystemPair, paired_cells
 from aptool.experiments.paper import compare_with_paper, paper_cells, seed_cells
 from aptool.experiments.trial import Result, by_system
 from aptool.formats.atomic import atomic_file
@@ -20,8 +22,9 @@ class Summary(NamedTuple):
     Attributes:
         questions: how many the means are over.
         deviations: standard deviation over seeds, of a sample; 0 of a single seed.
-        train_seconds: mean over seeds.
-        score_seconds: mean over seeds.
+        fold_deviations: standard deviation over folds, of the means over seeds; empty without folds.
+        train_seconds: mean over seeds, of all folds together.
+        score_seconds: mean over seeds, of all folds together.
     """
 
     collection: str
@@ -30,6 +33,7 @@ class Summary(NamedTuple):
     questions: int
     means: dict[str, float]
     deviations: dict[str, float]
+    fold_deviations: dict[str, float]
     train_seconds: float
     score_seconds: float
 
@@ -42,24 +46,27 @@ def summarize(results: Sequence[Result]) -> list[Summary]:
 def table_cells(summaries: Sequence[Summary], measures: Sequence[str]) -> list[list[str]]:
     """The summaries as rows of text, headings first."""
     titles = [measure_title(measure) for measure in measures]
-    head = ["collection", "system", *titles, "questions", "seeds", "train s", "score s"]
-    return [head, *map(_cells, summaries)]
+    folds = [f"{titles[0]}, sd over folds"] if any(one.fold_deviations for one in summaries) else []
+    head = ["collection", "system", *titles, *folds, "questions", "seeds", "train s", "score s"]
+    return [head, *(_cells(one, measures[0] if folds else None) for one in summaries)]
 
 
 def write_table(
     folder: Path,
     summaries: Sequence[Summary],
     results: Sequence[Result],
-    matrix: ExperimentMatrix,
+    tests: Sequence[SystemPair],
+    measures: Sequence[str],
     command: str,
 ) -> None:
-    """Writes ``table.md`` and ``table.json``, and ``paper.md`` where the paper has figures to compare with.
+    """Writes ``table.md``, ``table.json``, and ``paired.md`` and ``paper.md`` if there are such comparisons.
 
     Args:
         folder: where to.
         summaries: of the results.
         results: all of them, with run files below ``folder``.
-        matrix: the experiments; where their collections are is written as well.
+        tests: paired tests of the systems over folds.
+        measures: those of the matrix.
         command: the command line that ran the matrix.
 
     Raises:
@@ -68,12 +75,15 @@ def write_table(
     comparisons = compare_with_paper(results)
     document: dict[str, Any] = {
         "command": command,
-        "collections": {one.evaluated.name: {"path": str(one.evaluated.path)} for one in matrix.experiments},
+        "collections": {one.collection: {"path": str(one.folder)} for one in results},
         "lines": [summary._asdict() for summary in summaries],
-        "results": [{**result._asdict(), "run": str(result.run.relative_to(folder))} for result in results],
+        "results": [_result_entry(result, folder) for result in results],
+        "paired": [_pair_entry(one) for one in tests],
         "beside_paper": [{**one._asdict(), "verdict": one.verdict} for one in comparisons],
     }
-    _write(folder / "table.md", markdown_table(table_cells(summaries, matrix.measures), left=2))
+    _write(folder / "table.md", markdown_table(table_cells(summaries, measures), left=2))
+    if tests:
+        _write(folder / "paired.md", markdown_table(paired_cells(tests), left=4))
     if comparisons:
         tables = [paper_cells(comparisons), seed_cells(results)]
         _write(folder / "paper.md", "\n".join(markdown_table(cells, left=2) for cells in tables))
@@ -109,16 +119,41 @@ def _summary(group: list[Result]) -> Summary:
         questions=first.questions,
         means={measure: spread.mean for measure, spread in spreads.items()},
         deviations={measure: spread.sd for measure, spread in spreads.items()},
+        fold_deviations=fold_deviations(group),
         train_seconds=mean_and_sd([result.seconds["train"] for result in group]).mean,
         score_seconds=mean_and_sd([result.seconds["score"] for result in group]).mean,
     )
 
 
-def _cells(one: Summary) -> list[str]:
+def _cells(one: Summary, fold_measure: str | None) -> list[str]:
+    """A summary as cells, with the deviation over folds of a measure if there is a column for it."""
     figures = [Spread(mean, one.deviations[measure]).text(one.seeds) for measure, mean in one.means.items()]
+    if fold_measure is not None:
+        figures.append(f"{one.fold_deviations[fold_measure]:.4f}" if one.fold_deviations else "")
     counts = [str(one.questions), str(one.seeds)]
     seconds = [f"{one.train_seconds:.1f}", f"{one.score_seconds:.1f}"]
     return [one.collection, one.system, *figures, *counts, *seconds]
+
+
+def _result_entry(result: Result, folder: Path) -> dict[str, Any]:
+    """A result as JSON values, its run file relative to the folder of the table."""
+    entry = {**result._asdict(), "run": str(result.run.relative_to(folder))}
+    del entry["folder"]  # it is with the collection
+    return entry
+
+
+def _pair_entry(one: SystemPair) -> dict[str, Any]:
+    """A paired test as JSON values."""
+    paired = one.paired
+    return {
+        **one._asdict(),
+        "paired": {
+            **paired._asdict(),
+            "interval": paired.interval._asdict(),
+            "permutation": paired.permutation._asdict(),
+            "t_test": paired.t_test._asdict(),
+        },
+    }
 
 
 def _write(path: Path, text: str) -> None:

@@ -27,6 +27,7 @@ from aptool.formats.atomic import atomic_file
 from aptool.formats.collection import Collection
 from aptool.formats.pools import list_units
 from aptool.formats.trec import read_qrels, read_run, write_run
+from aptool.models.model import remove_model
 from aptool.models.ranker import encoder_type
 from aptool.scoring.baselines import Bm25System, RandomSystem
 from aptool.scoring.score import AnySystem, Executor, score
@@ -54,7 +55,9 @@ class Result(NamedTuple):
         questions: of the qrels; the measures are means over them.
         seconds: of ``train`` and ``score``.
         published: the collection's own name, by which published figures are known.
+        folder: the collection's folder.
         preset: of a trained system.
+        folds: the measures on each fold, of a result over all folds of a collection.
     """
 
     collection: str
@@ -65,8 +68,10 @@ class Result(NamedTuple):
     questions: int
     seconds: dict[str, float]
     published: str
+    folder: Path
     split: str
     preset: str | None
+    folds: tuple[dict[str, float], ...] = ()
 
 
 def by_system(results: Sequence[Result]) -> list[list[Result]]:
@@ -137,7 +142,11 @@ class TrialRunner:
             AptoolError: the trial fails.
         """
         collection = Collection(self.collections[trial.collection])
-        return [self._result(trial, split, collection) for split in trial.splits]
+        results = [self._result(trial, split, collection) for split in trial.splits]
+        if trial.splits[0].fold is not None:
+            # The run is all that a fold is for, and a model may be large.
+            remove_model(results[0].run.parent / "model")
+        return results
 
     def _result(self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection) -> Result:
         run = self._run_file(trial, evaluated)
@@ -168,6 +177,7 @@ class TrialRunner:
             questions=len(evaluation.per_question),
             seconds=seconds,
             published=collection.name,
+            folder=collection.path,
             split=evaluated.split,
             preset=trial.system.preset,
         )

@@ -3,6 +3,7 @@
 The layout is that of the Hugging Face hub. Reading one executes no code from it.
 """
 
+import contextlib
 import hashlib
 import json
 import platform
@@ -118,6 +119,15 @@ def find_model(folder: str | Path) -> Path:
         AptoolError: the hub cannot be reached, or has no such model.
     """
     return local_folder(folder, FILES)
+
+
+def remove_model(folder: str | Path) -> None:
+    """Removes a model folder; files in it that aptool did not write stay, and so do the folders of them."""
+    for name in own_files(Path(folder)):
+        (Path(folder) / name).unlink(missing_ok=True)
+    for path in (Path(folder) / "training", Path(folder)):
+        with contextlib.suppress(OSError):  # missing, or not empty
+            path.rmdir()
 
 
 def check_model_folder(folder: str | Path) -> None:

@@ -181,7 +181,7 @@ def test_a_system_that_is_not_above_random_makes_the_command_fail(matrix, collec
 
 def result(system, seed, value, seconds=1.0, collection="c"):
     times = {"train": seconds, "score": 0.5}
-    return Result(collection, system, seed, None, {"map": value}, 10, times, "c", "test", None)
+    return Result(collection, system, seed, None, {"map": value}, 10, times, "c", None, "test", None)
 
 
 def test_a_summary_is_the_mean_over_seeds_with_the_deviation_of_the_sample():

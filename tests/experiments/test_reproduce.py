@@ -19,7 +19,9 @@ SYSTEMS = ("qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm")
 
 def result(figure, *, seed=0, split="test", published="wikiqa", preset="ap-cnn", measure="map"):
     times = {"train": 1.0, "score": 0.5}
-    return Result(f"w-{split}", "mine", seed, None, {measure: figure}, 9, times, published, split, preset)
+    return Result(
+        f"w-{split}", "mine", seed, None, {measure: figure}, 9, times, published, None, split, preset
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,156 @@
+"""`folds = N` in a matrix: every question scored by a system that did not train on it."""
+
+import json
+
+import polars as pl
+import pytest
+from tiny import labelled_pools, options
+
+from aptool.datasets.folds import write_folds
+from aptool.evaluation.measures import evaluate
+from aptool.evaluation.significance import compare_paired
+from aptool.formats.collection import Collection, CollectionWriter
+from aptool.formats.trec import read_qrels, read_run
+
+TABLE = f"""
+measures = ["map", "recip_rank"]
+[collections.tiny]
+path = "c"
+folds = 3
+splits = ["dev", "test"]
+[systems.random]
+baseline = "random"
+[systems.ap-cnn]
+preset = "ap-cnn"
+set = {json.dumps(options("ap-cnn"))}
+[systems.both]
+fuse = ["random", "ap-cnn"]
+[[rows]]
+collection = "tiny"
+systems = ["random", "ap-cnn", "both"]
+seeds = [1, 2]
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder in which the table was run, with its output in ``out``."""
+    from aptool.experiments.matrix import read_matrix
+    from aptool.experiments.paired import paired_tests
+    from aptool.experiments.runner import Runner
+    from aptool.experiments.table import summarize, write_table
+
+    folder = tmp_path_factory.mktemp("folds")
+    with CollectionWriter(folder / "c", name="tiny", source="made for tests") as writer:
+        for split, questions in (("train", 30), ("dev", 15)):
+            writer.add_split(split, labelled_pools(split, questions))
+    (folder / "eval.toml").write_text(TABLE.replace('"c"', json.dumps(str(folder / "c"))))
+    plan = read_matrix(folder / "eval.toml")
+    results = Runner(plan, folder / "out").run()
+    tests = paired_tests(results, "map")
+    write_table(folder / "out", summarize(results), results, tests, plan.measures, "aptool matrix eval.toml")
+    return folder
+
+
+def document(folder):
+    return json.loads((folder / "out/table.json").read_text())
+
+
+def test_every_question_of_train_and_dev_is_scored_once(finished):
+    run = read_run(finished / "out/tiny-folds/ap-cnn/seed1/folds.run").frame
+    wanted = {f"train-q{n}" for n in range(30)} | {f"dev-q{n}" for n in range(15)}
+
+    assert set(run["question_id"]) == wanted
+    assert run.height == 45 * 6
+    # By the system of its own fold, which trained on the others: the fold's run is a part of the pooled one.
+    for fold in write_folds(Collection(finished / "c"), finished / "again", 3):
+        number = fold.manifest["details"]["fold"]
+        part = read_run(finished / f"out/tiny-fold{number}/ap-cnn/seed1/dev.run").frame
+        assert set(part["question_id"]) == set(read_qrels(fold.qrels("dev"))["question_id"])
+        assert part.join(run, on=["question_id", "answer_id", "score"], how="anti").is_empty()
+
+
+def test_figures_are_means_over_all_questions_and_deviations_over_seeds_and_folds(finished):
+    lines = {(line["collection"], line["system"]): line for line in document(finished)["lines"]}
+    line = lines["tiny-folds", "ap-cnn"]
+    qrels = pl.concat([read_qrels(finished / f"c/{split}.qrels") for split in ("train", "dev")])
+    per_question = [
+        evaluate(qrels, read_run(finished / f"out/tiny-folds/ap-cnn/seed{seed}/folds.run").frame, ["map"])
+        for seed in (1, 2)
+    ]
+
+    first, second = (one.means["map"] for one in per_question)
+    assert (line["questions"], line["seeds"]) == (45, 2)
+    assert line["means"]["map"] == pytest.approx((first + second) / 2)
+    assert line["deviations"]["map"] == pytest.approx(abs(first - second) / 2**0.5)
+    means = []
+    for number in (1, 2, 3):
+        fold = Collection(finished / f"out/collections/tiny-folds/fold{number}")
+        qrels = read_qrels(fold.qrels("dev"))
+        runs = [finished / f"out/tiny-fold{number}/ap-cnn/seed{seed}/dev.run" for seed in (1, 2)]
+        means.append(sum(evaluate(qrels, read_run(run).frame, ["map"]).means["map"] for run in runs) / 2)
+    assert line["fold_deviations"]["map"] == pytest.approx(pl.Series(means).std())
+    # The dev split beside it has no folds; the collection has no test split.
+    assert lines["tiny-dev", "ap-cnn"]["fold_deviations"] == {}
+    assert {collection for collection, _ in lines} == {"tiny-folds", "tiny-dev"}
+    head, _, *rows = (finished / "out/table.md").read_text().splitlines()
+    assert "MAP, sd over folds" in head
+    assert len(rows) == 6
+
+
+def test_systems_are_compared_over_all_questions_by_their_means_over_seeds(finished):
+    tests = document(finished)["paired"]
+    values = {}
+    qrels = read_qrels(finished / "out/collections/tiny-folds/pooled/folds.qrels")
+    for system in ("ap-cnn", "random", "both"):
+        frames = [
+            evaluate(
+                qrels, read_run(finished / f"out/tiny-folds/{system}/seed{seed}/folds.run").frame, ["map"]
+            )
+            for seed in (1, 2)
+        ]
+        values[system] = sum(frame.per_question["map"].to_numpy() for frame in frames) / 2
+
+    assert [(one["system"], one["other"]) for one in tests] == [
+        ("ap-cnn", "both"),
+        ("ap-cnn", "random"),
+        ("both", "random"),
+    ]
+    for one in tests:
+        expected = compare_paired(values[one["other"]], values[one["system"]], permutations=10_000)
+        assert one["paired"]["difference"] == pytest.approx(expected.difference)
+        assert one["paired"]["questions"] == 45
+        assert one["paired"]["permutation"]["p"] == expected.permutation.p
+        assert one["holm"] >= one["paired"]["permutation"]["p"]
+    assert len((finished / "out/paired.md").read_text().splitlines()) == 2 + 3
+
+
+def test_the_report_of_a_folder_with_folds_has_all_questions(finished, aptool):
+    report = aptool("report", finished / "out", "--output", finished / "report.html")
+
+    assert report.code == 0, report.err
+    assert "tiny-folds" in (finished / "report.html").read_text()
+
+
+def test_again_nothing_is_run_and_a_changed_collection_has_new_folds(finished, aptool, monkeypatch):
+    monkeypatch.chdir(finished)
+
+    def state():
+        return {path: path.stat().st_mtime_ns for path in (finished / "out").rglob("*.run")}
+
+    before = state()
+    again = aptool("matrix", "eval.toml", "--output", "out")
+    assert (again.code, state()) == (0, before)
+    assert not [line for line in again.err if "seed" in line]
+    assert "Paired permutation tests over all questions of the folds" in "\n".join(again.out)
+    # The models of folds are not kept, those that the split beside them is scored by are.
+    assert not list((finished / "out").glob("tiny-fold?/*/*/model"))
+    assert (finished / "out/tiny/ap-cnn/seed1/model/model.safetensors").is_file()
+
+    with CollectionWriter(finished / "c", name="tiny", source="made for tests") as writer:
+        for split, questions in (("train", 24), ("dev", 12)):
+            writer.add_split(split, labelled_pools(split, questions))
+    changed = aptool("matrix", "eval.toml", "--output", "out")
+    assert changed.code == 0
+    assert all(after != before[path] for path, after in state().items())
+    assert read_run(finished / "out/tiny-folds/both/seed2/folds.run").frame["question_id"].n_unique() == 36
