@@ -11,6 +11,10 @@ SMALL = {
     "feng-2015": ("encoder.features=16", "training.margin=0.1"),
     "yang-2015": ("encoder.features=16", "training.loss=logistic"),
     "severyn-2015": ("encoder.features=16", "vectors.fine_tune=true", "training.loss=logistic"),
+    "tan-2015": ("encoder.hidden=8",),
+    "yin-2015": ("pooling.features=8", "pooling.window=2", "training.loss=logistic"),
+    "wang-nyberg-2015": ("pooling.hidden=8", "vectors.fine_tune=true", "training.loss=logistic"),
+    "wang-ittycheriah-2015": ("head.size=8", "vectors.fine_tune=true", "training.loss=logistic"),
 }
 PUBLISHED = tuple(SMALL)
 

@@ -61,8 +61,8 @@ def explain(
     """Show the weight of each word of a question and an answer in the score of the pair.
 
     Give the pair as --question TEXT --answer TEXT, or as --collection FOLDER --question-id ID --answer-id ID.
-    The weights of attentive pooling are its attention weights; those of max pooling are the shares of the
-    features whose maximum a word's state is.
+    The weights are the attention weights of a pooling that has some; those of max pooling are the shares of
+    the features whose maximum a word's state is.
     """
     _check_pair(question, answer, collection, question_id, answer_id)
     folder = folder if folder is not None else default_model()
@@ -70,7 +70,7 @@ def explain(
     from aptool.formats.atomic import check_writable
     from aptool.models.device import pick_device
     from aptool.models.model import load_model
-    from aptool.reporting.heatmap import ATTENTION, heat_maps
+    from aptool.reporting.heatmap import heat_maps
 
     for path in (html, png):
         if path is not None:
@@ -84,9 +84,10 @@ def explain(
         pair = (str(question), str(answer))
     model = load_model(folder, pick_device(device))
     explanation = heat_maps(model, [pair], alignment=matrix)[0]
-    if matrix and explanation.kind != ATTENTION:
+    if matrix and explanation.alignment is None:
         pooling = model.recipe.pooling["type"]
-        raise UsageError(f"--matrix: {folder} has {pooling} pooling; expected attentive pooling")
+        wanted = "attentive, abcnn or alignment"
+        raise UsageError(f"--matrix: {folder} has {pooling} pooling; expected {wanted} pooling")
     if html is not None:
         from aptool.reporting.html import write_explanation
 

@@ -13,12 +13,16 @@ from torch.nn import functional as F
 
 from aptool.config import Recipe, build_options
 from aptool.errors import InputError
+from aptool.models.abcnn import AbcnnPooling
+from aptool.models.alignment import AlignmentPooling
 from aptool.models.attention import AttentivePooling
 from aptool.models.cross import CrossPooling
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncoder
 from aptool.models.features import COLUMNS, PairFeatures, WordBags
 from aptool.models.heads import HEADS, Head, NoHead
 from aptool.models.initialization import Corpus, EncoderSpec, Initialization
+from aptool.models.joint import JointPooling
+from aptool.models.one_way import OneWayPooling
 from aptool.models.pooling import (
     FirstPooling,
     JoinedPooling,
@@ -30,6 +34,7 @@ from aptool.models.pooling import (
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import SIMILARITIES, Cosine, Similarity
 from aptool.models.transformer import CrossInput, TransformerEncoder
+from aptool.models.words import WordVectors
 from aptool.text.tokenizer import UNK, TextTokenizer, Tokens, WordTokenizer
 
 # ``encoder.type`` of a recipe.
@@ -38,6 +43,7 @@ ENCODERS: dict[str, type[Encoder]] = {
     "bilstm": BiLstmEncoder,
     "transformer": TransformerEncoder,
     "cross": CrossInput,
+    "words": WordVectors,
 }
 
 # Weights of an encoder and a pooling that are not embeddings: 4 GB, and as much again for gradients.
@@ -50,6 +56,10 @@ POOLINGS: dict[str, type[Pooling]] = {
     "mean": MeanPooling,
     "first": FirstPooling,
     "cross": CrossPooling,
+    "one_way": OneWayPooling,
+    "abcnn": AbcnnPooling,
+    "joint": JointPooling,
+    "alignment": AlignmentPooling,
 }
 
 

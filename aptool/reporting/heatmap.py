@@ -13,16 +13,19 @@ renormalized.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from aptool.errors import AptoolError
+from aptool.models.abcnn import AbcnnPooling
+from aptool.models.alignment import AlignmentPooling
 from aptool.models.attention import AttentivePooling
 from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.model import LoadedModel
+from aptool.models.one_way import OneWayPooling
 from aptool.models.pooling import MaxPooling, Pooling
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
@@ -141,8 +144,9 @@ def heat_maps(
     pooling, window = model.ranker.pooling.pools, window_of(model.ranker.encoder)
     if not gives_weights(pooling):
         name = model.recipe.pooling["type"]
-        raise AptoolError(f"pooling {name!r} has no weights of words; expected attentive or max pooling")
-    kind = ATTENTION if isinstance(pooling, AttentivePooling) else MAX_POOLING
+        wanted = "attentive, one_way, abcnn, alignment or max"
+        raise AptoolError(f"pooling {name!r} has no weights of words; expected {wanted} pooling")
+    kind = MAX_POOLING if isinstance(pooling, MaxPooling) else ATTENTION
     found: dict[int, Explanation] = {}
     device = next(model.ranker.parameters()).device
     # Pairs of similar length are batched, to avoid padding.
@@ -195,10 +199,14 @@ def weigh(pooling: Pooling, questions: Ragged, answers: Ragged) -> tuple[Tensor,
     raise NotImplementedError(type(pooling).__name__)
 
 
-@weigh.register
-def _(pooling: AttentivePooling, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-    """The attention weights σ_q and σ_a (equations 16 and 17)."""
-    return pooling.attention(questions, answers)
+@weigh.register(AttentivePooling)
+@weigh.register(AbcnnPooling)
+@weigh.register(AlignmentPooling)
+@weigh.register(OneWayPooling)
+def _(pooling: Any, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
+    """The attention weights of both texts: σ_q and σ_a (equations 16 and 17), or what stands for them."""
+    weights: tuple[Tensor, Tensor] = pooling.attention(questions, answers)
+    return weights
 
 
 @weigh.register
@@ -232,7 +240,7 @@ def _alignment(
     pooling: Pooling, questions: Ragged, answers: Ragged, pair: int, question: _Words, answer: _Words
 ) -> np.ndarray | None:
     """G between the words of a pair: the maximum over their tokens, as the pooling takes maxima of G."""
-    if not isinstance(pooling, AttentivePooling):
+    if not isinstance(pooling, AttentivePooling | AbcnnPooling | AlignmentPooling):
         return None
     only = np.array([pair])
     G = pooling.alignment(questions.select(only).values, answers.select(only).values)
