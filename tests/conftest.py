@@ -14,6 +14,7 @@ settings.load_profile("repeatable")
 
 # Test processes run side by side, one on each core; none should claim the others' before a test asks for it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is first imported, by whatever it is
 
 
 class Finished(NamedTuple):

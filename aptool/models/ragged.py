@@ -79,7 +79,11 @@ class Ragged(NamedTuple):
 
     def spread(self, values: Tensor) -> Tensor:
         """(N, ...) the value (n, ...) of its sequence for each element."""
-        return values.repeat_interleave(self.lengths, dim=0, output_size=len(self.values))
+        return values.index_select(0, self.owners())
+
+    def owners(self) -> Tensor:
+        """(N,) int64 the number of its sequence for each element."""
+        return torch.repeat_interleave(self.lengths, output_size=len(self.values))
 
     def row_numbers(self) -> Tensor:
         """(N,) int64: 0 to N - 1."""
@@ -97,7 +101,8 @@ class Ragged(NamedTuple):
 
     def positions(self) -> tuple[Tensor, Tensor]:
         """(N,) int64 position of each element in its sequence, and (N,) int64 length of that sequence."""
-        return self.row_numbers() - self.spread(self.offsets[:-1]), self.spread(self.lengths)
+        owners = self.owners()
+        return self.row_numbers() - self.offsets[owners], self.lengths[owners]
 
     def _rows(self, sequences: np.ndarray) -> tuple[Tensor, Tensor]:
         """The rows of the given sequences, and the offsets of these sequences end to end."""

@@ -36,6 +36,10 @@ class EncodedAnswers(NamedTuple):
         """The rows of one answer, not copied."""
         return self.batches[self.batch[answer]].narrow(0, int(self.starts[answer]), int(self.counts[answer]))
 
+    def select(self, chosen: np.ndarray) -> "EncodedAnswers":
+        """Some of the answers, not copied."""
+        return EncodedAnswers(self.batches, *(part[chosen] for part in self[1:]))
+
     def joined(self) -> "EncodedAnswers":
         """The same answers in a single batch, copied only if they are in several."""
         if len(self.batches) == 1:

@@ -18,6 +18,7 @@ from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine
 from aptool.scoring.encoded import EncodedAnswers, Pairs, rows_of
 from aptool.scoring.kernels.attentive_batched import score_batched
+from aptool.scoring.kernels.attentive_fused import is_available, score_fused
 from aptool.scoring.kernels.pair_scorer import PairScorer, cosines, mixed
 
 # Matrix products are fastest when a dimension is a multiple of this, so the last state of an answer is
@@ -54,10 +55,9 @@ class AttentivePairScorer(PairScorer):
         """See ``PairScorer.select_states``: every state, the last one repeated."""
         counts = (tokens.sizes + ALIGNED - 1) // ALIGNED * ALIGNED
         rows = Ragged.of_sizes(tokens.values.new_empty(int(counts.sum())), counts)
-        place, _ = rows.positions()
-        return rows.spread(tokens.offsets[:-1]) + torch.minimum(
-            place, rows.spread(tokens.lengths - 1)
-        ), counts
+        owners = rows.owners()
+        place = rows.row_numbers() - rows.offsets[owners]
+        return tokens.offsets[owners] + torch.minimum(place, tokens.lengths[owners] - 1), counts
 
     def cache_answers(self, states: Ragged) -> Ragged:
         """See ``PairScorer.cache_answers``: the states of each answer, a multiple of ALIGNED."""
@@ -73,7 +73,8 @@ class AttentivePairScorer(PairScorer):
         """See ``PairScorer.score_pairs``. On a CPU pairs are grouped by the side that moves fewer tokens."""
         states, projected, sharpness, residual = questions
         if projected.is_cuda:
-            return score_batched(states, projected, answers, pairs, sharpness=sharpness, residual=residual)
+            kernel = score_fused if is_available(projected.device) else score_batched
+            return kernel(states, projected, answers, pairs, sharpness=sharpness, residual=residual)
         question_tokens = int(states.sizes[pairs.questions].sum())
         answer_tokens = int((answers.lengths * pairs.counts).sum())
         by_question = answer_tokens + GROUP_TOKENS * len(np.unique(pairs.questions))

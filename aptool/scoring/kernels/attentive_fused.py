@@ -1,0 +1,152 @@
+"""Attentive pooling on a GPU in one kernel: nothing is written but the scores.
+
+The program (``attentive_triton``) has one answer and up to ``PAIRS`` of its questions. Texts of similar
+length share a launch: question tokens and answer tokens are padded to powers of two, and the few pairs whose
+tile of G would not fit in registers are scored by ``attentive_batched``. All is planned on the host with
+arrays and sent in one message; the host never waits for the device.
+"""
+
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aptool.models.device import send
+from aptool.models.ragged import Ragged
+from aptool.scoring.encoded import EncodedAnswers, Pairs
+from aptool.scoring.kernels.attentive_batched import score_batched
+
+# Least tokens of a question and of an answer that a tile is made for, and least pairs of a program.
+LEAST_SLOTS, LEAST_TOKENS, LEAST_PAIRS = 8, 16, 4
+
+# Oldest GPU with tensor cores for bf16 and TF32: Ampere.
+LEAST_CAPABILITY = (8, 0)
+
+
+class Tile(NamedTuple):
+    """What one launch is compiled for."""
+
+    pairs: int
+    slots: int  # tokens of a question, padded
+    tokens: int  # tokens of an answer, padded
+
+    def options(self, dtype: torch.dtype) -> dict[str, Any]:
+        """Constants and launch options of the program, for answers in fp32 or bf16.
+
+        Products of fp32 are three of TF32 (``tf32x3``), which is as exact; TF32 alone would move scores by
+        more than 1e-5.
+        """
+        half = dtype == torch.bfloat16
+        return {
+            "PAIRS": self.pairs,
+            "SLOTS": self.slots,
+            "L": self.tokens,
+            "K": 64 if half else 32 if self.tokens < 256 else 16,
+            "CAST": False,
+            "PRECISION": "ieee" if half else "tf32x3",
+            "num_warps": 8,
+            "num_stages": 2,
+            "enable_fp_fusion": True,
+        }
+
+
+def tile_of(slots: int, tokens: int, dtype: torch.dtype) -> Tile | None:
+    """The tile for padded lengths of questions and answers; None if it would not fit in registers.
+
+    Eight warps hold 32,768 numbers of G with products of bf16, half as many with those of fp32, which need
+    registers for both halves of each factor.
+    """
+    rows, numbers = (256, 1 << 15) if dtype == torch.bfloat16 else (128, 1 << 14)
+    pairs = min(rows // slots, numbers // (slots * tokens))
+    return Tile(pairs, slots, tokens) if pairs >= LEAST_PAIRS else None
+
+
+def is_available(device: torch.device) -> bool:
+    """Whether Triton is installed and this GPU has the tensor cores."""
+    return find_spec("triton") is not None and torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
+
+
+def score_fused(
+    questions: Ragged,
+    projected: Tensor,
+    answers: EncodedAnswers,
+    pairs: Pairs,
+    sharpness: float = 1.0,
+    residual: float = 0.0,
+) -> Tensor:
+    """(P,) fp32 scores of pairs; see ``score_batched`` for the arguments.
+
+    Answers in bf16 are multiplied in bf16 and summed in fp32.
+    """
+    answers = answers.joined()
+    (values,) = answers.batches
+    device, count = values.device, len(pairs.questions)
+    pair_answers = pairs.answers
+    slots = _powers(questions.sizes, LEAST_SLOTS)[pairs.questions]  # (P,) exponents of two
+    tokens = _powers(answers.lengths, LEAST_TOKENS)[pair_answers]
+    kinds = (slots * 64 + tokens).astype(np.uint16)
+    order = np.argsort(kinds, kind="stable")  # by kind, then by answer
+    bounds = np.flatnonzero(np.diff(kinds[order], prepend=-1, append=-1))
+    launches, tables, too_large = [], [], []
+    for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        kind = int(kinds[order[begin]])
+        tile = tile_of(1 << kind // 64, 1 << kind % 64, values.dtype)
+        if tile is None:
+            too_large.append(order[begin:end])
+            continue
+        table = _blocks(answers, pair_answers[order[begin:end]], begin, tile.pairs)
+        launches.append((tile, table.shape[1]))
+        tables.append(table.reshape(-1))
+    scores = torch.empty(count, device=device)
+    if launches:
+        sent = send(np.concatenate([pairs.questions[order], order, *tables]).astype(np.int32), device)
+        texts = projected.to(values.dtype), questions.values, questions.offsets, values
+        at = 2 * count
+        for tile, blocks in launches:
+            own = sent[at : at + 4 * blocks]
+            inputs = *texts, own, sent[:count], sent[count : 2 * count], scores, sharpness, residual
+            _launch(blocks, inputs, tile.options(values.dtype))
+            at += 4 * blocks
+    if too_large:
+        rest = np.sort(np.concatenate(too_large))
+        present, number = np.unique(pair_answers[rest], return_counts=True)
+        some = Pairs(pairs.questions[rest], number)
+        long = answers.select(present)
+        scores[send(rest, device)] = score_batched(
+            questions, projected, long, some, sharpness=sharpness, residual=residual
+        )
+    return scores
+
+
+def _launch(programs: int, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Starts the program on the device of its inputs."""
+    from aptool.scoring.kernels.attentive_triton import join
+
+    with torch.cuda.device(inputs[0].device):
+        join[(programs,)](*inputs, inputs[0].shape[1], **options)
+
+
+def _powers(numbers: np.ndarray, least: int) -> np.ndarray:
+    """(n,) int64 exponent of the least power of two that is at least each number, and ``least``."""
+    return np.ceil(np.log2(np.maximum(numbers, least))).astype(np.int64)
+
+
+def _blocks(answers: EncodedAnswers, pair_answers: np.ndarray, first: int, most: int) -> np.ndarray:
+    """(4, B) what each program scores: see ``blocks`` of ``attentive_triton.join``.
+
+    Args:
+        answers: in one batch.
+        pair_answers: (P,) the answer of consecutive pairs, ascending.
+        first: number of the first of these pairs.
+        most: pairs of a program.
+    """
+    starts = np.flatnonzero(np.diff(pair_answers, prepend=-1))
+    counts = np.diff(starts, append=len(pair_answers))
+    programs = -(-counts // most)
+    within = np.arange(programs.sum()) - np.repeat(np.cumsum(programs) - programs, programs)
+    begins = np.repeat(starts, programs) + most * within
+    sizes = np.minimum(most, np.repeat(counts, programs) - most * within)
+    own = pair_answers[begins]
+    return np.stack([answers.starts[own], answers.lengths[own], first + begins, sizes])

@@ -1,0 +1,154 @@
+"""Scoring on a simulated GPU: the CPU's scores, one device, few waits and launches, bounded memory."""
+
+import numpy as np
+import pytest
+import torch
+from simulated_gpu import DeviceMismatchError, SimulatedGpu
+from tiny import SYSTEMS, ranker, tokens
+
+from aptool.models import ragged
+from aptool.models.ragged import Ragged
+from aptool.scoring.kernels import attentive, attentive_batched, attentive_fused
+from aptool.scoring.scorer import Scorer
+
+
+def workload(questions, answers, pool, seed=0, longest=40):
+    generator = np.random.default_rng(seed)
+    texts = [
+        tokens(*([*generator.integers(2, 300, size=generator.integers(1, most))] for _ in range(count)))
+        for count, most in ((questions, 12), (answers, longest))
+    ]
+    candidates = [generator.choice(answers, pool, replace=False) for _ in range(questions)]
+    return *texts, np.repeat(np.arange(questions), pool), np.concatenate(candidates)
+
+
+def fused(gpu):
+    """A stand-in for the fused kernel's program: one launch, scores by the definition."""
+
+    def launch(programs, inputs, options):
+        projected, states, offsets, answers, blocks, questions, places, scores, sharpness, _ = inputs
+        if not all(gpu.holds(one) for one in inputs if isinstance(one, torch.Tensor)):
+            raise DeviceMismatchError("a tensor of the host in a launch")
+        gpu.launches += 1
+        with gpu.silence():
+            blocks = blocks.view(4, -1).tolist()
+            for begin, length, first, count in zip(*blocks, strict=True):
+                assert count <= options["PAIRS"]
+                assert length <= options["L"]
+                A = answers[begin : begin + length].float()
+                for number in range(first, first + count):
+                    row = int(questions[number])
+                    own = slice(int(offsets[row]), int(offsets[row + 1]))
+                    assert own.stop - own.start <= options["SLOTS"]
+                    G = projected[own].float() @ A.T
+                    r_q = (G.amax(1).tanh() * sharpness).softmax(0) @ states[own]
+                    r_a = (G.amax(0).tanh() * sharpness).softmax(0) @ A
+                    scores[places[number]] = torch.cosine_similarity(r_q, r_a, dim=0)
+
+    return launch
+
+
+@pytest.fixture(params=["fused", "batched"])
+def kernel(request, monkeypatch):
+    """Either of the kernels of a GPU, put in place for a simulation."""
+
+    def install(gpu):
+        monkeypatch.setattr(attentive, "is_available", lambda device: request.param == "fused")
+        monkeypatch.setattr(attentive_fused, "_launch", fused(gpu))
+        return gpu
+
+    return install
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_scores_are_those_of_a_cpu_and_the_host_waits_once(name, precision, kernel):
+    system = ranker(name, words=300, dim=12, size=16)
+    work = workload(20, 60, 30)
+    expected = Scorer(system, precision=precision).score(*work)
+
+    with kernel(SimulatedGpu()) as gpu:
+        scorer = Scorer(system.to("cuda"), device="cuda", precision=precision, cache_bytes=1 << 20)
+        gpu.reset()
+        keys = np.arange(60)
+        first, again = scorer.score(*work, keys), scorer.score(*work, keys)
+
+    assert gpu.total_waits == 2, gpu.report()  # for the scores of each call
+    np.testing.assert_allclose(first, expected, atol=1e-5 if precision == "fp32" else 0.02, rtol=0)
+    np.testing.assert_allclose(again, first, atol=1e-6, rtol=0)
+
+
+def test_launches_do_not_grow_with_pairs_answers_or_precision(kernel, request):
+    counts = {}
+    for precision in ("fp32", "bf16"):
+        for times in (1, 4):
+            system = ranker("ap-cnn", words=300, dim=12, size=16)
+            work = workload(10 * times, 50 * times, 20)
+            with kernel(SimulatedGpu()) as gpu:
+                scorer = Scorer(system.to("cuda"), device="cuda", precision=precision)
+                gpu.reset()
+                scorer.score(*work)
+            counts[precision, times] = gpu.launches
+
+    budget = 100 if "fused" in request.node.name else 190
+    assert max(counts.values()) <= budget, counts
+    assert max(counts.values()) <= min(counts.values()) + 6, counts
+
+
+def test_memory_does_not_grow_with_the_number_of_pools(kernel, monkeypatch):
+    # Answers as short as questions: not G, but states of questions and vectors of answers are largest.
+    monkeypatch.setattr(attentive_batched, "ELEMENTS", 1 << 14)
+    peaks = []
+    for questions in (30, 120):
+        system = ranker("ap-cnn", words=300, dim=12, size=32)
+        work = workload(questions, 60, 30, longest=5)
+        with kernel(SimulatedGpu()) as gpu:
+            scorer = Scorer(system.to("cuda"), device="cuda", tokens_per_batch=300)
+            gpu.reset()
+            scorer.score(*work)
+        # A pair needs its score and its indices, a question its states, twice.
+        needed = 24 * len(work[2]) + 2 * 4 * 32 * len(work[0].ids)
+        peaks.append(gpu.peak_bytes - needed)
+
+    assert peaks[1] <= 1.05 * peaks[0]
+
+
+FAULTS = {
+    "sizes": (ragged, "send", lambda array, device: torch.from_numpy(array)),
+    "table": (attentive_fused, "send", lambda array, device: torch.from_numpy(array)),
+    "lengths": (attentive_batched, "send", lambda array, device: torch.from_numpy(array)),
+    "rows": (Ragged, "row_numbers", lambda self: torch.arange(len(self.values))),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_noticed(fault, monkeypatch):
+    place, name, value = FAULTS[fault]
+    monkeypatch.setattr(place, name, value)
+    system = ranker("ap-cnn", words=300, dim=12, size=16)
+    with SimulatedGpu() as gpu:
+        monkeypatch.setattr(attentive, "is_available", lambda device: fault == "table")
+        monkeypatch.setattr(attentive_fused, "_launch", fused(gpu))
+        scorer = Scorer(system.to("cuda"), device="cuda")
+        gpu.reset()
+        try:
+            scorer.score(*workload(20, 60, 30))
+        except DeviceMismatchError:
+            return
+    assert gpu.total_waits > 1, gpu.report()
+
+
+def test_a_planted_wait_is_counted(monkeypatch, kernel):
+    prepare = attentive.AttentivePairScorer.prepare_questions
+
+    def waits(self, states):
+        assert states.values.abs().max().item() >= 0
+        return prepare(self, states)
+
+    monkeypatch.setattr(attentive.AttentivePairScorer, "prepare_questions", waits)
+    system = ranker("ap-cnn", words=300, dim=12, size=16)
+    with kernel(SimulatedGpu()) as gpu:
+        scorer = Scorer(system.to("cuda"), device="cuda")
+        gpu.reset()
+        scorer.score(*workload(20, 60, 30))
+    assert gpu.total_waits == 2

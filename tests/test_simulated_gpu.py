@@ -1,0 +1,107 @@
+"""The simulated GPU itself: it says what CUDA would say, and counts what CUDA would wait for."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from simulated_gpu import DeviceMismatchError, SimulatedGpu
+from torch import nn
+from torch.nn import functional as F
+
+ONE = torch.ones(1, dtype=torch.int64)
+
+
+def test_tensors_say_where_they_are():
+    with SimulatedGpu() as gpu:
+        there, here = torch.ones(3, device="cuda"), torch.ones(3)
+        assert there.device == torch.device("cuda", 0)
+        assert there.is_cuda
+        assert not here.is_cuda
+        assert (there + 1).is_cuda
+        assert (there * torch.tensor(2.0)).is_cuda  # a number of the host's
+        assert there[None].is_cuda
+        assert not there.cpu().is_cuda
+        assert there[torch.tensor([0])].is_cuda  # CUDA takes indices of the host, and waits for them
+    assert gpu.waits["index or value on the host", "elsewhere"] == 1
+    assert torch.ones(1).device.type == "cpu"
+    assert "device" not in vars(torch.Tensor)
+
+
+MIXED = {
+    "sum": lambda x, y: x + y,
+    "cat": lambda x, y: torch.cat([x, y]),
+    "product": lambda x, y: torch.mm(x[None], y[:, None]),
+    "embedding": lambda x, y: F.embedding(ONE - 1, x[None]),
+    "segments": lambda x, y: torch.segment_reduce(x, "max", lengths=3 * ONE),
+    "rows": lambda x, y: x.index_select(0, ONE),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_operations_of_both_sides_raise(name):
+    with SimulatedGpu():
+        with pytest.raises(DeviceMismatchError):
+            MIXED[name](torch.ones(3, device="cuda"), torch.ones(3))
+        with pytest.raises(TypeError, match="can't convert cuda:0"):
+            np.asarray(torch.ones(3, device="cuda"))
+
+
+WAITS = {
+    "item": (lambda x: x.sum().item(), 1),
+    "bool": (lambda x: bool((x > 0).all()), 1),
+    "tolist": (lambda x: x.tolist(), 1),
+    "to the host": (lambda x: x.cpu(), 1),
+    "mask": (lambda x: x[x > 0], 1),
+    "nonzero": (lambda x: x.nonzero(), 1),
+    "unique": (lambda x: x.unique(), 1),
+    "repeat": (lambda x: x.repeat_interleave(x.long()), 1),
+    "repeat to a size": (lambda x: x.repeat_interleave(x.long(), output_size=4), 0),
+    "from the host": (lambda x: torch.tensor([1.0], device="cuda"), 1),
+    "from numpy": (lambda x: torch.from_numpy(np.ones(2)).to("cuda"), 1),
+    "from pinned memory": (lambda x: torch.ones(2).pin_memory().to("cuda", non_blocking=True), 0),
+    "segments": (lambda x: torch.segment_reduce(x, "max", lengths=torch.full((2,), 2, device="cuda")), 2),
+    "arithmetic": (lambda x: (x @ x).sqrt().softmax(0).cumsum(0).argsort(), 0),
+}
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("name", WAITS)
+def test_waits_are_those_of_cuda(name, inference):
+    act, waits = WAITS[name]
+    with torch.inference_mode(inference), SimulatedGpu() as gpu:
+        x = torch.ones(4).to("cuda")
+        gpu.reset()
+        act(x)
+    assert gpu.total_waits == waits, gpu.report()
+
+
+def test_memory_is_what_is_alive():
+    with SimulatedGpu() as gpu:
+        for _ in range(10):
+            torch.ones(1000, device="cuda").sum()
+        assert 4000 <= gpu.peak_bytes < 9000
+        kept = [torch.ones(1000, device="cuda") for _ in range(10)]
+        assert gpu.peak_bytes >= 40_000
+        assert kept
+
+
+def test_gradients_and_optimizers_stay_there():
+    model = nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.LSTM(4, 3, batch_first=True))
+    other = copy.deepcopy(model)
+
+    def step(model, ids):
+        dense = torch.optim.Adam(model[1].parameters())
+        sparse = torch.optim.SparseAdam(model[0].parameters())
+        model(ids)[0].square().sum().backward()
+        dense.step()
+        sparse.step()
+
+    ids = torch.arange(6).view(2, 3)
+    step(other, ids)
+    with SimulatedGpu() as gpu:
+        model.to("cuda")
+        step(model, ids.to("cuda"))
+        assert all(gpu.holds(one) and gpu.holds(one.grad) for one in model.parameters())
+    for one, expected in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one.detach(), expected.detach())
