@@ -11,6 +11,8 @@ from aptool.cli.runs import (
     Confidence,
     level_option,
     measures_option,
+    pools_beside,
+    pools_option,
     qrels_beside,
     qrels_option,
     report_gaps,
@@ -20,12 +22,16 @@ from aptool.cli.tables import print_table
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from aptool.evaluation.limits import Limits
     from aptool.evaluation.measures import Evaluation
     from aptool.evaluation.significance import Interval
     from aptool.formats.trec import Run
+    from aptool.reporting.breakdown import Group, Kind
 
     Intervals = dict[str, dict[str, Interval]]
+    Groups = dict[str, list[Group]]
 
 # More measures than this are shown as rows, with the runs as columns; intervals are wide.
 _MOST_COLUMNS = 8
@@ -54,6 +60,12 @@ _PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
     help="Confidence of the intervals, below 1; implies --intervals.  [default: 0.95]",
 )
 @click.option(
+    "--by",
+    type=click.Choice(["question-length", "answer-length", "type"]),
+    help="Add the figures by length of the question or of its relevant answer, or by question word.",
+)
+@pools_option
+@click.option(
     "--per-question",
     metavar="FILE",
     help="Write the measures of each question to a .parquet, .csv or .jsonl file.",
@@ -71,6 +83,8 @@ def evaluate(
     limits: bool,
     intervals: bool,
     confidence: float | None,
+    by: Kind | None,
+    pools: tuple[str, ...],
     per_question: str | None,
     output_format: str | None,
 ) -> None:
@@ -114,17 +128,44 @@ def evaluate(
             run: candidate_limits(judgements, content.frame, names, level=level)
             for run, content in read.items()
         }
+    groups: Groups = {}
+    if by is not None:
+        groups = _groups(by, pools, qrels, judgements, evaluations, names)
     if per_question is not None:
         _write_per_question(per_question, evaluations)
     if output_format == "json":
         facts = {"qrels": qrels, "measures": names, **({"level": level} if level > 1 else {})}
         facts |= {"confidence": confidence} if ranges else {}
-        click.echo(_as_json(facts, read, evaluations, ranges, reachable))
+        click.echo(_as_json(facts, read, evaluations, ranges, reachable, groups))
         return
-    _print(_rows(names, evaluations, ranges, reachable), output_format)
+    _print(_rows(names, evaluations, ranges, reachable, groups), output_format)
     for run, one in reachable.items():
         # Beside a table for a paper, as every message on stderr.
         click.echo(_limits_line(run, one), err=output_format is not None)
+
+
+def _groups(
+    by: Kind,
+    pools: tuple[str, ...],
+    qrels: str,
+    judgements: pl.DataFrame,
+    evaluations: dict[str, Evaluation],
+    names: tuple[str, ...],
+) -> Groups:
+    """The figures of each run by kind of question."""
+    from aptool.formats.collection import answers_beside
+    from aptool.formats.pools import read_answers
+    from aptool.formats.storage import expand
+    from aptool.reporting.breakdown import break_down, question_groups
+
+    beside = pools_beside(qrels) if not pools else None
+    if not pools and beside is None:
+        name = Path(qrels.removesuffix(".gz").removesuffix(".qrels") + ".pools.parquet").name
+        raise UsageError(f"--by {by}: no {name} beside the qrels; pass --pools FILE")
+    files = expand(pools or (str(beside),), ".pools.parquet")
+    shared = answers_beside(files[0])
+    kinds = question_groups(files, judgements, by, read_answers(shared) if shared is not None else None)
+    return {run: break_down(one.per_question, kinds, names) for run, one in evaluations.items()}
 
 
 def _check_per_question(path: str) -> None:
@@ -174,6 +215,7 @@ def _as_json(
     evaluations: dict[str, Evaluation],
     ranges: Intervals,
     reachable: dict[str, Limits],
+    groups: Groups,
 ) -> str:
     """The document; ``facts`` are what holds for all runs."""
     import json
@@ -186,6 +228,7 @@ def _as_json(
             "measures": dict(evaluation.means),
             **({"intervals": ranges[run]} if ranges else {}),
             **({"limits": reachable[run]._asdict()} if reachable else {}),
+            **({"groups": [group._asdict() for group in groups[run]]} if groups else {}),
             "missing": list(evaluation.missing),
             "extra": list(evaluation.extra),
             "unjudged": evaluation.unjudged.height,
@@ -200,6 +243,7 @@ def _rows(
     evaluations: dict[str, Evaluation],
     ranges: Intervals,
     reachable: dict[str, Limits],
+    groups: Groups,
 ) -> list[list[str]]:
     """The cells of the table, headings first."""
     rows = [["run", "questions", *names]]
@@ -209,6 +253,9 @@ def _rows(
         if run in reachable:
             best = [_shown(name, reachable[run].best[name], None) for name in names]
             rows.append([f"{run}, best order", "", *best])
+        for group in groups.get(run, ()):
+            means = [_shown(name, group.means[name], None) for name in names]
+            rows.append([f"  {group.name}", str(group.questions), *means])
     if len(names) > (_MOST_INTERVAL_COLUMNS if ranges else _MOST_COLUMNS):
         rows = [list(column) for column in zip(*rows, strict=True)]
         rows[0][0] = "measure"

@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from other_tools import write_files
 from pages import ROOT
 
 # Checked by programs.py in place of being run.
@@ -27,6 +28,7 @@ def build(folder: Path) -> None:
     jacana_files(folder)
     insuranceqa_files(folder / "insuranceQA" / "V1")
     beir_files(folder / "scifact")
+    write_files(folder)
     table_files(folder)
     vector_files(folder)
     hub_models(folder)
