@@ -20,6 +20,7 @@ from aptool.errors import AptoolError, UsageError
     help="Folder of models, runs and tables.",
 )
 @click.option("--let", "given", multiple=True, metavar="NAME=VALUE", help="Value of ${NAME} in TABLE.")
+@click.option("--quick", is_flag=True, help="Run only the first seed of each row.")
 @device_option
 @click.option(
     "--jobs",
@@ -33,6 +34,7 @@ def matrix(
     table: Path,
     output: Path,
     given: tuple[str, ...],
+    quick: bool,
     device: str,
     jobs: int | None,
     cluster: str | None,
@@ -51,13 +53,15 @@ def matrix(
         raise UsageError(f"--workers {workers}: requires --jobs 1; expected --jobs for trials side by side")
     from aptool.experiments.matrix import read_matrix
     from aptool.experiments.paired import paired_cells, paired_tests
-    from aptool.experiments.paper import compare_with_paper, paper_cells
+    from aptool.experiments.paper import compare_with_paper, paper_cells, paper_tables
     from aptool.experiments.runner import Runner
     from aptool.experiments.table import not_above_random, summarize, table_cells, write_table
     from aptool.formats.atomic import check_writable
     from aptool.library.executors import executor_on, processes_on, trainer_on
 
     plan = read_matrix(table, _values(given))
+    if quick:
+        plan = plan.with_one_seed()
     check_writable(output / "table.md")
 
     with connected(cluster) as found:
@@ -70,14 +74,17 @@ def matrix(
                 processes_on(found, jobs, device, gpus_per_worker)
             )
     summaries = summarize(results)
-    let = [word for value in given for word in ("--let", value)]
-    command = shlex.join(["aptool", "matrix", str(table), "--output", str(output), *let])
+    options = [word for value in given for word in ("--let", value)] + ["--quick"] * quick
+    command = shlex.join(["aptool", "matrix", str(table), "--output", str(output), *options])
     tests = paired_tests(results, plan.measures[0])
     write_table(output, summaries, results, tests, plan.measures, command)
     print_table(table_cells(summaries, plan.measures), left=2)
     if tests:
         click.echo("\nPaired permutation tests over all questions of the folds, each the mean over its seeds")
         print_table(paired_cells(tests), left=4)
+    for title, cells in paper_tables(results):
+        click.echo(f"\n{title}, as the paper has it; ours beside")
+        print_table(cells, left=1)
     comparisons = compare_with_paper(results)
     if comparisons:
         click.echo("\nCompared with the paper, mean ± sd over seeds (OK: reached; close: within .01; below)")

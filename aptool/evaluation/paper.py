@@ -5,6 +5,42 @@ from typing import NamedTuple
 # A figure that misses the paper's by at most this is close.
 CLOSE = 0.01
 
+# The systems that the paper compares its own with, by the names of their presets.
+CITATIONS = {
+    "feng-2015": "Feng et al. 2015",
+    "tan-2015": "Tan et al. 2015",
+    "wang-nyberg-2015": "Wang & Nyberg 2015",
+    "severyn-2015": "Severyn & Moschitti 2015",
+    "wang-ittycheriah-2015": "Wang & Ittycheriah 2015",
+    "yang-2015": "Yang et al. 2015",
+    "yin-2015": "Yin et al. 2015, word embeddings only",
+}
+
+
+class PaperTable(NamedTuple):
+    """A table of the paper.
+
+    Attributes:
+        number: of the table.
+        title: the data set.
+        collections: names of the collections that its figures are on.
+        questions: how many questions each split has.
+        columns: split and measure (trec_eval's name) of each column.
+        systems: the figures of each system in the order of the columns, by its preset without ``-paper``.
+    """
+
+    number: int
+    title: str
+    collections: tuple[str, ...]
+    questions: dict[str, int]
+    columns: tuple[tuple[str, str], ...]
+    systems: dict[str, tuple[float, ...]]
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The distinct measures of the columns."""
+        return tuple(dict.fromkeys(measure for _, measure in self.columns))
+
 
 class PaperFigures(NamedTuple):
     """The figures for one split of a published collection.
@@ -13,81 +49,92 @@ class PaperFigures(NamedTuple):
         title: the split, for headings.
         questions: number of questions that the figures are means over.
         measures: trec_eval names of the measures.
-        systems: figures of the paper's four systems, by preset.
-        others: figures of the systems that the paper compares with, by citation.
+        systems: figures of the systems, by preset.
     """
 
     title: str
     questions: int
     measures: tuple[str, ...]
     systems: dict[str, tuple[float, ...]]
-    others: dict[str, tuple[float, ...]]
 
-    def of_preset(self, preset: str | None) -> dict[str, float]:
-        """The figures, by measure, of the system of a preset; empty if the paper does not have it.
+    def of_system(self, preset: str | None, name: str = "") -> dict[str, float]:
+        """The figures, by measure, of a system by its preset, or else its name; empty if there are none.
 
         ``ap-cnn`` and ``ap-cnn-paper`` are the same system with different training.
         """
-        figures = self.systems.get((preset or "").removesuffix("-paper"), ())
+        figures = self.systems.get(paper_name(preset, name), ())
         return dict(zip(self.measures, figures, strict=False))
 
 
-_WIKIQA = PaperFigures(
-    "WikiQA test",
-    243,
-    ("map", "recip_rank"),
-    {
-        "qa-bilstm": (0.6557, 0.6695),
-        "qa-cnn": (0.6701, 0.6822),
-        "ap-bilstm": (0.6705, 0.6842),
-        "ap-cnn": (0.6886, 0.6957),
-    },
-    {"Yang et al. 2015": (0.6520, 0.6652), "Yin et al. 2015, word embeddings only": (0.6600, 0.6770)},
+TABLES = (
+    PaperTable(
+        3,
+        "InsuranceQA",
+        ("insuranceqa-v1",),
+        {"dev": 1000, "test1": 1800, "test2": 1800},
+        (("dev", "P_1"), ("test1", "P_1"), ("test2", "P_1")),
+        {
+            "feng-2015": (0.654, 0.653, 0.610),
+            "tan-2015": (0.684, 0.681, 0.622),
+            "qa-cnn": (0.616, 0.602, 0.561),
+            "qa-bilstm": (0.666, 0.666, 0.637),
+            "ap-cnn": (0.688, 0.698, 0.663),
+            "ap-bilstm": (0.684, 0.717, 0.664),
+        },
+    ),
+    PaperTable(
+        4,
+        "TREC-QA, clean",
+        ("trecqa", "trecqa-clean"),
+        {"test": 68},
+        (("test", "map"), ("test", "recip_rank")),
+        {
+            "wang-nyberg-2015": (0.7134, 0.7913),
+            "severyn-2015": (0.7460, 0.8080),
+            "wang-ittycheriah-2015": (0.7460, 0.8200),
+            "qa-bilstm": (0.6750, 0.7723),
+            "qa-cnn": (0.7147, 0.8070),
+            "ap-bilstm": (0.7132, 0.8032),
+            "ap-cnn": (0.7530, 0.8511),
+        },
+    ),
+    PaperTable(
+        5,
+        "WikiQA",
+        ("wikiqa",),
+        {"test": 243},
+        (("test", "map"), ("test", "recip_rank")),
+        {
+            "yang-2015": (0.6520, 0.6652),
+            "yin-2015": (0.6600, 0.6770),
+            "qa-bilstm": (0.6557, 0.6695),
+            "qa-cnn": (0.6701, 0.6822),
+            "ap-bilstm": (0.6705, 0.6842),
+            "ap-cnn": (0.6886, 0.6957),
+        },
+    ),
 )
-_TRECQA = PaperFigures(
-    "TREC-QA test, clean",
-    68,
-    ("map", "recip_rank"),
-    {
-        "qa-bilstm": (0.6750, 0.7723),
-        "qa-cnn": (0.7147, 0.8070),
-        "ap-bilstm": (0.7132, 0.8032),
-        "ap-cnn": (0.7530, 0.8511),
-    },
-    {
-        "Wang & Nyberg 2015": (0.7134, 0.7913),
-        "Severyn & Moschitti 2015": (0.7460, 0.8080),
-        "Wang & Ittycheriah 2015": (0.7460, 0.8200),
-    },
-)
-_INSURANCEQA = {
-    "qa-bilstm": (0.666, 0.666, 0.637),
-    "qa-cnn": (0.616, 0.602, 0.561),
-    "ap-bilstm": (0.684, 0.717, 0.664),
-    "ap-cnn": (0.688, 0.698, 0.663),
-}
-_INSURANCEQA_OTHERS = {
-    "Feng et al. 2015": (0.654, 0.653, 0.610),
-    "Tan et al. 2015": (0.684, 0.681, 0.622),
-}
-_INSURANCEQA_SPLITS = {"dev": 1000, "test1": 1800, "test2": 1800}
+
+
+def paper_name(preset: str | None, name: str = "") -> str:
+    """The name in `PaperTable.systems` of a system that was trained by a preset, or of an untrained one."""
+    return preset.removesuffix("-paper") if preset is not None else name
 
 
 def paper_figures(collection: str, split: str) -> PaperFigures | None:
     """The paper's figures for a split of a collection, by the collection's name; None if there are none."""
-    if collection == "wikiqa" and split == "test":
-        return _WIKIQA
-    if collection in ("trecqa", "trecqa-clean") and split == "test":
-        return _TRECQA
-    if collection == "insuranceqa-v1" and split in _INSURANCEQA_SPLITS:
-        place = list(_INSURANCEQA_SPLITS).index(split)
-        return PaperFigures(
-            f"InsuranceQA {split}",
-            _INSURANCEQA_SPLITS[split],
-            ("P_1",),
-            {name: (figures[place],) for name, figures in _INSURANCEQA.items()},
-            {name: (figures[place],) for name, figures in _INSURANCEQA_OTHERS.items()},
-        )
+    for table in TABLES:
+        places = [place for place, (own, _) in enumerate(table.columns) if own == split]
+        if collection in table.collections and places:
+            return PaperFigures(
+                f"{table.title}, {split}",
+                table.questions[split],
+                tuple(table.columns[place][1] for place in places),
+                {
+                    system: tuple(figures[place] for place in places)
+                    for system, figures in table.systems.items()
+                },
+            )
     return None
 
 

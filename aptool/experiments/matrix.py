@@ -38,7 +38,7 @@ class EvaluatedSplit(NamedTuple):
         build: how to make the collection where there is none.
         limit: functions to build it from; None is all.
         split: the split's own name.
-        optional: whether the split is skipped where the collection lacks it.
+        optional: whether the split is skipped where it or the collection is missing.
         fold: which fold of the collection at ``path`` is meant; None is that collection itself.
     """
 
@@ -89,6 +89,10 @@ class ExperimentMatrix(NamedTuple):
     measures: tuple[str, ...]
     systems: dict[str, SystemSpec]
     experiments: list[Experiment]
+
+    def with_one_seed(self) -> "ExperimentMatrix":
+        """The same experiments, each with its first seed only."""
+        return self._replace(experiments=[one._replace(seeds=one.seeds[:1]) for one in self.experiments])
 
 
 def read_matrix(path: str | Path, values: Mapping[str, str] = MappingProxyType({})) -> ExperimentMatrix:
@@ -158,7 +162,7 @@ def _systems(path: str | Path, entries: dict[str, dict[str, Any]]) -> dict[str, 
 
 def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:
     """The folds and the splits of a collection that are evaluated; all splits but the first are optional."""
-    folds = entry.get("folds", 0)
+    folds, optional = entry.get("folds", 0), entry.get("optional", False)
     splits = entry.get("splits", [entry["split"]] if "split" in entry else [] if folds else ["test"])
     several = "splits" in entry or folds > 0
     whole = [
@@ -169,7 +173,7 @@ def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:
             build=entry.get("build"),
             limit=entry.get("limit"),
             split=split,
-            optional=place > 0,
+            optional=place > 0 or optional,
         )
         for place, split in enumerate(splits)
     ]
@@ -181,7 +185,7 @@ def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:
             build=entry.get("build"),
             limit=entry.get("limit"),
             split="dev",
-            optional=False,
+            optional=optional,
             fold=Fold(number, folds, name),
         )
         for number in range(1, folds + 1)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from aptool.evaluation.names import measure_title
-from aptool.evaluation.paper import paper_figures, verdict
+from aptool.evaluation.paper import CITATIONS, TABLES, paper_figures, paper_name, verdict
 from aptool.evaluation.seeds import Spread, mean_and_sd
 from aptool.experiments.trial import Result, by_system
 
@@ -50,10 +50,33 @@ def compare_with_paper(results: Sequence[Result]) -> list[PaperComparison]:
         if figures is not None:
             comparisons += [
                 _compare(group, measure, paper, paper_split)
-                for measure, paper in figures.of_preset(first.preset).items()
+                for measure, paper in figures.of_system(first.preset, first.system).items()
                 if measure in first.measures
             ]
     return comparisons
+
+
+def paper_tables(results: Sequence[Result]) -> list[tuple[str, list[list[str]]]]:
+    """The paper's tables whole, with our figures on every split beside the paper's.
+
+    Returns:
+        The title and the rows of text, headings first, of each table that a collection of the results is in.
+    """
+    groups = by_system(results)
+    tables = []
+    for table in TABLES:
+        own = [group for group in groups if group[0].published in table.collections]
+        if own:
+            splits = list(dict.fromkeys(group[0].split for group in own))
+            columns = [(split, measure) for split in splits for measure in table.measures]
+            head = [
+                "system",
+                *(f"paper, {split} {measure_title(measure)}" for split, measure in table.columns),
+            ]
+            head += [f"{split} {measure_title(measure)}" for split, measure in columns]
+            rows = [_table_row(name, figures, own, columns) for name, figures in table.systems.items()]
+            tables.append((f"Table {table.number}: {table.title}", [head, *rows]))
+    return tables
 
 
 def paper_cells(comparisons: Sequence[PaperComparison]) -> list[list[str]]:
@@ -73,6 +96,23 @@ def seed_cells(results: Sequence[Result]) -> list[list[str]]:
             figures = [f"{of_seed[seed].measures[measure]:.4f}" if seed in of_seed else "" for seed in seeds]
             rows.append([group[0].collection, group[0].system, measure_title(measure), *figures])
     return rows
+
+
+def _table_row(
+    name: str, figures: Sequence[float], groups: Sequence[list[Result]], columns: Sequence[tuple[str, str]]
+) -> list[str]:
+    """A system's row of a table of the paper: the paper's figures, then ours, empty where there is none."""
+    cells = []
+    for split, measure in columns:
+        found = [
+            [result.measures[measure] for result in group]
+            for group in groups
+            if group[0].split == split
+            and paper_name(group[0].preset, group[0].system) == name
+            and measure in group[0].measures
+        ]
+        cells.append(" or ".join(mean_and_sd(values).text(len(values)) for values in found))
+    return [CITATIONS.get(name, name), *(f"{figure:.4f}" for figure in figures), *cells]
 
 
 def _compare(group: list[Result], measure: str, paper: float, paper_split: str) -> PaperComparison:

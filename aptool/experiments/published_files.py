@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
-from aptool.datasets import trecqa, wikiqa
+from aptool.datasets import insuranceqa, trecqa, wikiqa
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
+
+# What ``import_published`` imports.
+PUBLISHED = ("wikiqa", "trecqa", "insuranceqa")
 
 # The file of each split: of WikiQA as Microsoft distributes it, of TREC-QA as castorini does.
 _FILES = {
@@ -17,13 +20,15 @@ def import_published(kind: str, folder: Path, out: Path) -> Collection:
     """Imports the splits of a data set that a folder holds, with the questions that the paper keeps.
 
     Args:
-        kind: ``wikiqa`` or ``trecqa``.
-        folder: the folder of its files; test may be missing.
+        kind: one of ``PUBLISHED``.
+        folder: the folder of its files; test may be missing. Of InsuranceQA, V1 or the folder that it is in.
         out: the folder of the collection.
 
     Raises:
         InputError: train or dev is missing, or a file cannot be imported.
     """
+    if kind == "insuranceqa":
+        return insuranceqa.build(out, str(folder / "V1" if (folder / "V1").is_dir() else folder))
     splits = {split: str(folder / name) for split, name in _FILES[kind].items() if (folder / name).exists()}
     for split in ("train", "dev"):
         if split not in splits:

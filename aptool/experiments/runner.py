@@ -9,7 +9,7 @@ from aptool.config import Recipe, load_recipe
 from aptool.errors import AptoolError, error_with
 from aptool.experiments.folds import open_folds, pool_folds
 from aptool.experiments.matrix import EvaluatedSplit, Experiment, ExperimentMatrix
-from aptool.experiments.published_files import import_published
+from aptool.experiments.published_files import PUBLISHED, import_published
 from aptool.experiments.side_by_side import Processes, run_side_by_side
 from aptool.experiments.trial import DEV, Result, Train, Trial, TrialRunner
 from aptool.formats.collection import MANIFEST, Collection
@@ -97,13 +97,16 @@ class Runner:
         return pool_folds(ordered, collections, self._output)
 
     def _open_collections(self) -> dict[EvaluatedSplit, Collection]:
-        """The collection of each evaluated split; optional splits that it lacks are left out."""
+        """The collection of each evaluated split; optional ones that are missing are left out."""
         opened: dict[str, Collection] = {}
         folds: dict[str, list[Collection]] = {}
         collections: dict[EvaluatedSplit, Collection] = {}
         for evaluated in dict.fromkeys(experiment.evaluated for experiment in self._matrix.experiments):
             fold, split = evaluated.fold, evaluated.split
             name = evaluated.collection if fold is None else fold.source
+            if evaluated.optional and not evaluated.path.exists():
+                logger.info(f"{evaluated.path}: not found, so {evaluated.name} is left out")
+                continue
             if name not in opened:
                 opened[name] = self._open(evaluated, name)
             if fold is not None:
@@ -127,7 +130,7 @@ class Runner:
 
             logger.info(f"building {path}")
             build_functions(path, limit=evaluated.limit)
-        elif build in ("wikiqa", "trecqa") and not (path / MANIFEST).exists():
+        elif build in PUBLISHED and not (path / MANIFEST).exists():
             # The same files give the same fingerprint, so importing them again makes no result outdated.
             imported = self._output / "collections" / name
             logger.info(f"importing {path} to {imported}")

@@ -10,7 +10,7 @@ from aptool.evaluation.seeds import Spread, mean_and_sd
 from aptool.experiments.folds import fold_deviations
 from aptool.experiments.matrix import ExperimentMatrix
 from aptool.experiments.paired import SystemPair, paired_cells
-from aptool.experiments.paper import compare_with_paper, paper_cells, seed_cells
+from aptool.experiments.paper import compare_with_paper, paper_cells, paper_tables, seed_cells
 from aptool.experiments.trial import Result, by_system
 from aptool.formats.atomic import atomic_file
 from aptool.reporting.markup import markdown_table
@@ -85,8 +85,9 @@ def write_table(
     if tests:
         _write(folder / "paired.md", markdown_table(paired_cells(tests), left=4))
     if comparisons:
-        tables = [paper_cells(comparisons), seed_cells(results)]
-        _write(folder / "paper.md", "\n".join(markdown_table(cells, left=2) for cells in tables))
+        whole = [f"{title}\n\n{markdown_table(cells, left=1)}" for title, cells in paper_tables(results)]
+        cells = [paper_cells(comparisons), seed_cells(results)]
+        _write(folder / "paper.md", "\n".join([*whole, *(markdown_table(one, left=2) for one in cells)]))
     _write(folder / "table.json", json.dumps(document, indent=2) + "\n")
 
 

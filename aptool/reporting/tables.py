@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from aptool.evaluation.names import measure_title
-from aptool.evaluation.paper import paper_figures
+from aptool.evaluation.paper import CITATIONS, paper_figures, paper_name
 from aptool.reporting.results import CollectionResults, SystemResults
 
 MINUS = "\u2212"
@@ -110,12 +110,10 @@ def paper_table(results: CollectionResults) -> dict[str, Any] | None:
     if figures is None or not measures:
         return None
     rows = []
-    for name, values in {**figures.others, **figures.systems}.items():
+    for name, values in figures.systems.items():
         theirs = dict(zip(figures.measures, values, strict=True))
         ours: list[SystemResults | None] = [
-            system
-            for system in results.systems
-            if system.preset is not None and system.preset.removesuffix("-paper") == name
+            system for system in results.systems if paper_name(system.preset, system.name) == name
         ]
         for system in ours or [None]:
             cells = []
@@ -123,7 +121,9 @@ def paper_table(results: CollectionResults) -> dict[str, Any] | None:
                 mean = None if system is None else system.means[measure]
                 difference = "" if mean is None else _signed(mean - theirs[measure])
                 cells.append((f"{theirs[measure]:.4f}", "" if mean is None else f"{mean:.4f}", difference))
-            rows.append({"name": name if system is None else system.name, "cells": cells})
+            rows.append(
+                {"name": CITATIONS.get(name, name) if system is None else system.name, "cells": cells}
+            )
     titles = [measure_title(measure) for measure in measures]
     return {"title": figures.title, "questions": figures.questions, "measures": titles, "rows": rows}
 

@@ -1,6 +1,6 @@
 """The paper's figures, as printed in its tables 3 to 5."""
 
-from aptool.evaluation.paper import paper_figures
+from aptool.evaluation.paper import TABLES, paper_figures
 
 
 def test_figures_of_the_paper_are_given_for_its_collections_and_splits_only():
@@ -11,3 +11,16 @@ def test_figures_of_the_paper_are_given_for_its_collections_and_splits_only():
     assert paper_figures("trecqa-raw", "test") is None
     assert paper_figures("wikiqa", "dev") is None
     assert paper_figures("functions", "test") is None
+
+
+def test_all_eleven_systems_have_their_figures():
+    # Tables 3 to 5 of the paper: six, seven and six rows, of eleven systems in all.
+    assert [len(table.systems) for table in TABLES] == [6, 7, 6]
+    assert len({system for table in TABLES for system in table.systems}) == 11
+    assert paper_figures("trecqa-clean", "test").of_system("severyn-2015") == {
+        "map": 0.746,
+        "recip_rank": 0.808,
+    }
+    # A system that is not trained by a preset of its own is known by its name.
+    assert paper_figures("trecqa", "test").of_system(None, "wang-nyberg-2015")["map"] == 0.7134
+    assert paper_figures("wikiqa", "test").of_system("own.toml", "ap-cnn") == {}

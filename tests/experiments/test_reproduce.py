@@ -9,7 +9,7 @@ import pytest
 from tiny import options
 
 from aptool.experiments.matrix import read_matrix
-from aptool.experiments.paper import compare_with_paper, paper_cells, seed_cells
+from aptool.experiments.paper import compare_with_paper, paper_cells, paper_tables, seed_cells
 from aptool.experiments.trial import Result
 from aptool.formats.collection import Collection
 
@@ -55,6 +55,30 @@ def test_the_paper_presets_are_compared_and_what_the_paper_has_no_figure_for_is_
 
     assert [row.paper for row in compare_with_paper([letter])] == [0.7530]
     assert [row for one in without for row in compare_with_paper([one])] == []
+
+
+def test_the_papers_tables_are_shown_whole_with_our_figures_on_every_split():
+    results = [
+        result(0.70, split="folds"),
+        result(0.72, split="folds", seed=1),
+        result(0.69, split="test"),
+        result(0.65, split="test", preset="ap-cnn-paper")._replace(system="letter"),
+        result(0.66, split="test", preset="yin-2015")._replace(system="other"),
+    ]
+
+    ((title, (head, *rows)),) = paper_tables(results)
+
+    assert title == "Table 5: WikiQA"
+    wanted = ["folds MAP", "folds MRR", "test MAP", "test MRR"]
+    assert head == ["system", "paper, test MAP", "paper, test MRR", *wanted]
+    assert rows == [
+        ["Yang et al. 2015", "0.6520", "0.6652", "", "", "", ""],
+        ["Yin et al. 2015, word embeddings only", "0.6600", "0.6770", "", "", "0.6600", ""],
+        ["qa-bilstm", "0.6557", "0.6695", "", "", "", ""],
+        ["qa-cnn", "0.6701", "0.6822", "", "", "", ""],
+        ["ap-bilstm", "0.6705", "0.6842", "", "", "", ""],
+        ["ap-cnn", "0.6886", "0.6957", "0.7100 ± 0.0141", "", "0.6900 or 0.6500", ""],
+    ]
 
 
 def test_every_seed_has_a_column():
@@ -111,7 +135,7 @@ def test_published_files_are_imported_and_each_system_trained_once_for_all_split
     assert "w: no split 'test', so w-test is left out" in first.err
     assert len(trained(first)) == 4
     shown = [line.split() for line in first.out]
-    assert [line[:3] for line in shown if "test" in line] == [
+    assert [line[:3] for line in shown if "test" in line and line[0].startswith("w-")] == [
         [f"w-{split}", name, measure]
         for split in ("dev",)
         for name in ("qa-cnn", "ap-cnn")
@@ -147,6 +171,23 @@ def test_a_collection_is_taken_as_it_stands(table, tmp_path, collection_folder):
     assert not Path("out/collections").exists()
     # Its name is not that of a published collection.
     assert not any("Compared with the paper" in line for line in finished.out)
+
+
+def test_a_quick_run_has_the_first_seed_and_an_optional_collection_may_be_missing(table, tmp_path, aptool):
+    text = (tmp_path / "table.toml").read_text()
+    more = '[collections.x]\npath = "nowhere"\nbuild = "insuranceqa"\noptional = true\n'
+    more += '[[rows]]\ncollection = "x"\nsystems = ["ap-cnn"]\n'
+    (tmp_path / "table.toml").write_text(text.replace('["qa-cnn", "ap-cnn"]', '["ap-cnn"]') + more)
+
+    quick = aptool(
+        "matrix", "table.toml", "--output", "out", "--let", "d=data", "--let", "v=random", "--quick"
+    )
+
+    assert quick.code == 0, quick.err
+    assert "nowhere: not found, so x is left out" in quick.err
+    results = json.loads((tmp_path / "out/table.json").read_text())["results"]
+    assert [(one["collection"], one["system"], one["seed"]) for one in results] == [("w-dev", "ap-cnn", 0)]
+    assert "Table 5: WikiQA, as the paper has it; ours beside" in quick.out
 
 
 def test_files_that_are_not_there_end_in_one_line(table):
