@@ -1,0 +1,34 @@
+"""Two systems and BM25 on one collection, with paired tests: ``python compare_systems.py data/wikiqa``.
+
+The systems are trained on train and compared on dev, on the same questions. The p-values are corrected
+for the number of comparisons.
+"""
+
+import sys
+
+import aptool
+
+PRESETS = ("qa-cnn", "ap-cnn")
+MEASURES = ["AP", "RR", "P@1"]
+
+
+def main(folder: str) -> None:
+    """Prints the means, and the p-value of each system against BM25."""
+    data = aptool.Collection(folder)
+    pools, qrels = data.pools("dev"), data.qrels("dev")
+
+    runs = {"bm25": aptool.bm25_run(pools)}
+    for preset in PRESETS:
+        runs[preset] = aptool.train(data, preset=preset, seed=0).run(pools)
+    runs["fused"] = aptool.fuse([runs["bm25"], runs[PRESETS[-1]]])
+
+    for name, run in runs.items():
+        means = aptool.evaluate(qrels, run, MEASURES).means
+        print(f"{name:8}", *(f"{measure} {value:.4f}" for measure, value in means.items()))
+    baseline, *others = runs.values()
+    for name, result in zip(list(runs)[1:], aptool.compare(baseline, others, qrels, ["AP"]), strict=True):
+        print(f"{name:8} AP {result.difference:+.4f} over bm25, p = {result.permutation_holm:.4f}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

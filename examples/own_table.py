@@ -1,0 +1,29 @@
+"""From tables of your own to a ranking: ``python own_table.py train.csv dev.csv "May I change my plan?"``.
+
+The tables have the columns question, answer and label (1 relevant, 0 not). The best epoch is the one
+that ranks the answers of dev.csv best. The answers to choose from are all those of train.csv.
+"""
+
+import csv
+import sys
+from pathlib import Path
+
+import aptool
+from aptool.datasets.tabular import ColumnNames, build_tsv
+
+
+def main(train: str, dev: str, question: str) -> None:
+    """Trains on the tables once, then ranks the answers for the question."""
+    if not Path("models/faq").is_dir():
+        build_tsv("data/faq", {"train": train, "dev": dev}, ColumnNames(), name="faq")
+        model = aptool.train(aptool.Collection("data/faq"), preset="qa-cnn", set={"training.epochs": 3})
+        model.save("models/faq")
+
+    with Path(train).open(newline="", encoding="utf-8") as file:
+        answers = sorted({row["answer"] for row in csv.DictReader(file)})
+    for index, score in aptool.load("models/faq").rank(question, answers)[:5]:
+        print(f"{score:.4f}  {answers[index]}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

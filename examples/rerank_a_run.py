@@ -1,0 +1,35 @@
+"""Reranks a first-stage run: ``python rerank_a_run.py data/scifact test models/ap-cnn``.
+
+The collection is one that `aptool data import beir` or `aptool data pools` made: its pools are the
+candidates of the first stage. A relevant document that is not among them is missed by any reranker, so
+the best figure that an order of these candidates can have is printed beside.
+"""
+
+import sys
+
+import aptool
+
+
+def main(folder: str, split: str, model: str) -> None:
+    """Prints nDCG@10 and RR@10 of BM25, of the model, and of the best order of the candidates."""
+    data = aptool.Collection(folder)
+    pools, qrels = data.pools(split), data.qrels(split)
+    relevance = qrels.to_dict()
+    runs = {
+        "bm25": aptool.bm25_run(pools),
+        "model": aptool.load(model).run(pools),
+        "best order": aptool.Run.from_dict(
+            {
+                question: {candidate: float(relevance[question].get(candidate, 0)) for candidate in texts}
+                for question, (_, texts) in pools.to_dict().items()
+            }
+        ),
+    }
+    for name, run in runs.items():
+        means = aptool.evaluate(qrels, run, ["nDCG@10", "RR@10"]).means
+        print(f"{name:10}", *(f"{measure} {value:.4f}" for measure, value in means.items()))
+    runs["model"].save("reranked.run")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,96 @@
+"""The scripts and notebooks of ``examples`` run on small data: ``make test-docs``."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pages import ROOT
+from workspace import build
+
+pytestmark = pytest.mark.docs
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("examples")
+    build(folder)
+    return folder
+
+
+@pytest.fixture
+def workspace(data, tmp_path, monkeypatch) -> Path:
+    folder = tmp_path / "workspace"
+    shutil.copytree(data, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return folder
+
+
+def output_of(*command: str) -> str:
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+def import_wikiqa() -> None:
+    splits = [f"{split}=WikiQA-{split}.tsv" for split in ("train", "dev", "test")]
+    output_of("aptool", "data", "import", "wikiqa", *splits, "--output", "data/wikiqa")
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_table_of_ones_own():
+    shown = output_of(
+        sys.executable, str(EXAMPLES / "own_table.py"), "faq.csv", "faq.csv", "where is the bridge ?"
+    )
+
+    assert len(shown.splitlines()) == 5
+    scores = [float(line.split()[0]) for line in shown.splitlines()]
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.usefixtures("workspace")
+def test_systems_are_compared():
+    import_wikiqa()
+
+    shown = output_of(sys.executable, str(EXAMPLES / "compare_systems.py"), "data/wikiqa")
+
+    assert [line.split()[0] for line in shown.splitlines()] == [
+        *("bm25", "qa-cnn", "ap-cnn", "fused"),
+        *("qa-cnn", "ap-cnn", "fused"),
+    ]
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_first_stage_is_reranked():
+    import_wikiqa()
+    output_of("aptool", "data", "import", "beir", "scifact", "--output", "data/scifact")
+    output_of("aptool", "train", "data/wikiqa", "--preset", "qa-cnn", "--output", "models/qa-cnn")
+
+    shown = output_of(
+        *(sys.executable, str(EXAMPLES / "rerank_a_run.py")), *("data/scifact", "test", "models/qa-cnn")
+    )
+
+    figures = {line[:10].strip(): float(line.split()[-1]) for line in shown.splitlines()}
+    assert set(figures) == {"bm25", "model", "best order"}
+    assert figures["best order"] >= max(figures.values())
+    assert Path("reranked.run").is_file()
+
+
+@pytest.mark.parametrize("path", sorted((EXAMPLES / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_runs(path, workspace, monkeypatch):
+    nbformat = pytest.importorskip("nbformat", reason="the group docs is not installed")
+    nbclient = pytest.importorskip("nbclient", reason="the group docs is not installed")
+    if path.stem != "own_table_to_report":
+        import_wikiqa()
+    monkeypatch.setenv("NETWORK", "sentence-transformers/all-MiniLM-L6-v2")  # a tiny one, in the workspace
+
+    notebook = nbformat.read(path, as_version=4)
+
+    assert not [cell for cell in notebook.cells if cell.get("outputs")]  # they are kept without output
+    nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": workspace}}).execute()
