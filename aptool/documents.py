@@ -7,9 +7,8 @@ bits at most. Whatever reads its values can then print, hash, compare and store 
 import json
 import re
 import tomllib
-from os import PathLike
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, Literal, NoReturn, Protocol
 
 from aptool.errors import InputError, first_line
 
@@ -24,11 +23,21 @@ _MOST_DIGITS = 20  # of a 64-bit integer with its sign
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
+class DocumentPath(Protocol):
+    """What a document is read from: a path, or a URL with its methods."""
+
+    def is_file(self) -> bool:
+        """Whether it is there."""
+
+    def open(self, mode: Literal["rb"], /) -> IO[bytes]:
+        """A stream of its bytes."""
+
+
 class _DocumentError(ValueError):
     """A value that no document may have."""
 
 
-def read_json(path: str | Path, expected: str = "JSON") -> Any:
+def read_json(path: str | DocumentPath, expected: str = "JSON") -> Any:
     """The value of a JSON file.
 
     Raises:
@@ -39,7 +48,7 @@ def read_json(path: str | Path, expected: str = "JSON") -> Any:
 
 def parse_json(
     text: str,
-    where: str | PathLike[str],
+    where: object,
     *,
     place: str | None = None,
     expected: str = "JSON",
@@ -80,7 +89,7 @@ def parse_json(
     return value
 
 
-def read_toml(path: str | Path, expected: str) -> dict[str, Any]:
+def read_toml(path: str | DocumentPath, expected: str) -> dict[str, Any]:
     """The table of a TOML file.
 
     Raises:
@@ -89,7 +98,7 @@ def read_toml(path: str | Path, expected: str) -> dict[str, Any]:
     return parse_toml(_text(path, LARGEST_TOML, expected), path)
 
 
-def parse_toml(text: str, where: str | PathLike[str]) -> dict[str, Any]:
+def parse_toml(text: str, where: object) -> dict[str, Any]:
     """The table of a TOML text.
 
     Raises:
@@ -109,11 +118,12 @@ def parse_toml(text: str, where: str | PathLike[str]) -> dict[str, Any]:
     return table
 
 
-def _text(path: str | Path, largest: int, expected: str) -> str:
+def _text(path: str | DocumentPath, largest: int, expected: str) -> str:
     try:
-        if not Path(path).is_file():  # a pipe would be waited for
+        source = Path(path) if isinstance(path, str) else path
+        if not source.is_file():  # a pipe would be waited for
             raise InputError(path, problem="file not found", expected=expected)
-        with Path(path).open("rb") as file:
+        with source.open("rb") as file:
             data = file.read(largest + 1)
         if len(data) > largest:
             raise InputError(path, problem=f"more than {largest:,} bytes", expected=expected)

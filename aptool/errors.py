@@ -4,7 +4,6 @@ Any other exception is a fault of the program.
 """
 
 from collections.abc import Sequence
-from os import PathLike
 
 _UNSET = object()
 _LONGEST_VALUE = 80
@@ -37,7 +36,7 @@ class InputError(AptoolError):
     long values and problems are shortened.
 
     Args:
-        path: the file or folder.
+        path: the file or folder, or its URL.
         expected: what should be there, in words.
         place: where in the file, such as ``line 3``.
         column: the column of a table.
@@ -47,7 +46,7 @@ class InputError(AptoolError):
 
     def __init__(
         self,
-        path: str | PathLike[str],
+        path: object,
         *,
         expected: str,
         place: str | None = None,

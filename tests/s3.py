@@ -23,11 +23,15 @@ CREDENTIALS = {
 }
 
 
+def is_installed():
+    """Whether the server and the client are."""
+    return all(importlib.util.find_spec(name) is not None for name in ("moto", "obstore"))
+
+
 def require():
     """Skips a test where the server or the client is not installed."""
-    for name in ("moto", "obstore"):
-        if importlib.util.find_spec(name) is None:
-            pytest.skip(f"{name} is not installed")
+    if not is_installed():
+        pytest.skip("moto or obstore is not installed")
 
 
 @contextmanager

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import json
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from aptool.cli.collections import report_collection
 from aptool.cli.data_import import import_
-from aptool.cli.parameters import HiddenArgument, one_output
+from aptool.cli.parameters import LOCATION, HiddenArgument, one_output
 from aptool.cli.retrieval import pools
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError
 
 if TYPE_CHECKING:
     from aptool.datasets.stats import Statistics
+    from aptool.formats.location import Location
 
 logger = logging.getLogger(__name__)
 
 _output_or_argument = click.option(
     "--output",
     metavar="FOLDER",
-    type=click.Path(path_type=Path),
+    type=LOCATION,
     help="Folder of the collection to write.",
 )
 
@@ -35,10 +35,10 @@ def data() -> None:
 
 
 @data.command()
-@click.argument("out", cls=HiddenArgument, required=False, type=click.Path(path_type=Path))
+@click.argument("out", cls=HiddenArgument, required=False, type=LOCATION)
 @_output_or_argument
 @click.option("--limit", type=int, metavar="N", help="Maximum number of functions.")
-def functions(out: Path | None, output: Path | None, limit: int | None) -> None:
+def functions(out: Location | None, output: Location | None, limit: int | None) -> None:
     """Build the collection of functions: code search over the installed Python packages."""
     from aptool.datasets.functions import build
     from aptool.datasets.importing import check_output
@@ -51,7 +51,7 @@ def functions(out: Path | None, output: Path | None, limit: int | None) -> None:
 
 
 @data.command()
-@click.argument("out", cls=HiddenArgument, required=False, type=click.Path(path_type=Path))
+@click.argument("out", cls=HiddenArgument, required=False, type=LOCATION)
 @_output_or_argument
 @click.option(
     "--like",
@@ -61,7 +61,7 @@ def functions(out: Path | None, output: Path | None, limit: int | None) -> None:
 )
 @click.option("--scale", type=float, default=1.0, show_default=True, help="Factor on questions and answers.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
-def synthetic(out: Path | None, output: Path | None, like: str, scale: float, seed: int) -> None:
+def synthetic(out: Location | None, output: Location | None, like: str, scale: float, seed: int) -> None:
     """Generate a collection of made-up words with the shape of a published one, for measurements."""
     from aptool.datasets.synthetic import build
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from aptool.cli.defaults import default_model
-from aptool.cli.parameters import UTF8, device_option
+from aptool.cli.parameters import LOCATION, UTF8, device_option
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from aptool.formats.location import Location
     from aptool.models.model import LoadedModel
     from aptool.reporting.heatmap import Explanation, TextWeights
 
@@ -28,32 +28,28 @@ _VISIBLE = str.maketrans(_PICTURES | dict.fromkeys(range(0x80, 0xA0), "\ufffd"))
 
 
 @click.command("explain")
-@click.option(
-    "--model", "folder", type=click.Path(path_type=Path), help="Model folder.  [default: models/ap-cnn]"
-)
+@click.option("--model", "folder", type=LOCATION, help="Model folder.  [default: models/ap-cnn]")
 @click.option("--question", type=UTF8, metavar="TEXT", help="Question.")
 @click.option("--answer", type=UTF8, metavar="TEXT", help="Answer.")
-@click.option(
-    "--collection", metavar="FOLDER", type=click.Path(path_type=Path), help="Collection with the pair."
-)
+@click.option("--collection", metavar="FOLDER", type=LOCATION, help="Collection with the pair.")
 @click.option("--split", default="test", show_default=True, help="Split of the collection.")
 @click.option("--question-id", type=UTF8, metavar="ID", help="Id of a question of the split.")
 @click.option("--answer-id", type=UTF8, metavar="ID", help="Id of a candidate of its pool.")
-@click.option("--html", metavar="FILE", type=click.Path(path_type=Path), help="Write an HTML page.")
-@click.option("--png", metavar="FILE", type=click.Path(path_type=Path), help="Write a PNG image.")
+@click.option("--html", metavar="FILE", type=LOCATION, help="Write an HTML page.")
+@click.option("--png", metavar="FILE", type=LOCATION, help="Write a PNG image.")
 @click.option("--matrix", is_flag=True, help="Include the alignment matrix G.")
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
 def explain(
-    folder: Path | None,
+    folder: Location | None,
     question: str | None,
     answer: str | None,
-    collection: Path | None,
+    collection: Location | None,
     split: str,
     question_id: str | None,
     answer_id: str | None,
-    html: Path | None,
-    png: Path | None,
+    html: Location | None,
+    png: Location | None,
     matrix: bool,
     device: str,
     as_json: bool,
@@ -109,7 +105,7 @@ def explain(
 def _check_pair(
     question: str | None,
     answer: str | None,
-    collection: Path | None,
+    collection: Location | None,
     question_id: str | None,
     answer_id: str | None,
 ) -> None:
@@ -125,7 +121,7 @@ def _check_pair(
         raise UsageError(f"{' and '.join(extra)} given with {', '.join(wanted)}; expected one or the other")
 
 
-def _document(explanation: Explanation, model: LoadedModel, folder: Path) -> dict[str, Any]:
+def _document(explanation: Explanation, model: LoadedModel, folder: Location) -> dict[str, Any]:
     document = {
         "model": str(folder),
         "fingerprint": model.fingerprint,

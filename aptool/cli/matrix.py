@@ -2,21 +2,25 @@
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected, debugging
-from aptool.cli.parameters import device_option
+from aptool.cli.parameters import LOCAL_PATH, device_option
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, UsageError
 
+if TYPE_CHECKING:
+    pass
+
 
 @click.command("matrix")
-@click.argument("table", type=click.Path(path_type=Path))
+@click.argument("table", type=LOCAL_PATH)
 @click.option(
     "--output",
     required=True,
-    type=click.Path(path_type=Path),
+    type=LOCAL_PATH,
     help="Folder of models, runs and tables.",
 )
 @click.option("--let", "given", multiple=True, metavar="NAME=VALUE", help="Value of ${NAME} in TABLE.")

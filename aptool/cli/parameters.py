@@ -1,10 +1,15 @@
 """Options that several commands share, and parameter types that click does not have."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
+
+from aptool.formats.urls import is_remote
+
+if TYPE_CHECKING:
+    from aptool.formats.location import Location
 
 
 class Utf8(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
@@ -28,6 +33,45 @@ class Utf8(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8
 UTF8 = Utf8()
 
 
+class LocationType(click.ParamType):  # type: ignore[type-arg]
+    """A path of this machine, or a URL of an object store, which ``pathlib`` would change."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "Location":
+        """Returns the path or URL as an object with the methods of a path."""
+        from aptool.formats.location import location
+
+        return location(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Lets the shell complete names of files."""
+        return [CompletionItem(incomplete, type="file")]
+
+
+class LocalPath(click.Path):
+    """A path of this machine, for what a command reads and writes in many small steps."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the path.
+
+        Raises:
+            click.BadParameter: it is a URL.
+        """
+        if is_remote(value):
+            self.fail(f"{value}: expected a path of this machine, not a URL.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+LOCATION = LocationType()
+LOCAL_PATH = LocalPath()
+
+
 def complete_preset(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """What a shell completes after ``--preset``: the names of the presets, or recipe files."""
     from aptool.config import preset_names
@@ -44,7 +88,7 @@ class HiddenArgument(click.Argument):
         return []
 
 
-def one_output(output: Path | None, argument: Path | None) -> Path:
+def one_output(output: "Location | None", argument: "Location | None") -> "Location":
     """The output of a command, from ``--output`` or from the argument that earlier versions took.
 
     Raises:

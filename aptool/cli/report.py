@@ -1,20 +1,22 @@
 """``aptool report``: the results of a folder of runs in one HTML file."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.parameters import device_option
+from aptool.cli.parameters import LOCAL_PATH, LOCATION, device_option
 from aptool.errors import UsageError
+
+if TYPE_CHECKING:
+    from aptool.formats.location import Location
 
 NAME = "report.html"
 
 
 @click.command("report")
-@click.argument("runs", metavar="RUNS", type=click.Path(path_type=Path))
-@click.option(
-    "--output", metavar="FILE", type=click.Path(path_type=Path), help=f"HTML file.  [default: RUNS/{NAME}]"
-)
+@click.argument("runs", metavar="RUNS", type=LOCAL_PATH)
+@click.option("--output", metavar="FILE", type=LOCATION, help=f"HTML file.  [default: RUNS/{NAME}]")
 @click.option(
     "--collection",
     "collections",
@@ -46,7 +48,7 @@ NAME = "report.html"
 @device_option
 def report(
     runs: Path,
-    output: Path | None,
+    output: "Location | None",
     collections: tuple[str, ...],
     baseline: str | None,
     questions: int,
@@ -59,6 +61,7 @@ def report(
     the paper's figures, charts, and the ranked answers and heat maps of every question. It is self-contained.
     """
     from aptool.formats.atomic import check_apart, check_writable
+    from aptool.formats.storage import stat
     from aptool.models.device import pick_device
     from aptool.reporting.html import environment
     from aptool.reporting.plots import check_installed
@@ -86,7 +89,7 @@ def report(
         command=_command(runs, page, collections, baseline, questions, depth),
         device=picked,
     )
-    click.echo(f"{page}: {page.stat().st_size / 1e6:.1f} MB")
+    click.echo(f"{page}: {stat(page).size / 1e6:.1f} MB")
 
 
 def _places(collections: tuple[str, ...]) -> dict[str, Path]:
@@ -104,7 +107,12 @@ def _places(collections: tuple[str, ...]) -> dict[str, Path]:
 
 
 def _command(
-    runs: Path, page: Path, collections: tuple[str, ...], baseline: str | None, questions: int, depth: int
+    runs: Path,
+    page: "Location",
+    collections: tuple[str, ...],
+    baseline: str | None,
+    questions: int,
+    depth: int,
 ) -> str:
     import shlex
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from aptool.cli.collections import name_of, output_option, questions_option, report_collection
+from aptool.cli.parameters import LOCATION
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _pool_options(depth: int) -> Callable[[Command], Command]:
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=LOCATION)
 @output_option
 @_run
 @_name
@@ -82,7 +83,7 @@ def beir(
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=LOCATION)
 @output_option
 @click.option("--split", default="test", show_default=True, help="Split to read.")
 @_name

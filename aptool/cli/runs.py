@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aptool.evaluation.measures import Evaluation
+    from aptool.formats.location import Location
 
 logger = logging.getLogger(__name__)
 
@@ -142,16 +143,20 @@ def short_names(runs: Sequence[str]) -> dict[str, str]:
 
 def pools_beside(qrels: str) -> str | None:
     """The pools file beside the qrels, if there is one; logs its path."""
-    path = Path(qrels.removesuffix(".gz").removesuffix(".qrels") + ".pools.parquet")
+    from aptool.formats.location import location
+
+    path = location(qrels.removesuffix(".gz").removesuffix(".qrels") + ".pools.parquet")
     if not path.is_file():
         return None
     logger.info(f"--pools not given: {path}")
     return str(path)
 
 
-def _possible_qrels(run: str) -> list[Path]:
+def _possible_qrels(run: str) -> list[Location]:
     """For ``test.ap-cnn.run``: ``test.ap-cnn.qrels``, then ``test.qrels``, each plain and gzipped."""
-    path = Path(run)
+    from aptool.formats.location import location
+
+    path = location(run)
     parts = path.name.removesuffix(".gz").removesuffix(".run").split(".")
     stems = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
     return [path.with_name(stem + suffix) for stem in stems if stem for suffix in (".qrels", ".qrels.gz")]

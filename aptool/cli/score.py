@@ -1,29 +1,29 @@
 """``aptool score``: scores pools with a model into a TREC run file."""
 
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected, debugging
 from aptool.cli.defaults import default_model, default_run
-from aptool.cli.parameters import UTF8, device_option
+from aptool.cli.parameters import LOCATION, UTF8, device_option
 from aptool.errors import UsageError
+
+if TYPE_CHECKING:
+    from aptool.formats.location import Location
 
 
 @click.command("score")
 @click.argument("pools", nargs=-1, required=True)
-@click.option(
-    "--model", "folder", type=click.Path(path_type=Path), help="Model folder.  [default: models/ap-cnn]"
-)
+@click.option("--model", "folder", type=LOCATION, help="Model folder.  [default: models/ap-cnn]")
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=LOCATION,
     help="Run file; gzip if it ends in .gz.  [default: POOLS with .run]",
 )
 @click.option(
     "--answers",
-    type=click.Path(path_type=Path),
+    type=LOCATION,
     help="File with the texts of shared answers.  [default: answers.parquet beside POOLS]",
 )
 @click.option("--tag", type=UTF8, help="Run tag, one word.  [default: the model's preset]")
@@ -44,9 +44,9 @@ from aptool.errors import UsageError
 @cluster_options
 def score(
     pools: tuple[str, ...],
-    folder: Path | None,
-    output: Path | None,
-    answers: Path | None,
+    folder: "Location | None",
+    output: "Location | None",
+    answers: "Location | None",
     tag: str | None,
     device: str,
     precision: Literal["auto", "fp32", "bf16"],

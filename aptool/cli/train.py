@@ -8,17 +8,18 @@ import click
 
 from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected
 from aptool.cli.defaults import default_collection
-from aptool.cli.parameters import complete_preset, device_option
+from aptool.cli.parameters import LOCATION, complete_preset, device_option
 from aptool.progress import measures_line
 
 if TYPE_CHECKING:
+    from aptool.formats.location import Location
     from aptool.training.fit import Fit
 
 logger = logging.getLogger(__name__)
 
 
 @click.command("train")
-@click.argument("collection", required=False, type=click.Path(path_type=Path))
+@click.argument("collection", required=False, type=LOCATION)
 @click.option(
     "--preset",
     default="ap-cnn",
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
     shell_complete=complete_preset,
     help="Preset name, or a recipe file.",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="Model folder.  [default: models/PRESET]")
+@click.option("--output", type=LOCATION, help="Model folder.  [default: models/PRESET]")
 @click.option("--vectors", help="Word vectors: a file, a folder, a hub name, 'learned' or 'random'.")
 @click.option(
     "--set",
@@ -52,9 +53,9 @@ logger = logging.getLogger(__name__)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @cluster_options
 def train(
-    collection: Path | None,
+    collection: "Location | None",
     preset: str,
-    output: Path | None,
+    output: "Location | None",
     vectors: str | None,
     overrides: tuple[str, ...],
     seed: int,
@@ -96,7 +97,7 @@ def train(
     with connected(cluster) as found:
         trainer = trainer_on(found, device, workers, gpus_per_worker)
 
-        def fit_one(seed: int, folder: Path) -> "Fit":
+        def fit_one(seed: int, folder: "Location") -> "Fit":
             if seeds is not None:
                 logger.info(f"seed {seed}: {folder}")
             return trainer(opened, recipe, folder, seed=seed)

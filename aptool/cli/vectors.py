@@ -2,16 +2,17 @@
 
 import time
 from itertools import chain
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.parameters import HiddenArgument, device_option, one_output
+from aptool.cli.parameters import LOCATION, HiddenArgument, device_option, one_output
 from aptool.errors import InputError
 
-_output = click.option(
-    "--output", metavar="FILE", type=click.Path(path_type=Path), help="Word2vec binary file to write."
-)
+if TYPE_CHECKING:
+    from aptool.formats.location import Location
+
+_output = click.option("--output", metavar="FILE", type=LOCATION, help="Word2vec binary file to write.")
 
 
 @click.group()
@@ -21,7 +22,7 @@ def vectors() -> None:
 
 @vectors.command()
 @click.argument("collection")
-@click.argument("out", cls=HiddenArgument, required=False, type=click.Path(path_type=Path))
+@click.argument("out", cls=HiddenArgument, required=False, type=LOCATION)
 @_output
 @click.option("--split", default="train", show_default=True, help="Split to learn from.")
 @click.option("--dim", type=click.IntRange(min=1), default=100, show_default=True, help="Vector dimension.")
@@ -39,8 +40,8 @@ def vectors() -> None:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
 def learn(
     collection: str,
-    out: Path | None,
-    output: Path | None,
+    out: "Location | None",
+    output: "Location | None",
     split: str,
     dim: int,
     window: int,
@@ -57,7 +58,7 @@ def learn(
     opened = Collection(collection)
     opened.pools(split)
     check_writable(out)
-    check_apart(out, opened.path.glob("*"))
+    check_apart(out, opened.path.iterdir())
 
     from aptool.text.skipgram import learn_vectors
     from aptool.text.tokenizer import UNK, WordTokenizer
@@ -88,7 +89,7 @@ def learn(
 
 
 @vectors.command()
-@click.argument("paths", cls=HiddenArgument, nargs=-1, type=click.Path(path_type=Path))
+@click.argument("paths", cls=HiddenArgument, nargs=-1, type=LOCATION)
 @_output
 @click.option(
     "--model",
@@ -101,7 +102,7 @@ def learn(
     "collections",
     required=True,
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=LOCATION,
     metavar="FOLDER",
     help="Collection whose words get vectors; may be repeated.",
 )
@@ -115,10 +116,10 @@ def learn(
 )
 @device_option
 def distill(
-    paths: tuple[Path, ...],
-    output: Path | None,
+    paths: "tuple[Location, ...]",
+    output: "Location | None",
     model: str,
-    collections: tuple[Path, ...],
+    collections: "tuple[Location, ...]",
     dim: int,
     sif: float,
     device: str,
@@ -135,7 +136,7 @@ def distill(
     out = one_output(output, others[0] if others else None)
     opened = [Collection(path) for path in [*collections, *more]]
     check_writable(out)
-    check_apart(out, chain.from_iterable(one.path.glob("*") for one in opened))
+    check_apart(out, chain.from_iterable(one.path.iterdir() for one in opened))
 
     from aptool.models.device import pick_device
     from aptool.text.distill import distill_vectors

@@ -21,12 +21,16 @@ import ray
 from aptool.cluster.connection import connect
 from aptool.cluster.ray_data import cause, map_units
 from aptool.cluster.resources import Cluster, Resources, count, worker_resources
-from aptool.cluster.worker import ScoringJob, own, sweep
+from aptool.cluster.worker import ScoringJob, sweep
 from aptool.errors import AptoolError, error_with
+from aptool.formats.claim import Claim
+from aptool.formats.location import Location
 from aptool.formats.pools import Unit, pool_sizes, read_answers, read_pools
+from aptool.formats.storage import Input
+from aptool.formats.stores import store_of
 from aptool.formats.urls import is_remote
 from aptool.models.model import load_model
-from aptool.scoring.parts import Part, parts_folder, read_index
+from aptool.scoring.parts import Part, read_indices
 from aptool.scoring.record import ScoredRun
 from aptool.scoring.score import AnySystem, Executor, ScoredPart
 from aptool.scoring.scorer import Precision
@@ -114,8 +118,7 @@ class ClusterExecutor(Executor):
         self._workers = workers
         self._gpus_per_worker = gpus_per_worker
         self._debug = debug
-        self._owner: str | None = None
-        self._folder = Path()
+        self._claim: Claim | None = None
 
     def drive(self, work: Callable[[Executor], ScoredRun]) -> ScoredRun:
         """See ``Executor.drive``: Ray Data cannot be driven through Ray's client, so a node drives it."""
@@ -134,7 +137,7 @@ class ClusterExecutor(Executor):
             raise AptoolError(f"--cluster {address}: {cause(error)}") from error
         return scored
 
-    def open(self, system: AnySystem, units: Sequence[Unit], answers: str | None) -> RemoteSystem:
+    def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> RemoteSystem:
         """See ``Executor.open``; the precision is decided once, on one worker, for all of them."""
         if isinstance(system, RemoteSystem):
             return system
@@ -150,7 +153,7 @@ class ClusterExecutor(Executor):
         precision: Precision = "fp32" if system.precision == "auto" else system.precision
         if system.precision == "auto" and each.gpus:
             trial = ray.remote(num_cpus=each.cpus, num_gpus=each.gpus)(_try_precision)
-            unit, shared = _absolute(units[0]), absolute_path(answers) if answers is not None else None
+            unit, shared = _absolute(units[0]), _absolute_input(answers) if answers is not None else None
             try:
                 precision = ray.get(trial.remote(system, folder, unit, shared))
             except ray.exceptions.RayError as error:
@@ -169,37 +172,36 @@ class ClusterExecutor(Executor):
         )
 
     @contextlib.contextmanager
-    def claim(self, output: Path) -> Iterator[Path]:
-        """See ``Executor.claim``; the previous owner of the folder loses it."""
-        self._folder = parts_folder(output.absolute())
-        self._folder.mkdir(exist_ok=True)
-        self._owner = own(self._folder)
-        sweep(output)
-        yield self._folder
+    def claim(self, output: Location) -> Iterator[Claim]:
+        """See ``Executor.claim``; workers of a driver that was killed write nothing from here on."""
+        with super().claim(output.absolute()) as claim:
+            self._claim = claim
+            sweep(output)
+            yield claim
 
     def run(
-        self, parts: Sequence[Part], missing: Sequence[Part], system: System, answers: str | None
+        self, parts: Sequence[Part], missing: Sequence[Part], system: System, answers: Input | None
     ) -> Generator[ScoredPart]:
         """See ``Executor.run``; every pool of every part is checked to have all its candidates."""
         assert isinstance(system, RemoteSystem)
-        assert self._owner is not None
+        assert self._claim is not None
         cluster, each, workers = self.cluster, system.resources, self._workers
         room = cluster.check_room(workers, each)
         described = count(workers, "worker") if workers is not None else f"room for {count(room, 'worker')}"
         logger.info(
             f"cluster {cluster.address}: {described} with {each} each; Ray's logs are in {cluster.logs}"
         )
-        shared = absolute_path(answers) if answers is not None else None
+        shared = _absolute_input(answers) if answers is not None else None
         todo = [part._replace(unit=_absolute(part.unit), path=part.path.absolute()) for part in missing]
         inputs = dict.fromkeys(
-            [*(part.unit.path for part in todo), *([shared] if shared is not None else [])]
+            [*(part.unit.path for part in todo), *([shared.path] if shared is not None else [])]
         )
         job = ScoringJob(
             load=system.load,
             device="cuda" if each.gpus else "cpu",
             fingerprint=system.fingerprint,
-            folder=self._folder,
-            owner=self._owner,
+            folder=self._claim.path.parent,
+            owner=self._claim.token,
             answers=shared,
             paths=(*system.paths, *(path for path in inputs if not is_remote(path))),
         )
@@ -224,7 +226,7 @@ class ClusterExecutor(Executor):
             )
         _await(missing)
         check_counts(parts)
-        own(self._folder)  # from here on workers of a killed driver write nothing
+        self._claim.reissue()  # from here on no worker writes anything
 
 
 def absolute_path(path: str | Path) -> str:
@@ -233,7 +235,13 @@ def absolute_path(path: str | Path) -> str:
 
 
 def _absolute(unit: Unit) -> Unit:
-    return unit._replace(path=absolute_path(unit.path))
+    file = _absolute_input(Input(unit.path, unit.version))
+    return unit._replace(path=file.path, version=file.version)
+
+
+def _absolute_input(file: Input) -> Input:
+    """A file for workers. Nodes may have copies of their own of a local one, with times of their own."""
+    return file if is_remote(file.path) else Input(absolute_path(file.path), None)
 
 
 def _run_driver_remotely(
@@ -254,28 +262,35 @@ def _no_sample() -> Any:
     raise AssertionError("the driver has decided the precision")
 
 
-def _try_precision(system: ModelLoader, folder: str, unit: Unit, answers: str | None) -> Precision:
+def _try_precision(system: ModelLoader, folder: str, unit: Unit, answers: Input | None) -> Precision:
     """Picks the precision on a worker with a GPU."""
     import torch
 
     from aptool.scoring.precision import pick_precision
 
     device = torch.device("cuda")
-    texts = read_answers(answers) if answers is not None else None
+    texts = read_answers(*answers) if answers is not None else None
     return pick_precision("auto", load_model(folder, device), device, lambda: read_pools(unit, texts))
 
 
 def _await(parts: Sequence[Part]) -> None:
     """Waits until parts that workers have written are visible here: shared file systems take a moment."""
     until = time.monotonic() + TIMEOUT_SECONDS
-    for part in parts:
-        while not part.path.is_file():
-            if time.monotonic() > until:
-                raise AptoolError(
-                    f"{part.path}: written by a worker and not visible here: "
-                    "expected an output on storage that all nodes share"
-                )
-            time.sleep(0.2)
+    while absent := _absent(parts):
+        if time.monotonic() > until:
+            raise AptoolError(
+                f"{absent[0].path}: written by a worker and not visible here: "
+                "expected an output on storage that all nodes share"
+            )
+        time.sleep(0.2)
+
+
+def _absent(parts: Sequence[Part]) -> list[Part]:
+    if not parts:
+        return []
+    store, folder = store_of(parts[0].path.parent)
+    there = set(store.names(folder))
+    return [part for part in parts if part.path.name not in there]
 
 
 def check_counts(parts: Sequence[Part]) -> None:
@@ -286,8 +301,9 @@ def check_counts(parts: Sequence[Part]) -> None:
     """
     for path, some in groupby(parts, key=lambda part: part.unit.path):
         these = list(some)
-        for part, sizes in zip(these, pool_sizes(path, [one.unit.row_group for one in these]), strict=True):
-            written = read_index(part).questions
+        sizes_of = pool_sizes([part.unit for part in these])
+        for part, index, sizes in zip(these, read_indices(these), sizes_of, strict=True):
+            written = index.questions
             found = dict(zip(written["question_id"], written["pairs"], strict=True))
             for question, size in sizes.items():
                 if found.get(question, 0) != size:

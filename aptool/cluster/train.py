@@ -12,7 +12,6 @@ import contextlib
 import logging
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +27,9 @@ from aptool.cluster.messages import POLL_SECONDS, BoardPost, listening, start_bo
 from aptool.cluster.resources import Cluster, Resources, count, fitting
 from aptool.config import Recipe
 from aptool.errors import AptoolError, UsageError, first_line
+from aptool.formats.atomic import atomic_file, remove_tree
 from aptool.formats.collection import Collection
+from aptool.formats.location import Location, PathOrUrl, location
 from aptool.progress import get_progress
 from aptool.relay import WorkerError, relayed_to
 from aptool.training.checkpoint import trained_key, training_folder
@@ -68,9 +69,9 @@ class TrainingJob:
     """
 
     start: Path
-    collection: Path
+    collection: Location
     recipe: Recipe
-    output: Path
+    output: Location
     seed: int
     lease: str
     versions: tuple[tuple[str, str], ...]
@@ -80,7 +81,7 @@ class TrainingJob:
 def fit_on_cluster(
     collection: Collection,
     recipe: Recipe,
-    output: str | Path,
+    output: PathOrUrl,
     *,
     cluster: Cluster,
     seed: int = 0,
@@ -127,10 +128,11 @@ def fit_on_cluster(
         logger.info(f"cluster {cluster.address}: {many} with {each} each; Ray's logs are in {cluster.logs}")
         folder.mkdir(exist_ok=True)
         lease = secrets.token_hex(8)
-        (folder / LEASE).write_text(lease, encoding="ascii")
+        with atomic_file(folder / LEASE) as temporary:
+            temporary.write_text(lease, encoding="ascii")
         versions = tuple(_versions().items())
         job = TrainingJob(
-            Path.cwd(), collection.path, recipe, Path(output), seed, lease, versions, bool(each.gpus)
+            Path.cwd(), collection.path, recipe, location(output), seed, lease, versions, bool(each.gpus)
         )
         try:
             error_found = _attempt(job, f"{key}-{lease}", number, each)
@@ -144,7 +146,7 @@ def fit_on_cluster(
                 f"is kept in {folder}: run the same command again"
             ) from error
         finally:
-            shutil.rmtree(folder / RUN, ignore_errors=True)
+            remove_tree(folder / RUN)
             (folder / LEASE).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # not empty: training resumes from there
                 folder.rmdir()
@@ -268,12 +270,12 @@ def _opened(job: TrainingJob) -> Collection:
     with contextlib.suppress(OSError):
         os.chdir(job.start)
     try:
-        lease = (training_folder(job.output) / LEASE).read_text(encoding="ascii")
+        lease = (training_folder(job.output) / LEASE).read_text("ascii")
     except OSError:
         lease = ""
     if lease != job.lease:
         raise AptoolError(
-            f"{job.start / training_folder(job.output)}: not found, or not the driver's folder: "
+            f"{training_folder(job.output).absolute()}: not found, or not the driver's folder: "
             "expected an output on storage that all nodes share"
         )
     here = _versions()

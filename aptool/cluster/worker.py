@@ -2,9 +2,9 @@
 
 A unit may be assigned more than once: its worker or its node was lost, or a driver that was killed left
 workers behind. Three rules keep the result exact. A part has one name and one content, whichever worker
-writes it. The parts folder belongs to one driver at a time, and workers of another driver write nothing into
-it. And each attempt leaves a file beside the part, so a unit that always kills its worker is reported and not
-retried forever.
+writes it. The output is claimed by one driver at a time, and workers of another driver write nothing into
+its parts. And each attempt leaves a file beside the part, so a unit that always kills its worker is
+reported and not retried forever.
 """
 
 import os
@@ -20,16 +20,17 @@ import torch
 
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_writable, remove_leftovers, remove_matching
+from aptool.formats.claim import SupersededError, holds
+from aptool.formats.location import Location
 from aptool.formats.pools import Answers, read_answers
+from aptool.formats.storage import Input
+from aptool.formats.stores import store_of
 from aptool.scoring.job import Task, read_task, score_task
-from aptool.scoring.parts import ATTEMPTS, Part, parts_folder, write_part
+from aptool.scoring.parts import ATTEMPTS, OWNER, Part, parts_folder, write_part
 from aptool.scoring.systems import System
 
 # How often a unit is attempted whose worker was lost each time.
 MAX_ATTEMPTS = 4
-
-# The file in a parts folder that names the driver that owns it.
-OWNER = "driver"
 
 MEMORY_HINT = "a smaller --tokens-per-batch takes less memory"
 
@@ -40,9 +41,9 @@ class ScoringJob(NamedTuple):
     load: Callable[[str], System]  # loads the system on a device
     device: str
     fingerprint: str  # of the driver's system
-    folder: Path  # of the parts
-    owner: str  # the content of the folder's ``OWNER`` file while the folder belongs to this run
-    answers: str | None  # path of the shared answers
+    folder: Location  # of the parts
+    owner: str  # the token of the driver's claim
+    answers: Input | None  # the shared answers
     paths: tuple[str, ...] = ()  # files and folders that every node must see
 
 
@@ -66,28 +67,7 @@ class Reading(NamedTuple):
     fatal: bool
 
 
-class SupersededError(AptoolError):
-    """Another driver owns the parts folder now."""
-
-
-def own(folder: Path) -> str:
-    """Makes this process the owner of the parts folder; the previous owner loses it."""
-    owner = secrets.token_hex(8)
-    temporary = folder / f".{OWNER}.{owner}"
-    temporary.write_text(owner, encoding="ascii")
-    os.replace(temporary, folder / OWNER)
-    return owner
-
-
-def owns(folder: Path, owner: str) -> bool:
-    """Whether the parts folder exists and belongs to ``owner``."""
-    try:
-        return (folder / OWNER).read_text(encoding="ascii") == owner
-    except OSError:
-        return False
-
-
-def sweep(output: Path) -> None:
+def sweep(output: Location) -> None:
     """Removes the files that a killed driver left: records of attempts, temporary files."""
     remove_leftovers(output)
     remove_matching(parts_folder(output), ATTEMPTS)
@@ -104,7 +84,7 @@ def opened(job: ScoringJob) -> tuple[System, Answers | None]:
     system = job.load(job.device)
     if system.fingerprint != job.fingerprint:
         raise AptoolError("the model differs from the driver's: expected the same model folder on every node")
-    return system, read_answers(job.answers) if job.answers is not None else None
+    return system, read_answers(*job.answers) if job.answers is not None else None
 
 
 def read(job: ScoringJob, number: int, part: Part) -> Reading:
@@ -127,7 +107,7 @@ def read(job: ScoringJob, number: int, part: Part) -> Reading:
 def opened_to_read(job: ScoringJob) -> tuple[System, Answers | None]:
     """Like ``opened`` for reading alone: the fingerprint, which depends on the device, is not compared."""
     check_node(job)
-    return job.load(job.device), read_answers(job.answers) if job.answers is not None else None
+    return job.load(job.device), read_answers(*job.answers) if job.answers is not None else None
 
 
 class Worker:
@@ -175,10 +155,8 @@ class Worker:
         return Outcome(number, part.pairs, attempts, self._name, "", False)
 
     def _check_owner(self) -> None:
-        if not owns(self._job.folder, self._job.owner):
-            raise SupersededError(
-                f"{self._job.folder}: another run with the same output has taken over: expected one at a time"
-            )
+        if not holds(self._job.folder / OWNER, self._job.owner):
+            raise SupersededError(self._job.folder)
 
 
 def begin(part: Part, step: str) -> int:
@@ -190,12 +168,11 @@ def begin(part: Part, step: str) -> int:
     Raises:
         AptoolError: every attempt lost its worker, so the unit itself must be the reason.
     """
+    mine = secrets.token_bytes(8)
     for number, record in enumerate(_records(part, step), start=1):
-        try:
-            record.touch(exist_ok=False)
-        except FileExistsError:
-            continue
-        return number
+        store, key = store_of(record)
+        if store.create(key, mine):
+            return number
     unit = part.unit
     raise AptoolError(
         f"{unit.path}: row group {unit.row_group}: {MAX_ATTEMPTS} workers were lost while scoring it, "
@@ -205,13 +182,11 @@ def begin(part: Part, step: str) -> int:
 
 def end(part: Part, step: str) -> None:
     """Removes the records of a unit's attempts."""
-    for record in _records(part, step):
-        if not record.exists():
-            break
-        record.unlink(missing_ok=True)
+    records = [store_of(record) for record in _records(part, step)]
+    records[0][0].delete([key for _, key in records])
 
 
-def _records(part: Part, step: str) -> list[Path]:
+def _records(part: Part, step: str) -> list[Location]:
     """The records of all attempts, in order; their names are known, so the folder need not be listed."""
     return [
         part.path.with_name(f"{part.path.name}.try-{step}-{number}") for number in range(1, MAX_ATTEMPTS + 1)
@@ -227,9 +202,9 @@ def check_node(job: ScoringJob) -> None:
     for path in job.paths:
         if not Path(path).exists():
             raise InputError(path, problem="file not found", expected="a path that every node sees")
-    if not owns(job.folder, job.owner):
+    if not holds(job.folder / OWNER, job.owner):
         raise InputError(
-            job.folder,
+            str(job.folder),
             problem="not the driver's folder",
             expected="an output on storage that all nodes share",
         )

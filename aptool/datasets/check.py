@@ -1,7 +1,6 @@
 """Validates files against their formats: pools, answers, qrels, runs and whole collections."""
 
 import hashlib
-from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
@@ -9,10 +8,11 @@ import polars as pl
 from aptool.datasets.lines import read_lines
 from aptool.errors import InputError
 from aptool.formats.collection import MANIFEST, Collection, answers_beside
+from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Answers, list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run
-from aptool.formats.urls import is_remote
+from aptool.formats.urls import is_object_url, is_remote
 
 _QRELS_FIELDS, _RUN_FIELDS = 4, 6
 
@@ -34,11 +34,11 @@ def check_path(path: str) -> str:
     Raises:
         InputError: the first fault, with its place.
     """
-    if not is_remote(path) and Path(path).is_dir():
+    if (not is_remote(path) or is_object_url(path)) and location(path).is_dir():
         return _check_collection(path)
     name = path.rsplit("/", 1)[-1]
     if name == MANIFEST:
-        return _check_collection(str(Path(path).parent))
+        return _check_collection(str(location(path).parent))
     if name.endswith(".parquet"):
         return _check_parquet(path)
     plain = name.removesuffix(".gz")
@@ -63,7 +63,7 @@ def _check_parquet(path: str) -> str:
     return f"pools, {len(found.question_ids):,} questions, {found.candidates:,} candidates in {groups}"
 
 
-def _check_pools(path: str | Path, answers: Answers | None) -> _PoolsFound:
+def _check_pools(path: PathOrUrl, answers: Answers | None) -> _PoolsFound:
     seen: set[str] = set()
     candidates = 0
     units = list_units([path])
@@ -95,7 +95,7 @@ def _check_collection(path: str) -> str:
     return f"collection {collection.name} ({splits}), {questions:,} questions, {candidates:,} candidates"
 
 
-def _check_digest(file: Path, digest: str) -> None:
+def _check_digest(file: Location, digest: str) -> None:
     if not file.is_file():
         raise InputError(file, problem="file not found", expected=f"the file that {MANIFEST} lists")
     with file.open("rb") as opened:

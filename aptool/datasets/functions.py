@@ -11,7 +11,6 @@ import platform
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 from aptool.datasets import near_copies
 from aptool.datasets.source_code import (
@@ -25,6 +24,7 @@ from aptool.datasets.source_code import (
 from aptool.errors import AptoolError, UsageError
 from aptool.formats.atomic import check_folder
 from aptool.formats.collection import MANIFEST, CollectionWriter, LabelledPool
+from aptool.formats.location import PathOrUrl
 from aptool.text.bm25 import BM25
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ Dropped = dict[str, Counter[str]]
 
 
 def build(
-    out: Path,
+    out: PathOrUrl,
     limit: int | None = None,
     *,
     sources: Iterable[SourceFile] | None = None,

@@ -8,12 +8,12 @@ applies the policies, and records how much was read.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.collection import MANIFEST, Collection, CollectionWriter, LabelledPool
 from aptool.formats.ids import check_answer_id, check_question_id
+from aptool.formats.location import PathOrUrl, location
 
 Resolution: TypeAlias = Literal["error", "max", "min"]
 
@@ -89,7 +89,7 @@ class _Pool:
 
 
 def pools_of(
-    path: str | Path,
+    path: PathOrUrl,
     pairs: Iterable[Pair],
     columns: Columns,
     *,
@@ -135,9 +135,7 @@ def pools_of(
         yield LabelledPool(question_id, pool.question, pool.answer_ids, pool.texts, pool.relevance)
 
 
-def _add(
-    path: str | Path, unit: str, pool: _Pool, pair: Pair, columns: Columns, conflicts: Conflicts
-) -> None:
+def _add(path: PathOrUrl, unit: str, pool: _Pool, pair: Pair, columns: Columns, conflicts: Conflicts) -> None:
     place = f"{unit} {pair.place}"
     if pair.answer_id is None:
         answer_id = f"{pair.question_id}-{len(pool.answer_ids)}"
@@ -163,7 +161,7 @@ def _add(
     pool.relevance[answer_id] = relevance
 
 
-def check_text(path: str | Path, place: str, column: str, value: str, *, empty: bool = False) -> None:
+def check_text(path: PathOrUrl, place: str, column: str, value: str, *, empty: bool = False) -> None:
     """Checks a text.
 
     Raises:
@@ -176,7 +174,7 @@ def check_text(path: str | Path, place: str, column: str, value: str, *, empty: 
         raise InputError(path, place=place, column=column, value=value, expected=wanted)
 
 
-def parse_label(path: str | Path, place: str, column: str, value: str, *, graded: bool = False) -> int:
+def parse_label(path: PathOrUrl, place: str, column: str, value: str, *, graded: bool = False) -> int:
     """A relevance label: 0 or 1, or where ``graded`` any whole number of at most nine digits.
 
     Raises:
@@ -205,13 +203,13 @@ def parse_splits(arguments: Iterable[str]) -> dict[str, str]:
     return splits
 
 
-def check_output(out: str | Path) -> None:
+def check_output(out: PathOrUrl) -> None:
     """Checks that writing a collection to ``out`` replaces at most another collection.
 
     Raises:
         InputError: ``out`` is a file, or a folder of another kind.
     """
-    path = Path(out)
+    path = location(out)
     if path.is_dir() and any(path.iterdir()) and not (path / MANIFEST).is_file():
         wanted = "a collection to replace, an empty folder, or nothing yet"
         raise InputError(path, problem=f"a folder without {MANIFEST}", expected=wanted)
@@ -222,13 +220,13 @@ def check_output(out: str | Path) -> None:
 class SplitPools(NamedTuple):
     """The pools of one split, the file that they are read from, and its contradictory labels."""
 
-    path: str | Path
+    path: PathOrUrl
     pools: Iterable[LabelledPool]
     conflicts: Conflicts | None = None
 
 
 def write_collection(
-    out: str | Path,
+    out: PathOrUrl,
     *,
     name: str,
     source: str,

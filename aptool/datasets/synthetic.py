@@ -18,7 +18,6 @@ Memory holds one block of questions, and 20 bytes per question and answer beside
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cached_property
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +27,7 @@ from aptool.datasets.made_up_words import FACETS, Lexicon
 from aptool.datasets.published_shapes import KEYWORDS, SHAPES, CollectionShape, scaled, spread_sizes
 from aptool.errors import UsageError
 from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.formats.location import PathOrUrl
 
 BLOCK = 500  # questions
 SYNONYMS = 0.6  # share of a question's keywords that its answers have under another name
@@ -37,7 +37,7 @@ ANSWER_MIX = (0.10, 0.10, 0.20, 0.10)
 QUESTION_MIX = (0.15, 0.35, 0.05, 0.0)
 
 
-def build(out: str | Path, *, like: str, scale: float = 1.0, seed: int = 0) -> Collection:
+def build(out: PathOrUrl, *, like: str, scale: float = 1.0, seed: int = 0) -> Collection:
     """Writes a synthetic collection; the same arguments give the same bytes.
 
     Args:

@@ -18,6 +18,7 @@ from aptool.datasets.lines import read_rows, readable
 from aptool.errors import InputError, UsageError
 from aptool.formats import storage
 from aptool.formats.collection import Collection, LabelledPool
+from aptool.formats.location import PathOrUrl
 from aptool.formats.urls import is_remote
 
 SOURCE = "TREC-QA (Wang et al. 2007), as in jacana-qa-naacl2013 (Yao et al. 2013)"
@@ -33,7 +34,7 @@ _TOKENS, _HEADS, _ANNOTATED = 0, 3, 5
 
 
 def build(
-    out: str | Path, splits: Mapping[str, str], *, questions: str = "all", variant: Variant | None = None
+    out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all", variant: Variant | None = None
 ) -> Collection:
     """Imports TREC-QA.
 
@@ -85,9 +86,7 @@ def _variant(sources: Mapping[str, SplitPools], questions: str) -> Variant | Non
     return "raw" if next(_one_sided(sources, questions), None) else "clean"
 
 
-def _one_sided(
-    sources: Mapping[str, SplitPools], questions: str
-) -> Iterator[tuple[str | Path, LabelledPool]]:
+def _one_sided(sources: Mapping[str, SplitPools], questions: str) -> Iterator[tuple[PathOrUrl, LabelledPool]]:
     """The kept dev and test pools whose candidates all have the same label."""
     for split, (path, pools, _) in sources.items():
         for pool in pools if split != "train" and questions != "both-labels" else ():

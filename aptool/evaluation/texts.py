@@ -1,7 +1,6 @@
 """Lookup of the texts of questions and candidates in pools files."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
@@ -10,6 +9,7 @@ import pyarrow.compute as pc
 
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
+from aptool.formats.location import PathOrUrl
 from aptool.formats.pools import Answers, list_units, read_answers, read_pools
 
 
@@ -20,9 +20,7 @@ class FoundTexts(NamedTuple):
     answers: dict[tuple[str, str], str]  # by question id and answer id
 
 
-def find_texts(
-    pools: Iterable[str | Path], pairs: pl.DataFrame, answers: Answers | None = None
-) -> FoundTexts:
+def find_texts(pools: Iterable[PathOrUrl], pairs: pl.DataFrame, answers: Answers | None = None) -> FoundTexts:
     """Looks up the texts of several pairs, one row group in memory at a time.
 
     Args:

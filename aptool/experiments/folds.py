@@ -17,6 +17,7 @@ from aptool.evaluation.seeds import mean_and_sd
 from aptool.experiments.matrix import EvaluatedSplit
 from aptool.experiments.trial import Result
 from aptool.formats.collection import MANIFEST, Collection, CollectionWriter
+from aptool.formats.location import Location
 from aptool.formats.trec import read_qrels, read_run, write_run
 
 # The split of all questions in the collection of the pooled runs, which stands beside the folds.
@@ -122,5 +123,5 @@ def _pool(source: str, parts: list[Result], pooled: Collection, output: Path) ->
     )
 
 
-def _open(path: Path) -> Collection | None:
+def _open(path: Location) -> Collection | None:
     return Collection(path) if (path / MANIFEST).is_file() else None

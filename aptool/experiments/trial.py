@@ -25,6 +25,7 @@ from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, SystemSpec
 from aptool.formats.atomic import atomic_file
 from aptool.formats.collection import Collection
+from aptool.formats.location import Location
 from aptool.formats.pools import list_units
 from aptool.formats.trec import read_qrels, read_run, write_run
 from aptool.models.model import remove_model
@@ -68,7 +69,7 @@ class Result(NamedTuple):
     questions: int
     seconds: dict[str, float]
     published: str
-    folder: Path
+    folder: Location
     split: str
     preset: str | None
     folds: tuple[dict[str, float], ...] = ()
@@ -125,7 +126,7 @@ class TrialRunner:
     matrix: ExperimentMatrix
     output: Path
     recipes: Mapping[str, Recipe]
-    collections: Mapping[str, Path]
+    collections: Mapping[str, Location]
     device: str = "auto"
     train: Train | None = None
     executor: Executor | None = None

@@ -8,10 +8,12 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeGuard
 
-from aptool.errors import InputError
+from aptool.errors import AptoolError, InputError
 from aptool.formats.local_store import check_parent, flush, umask
-from aptool.formats.location import PathOrUrl
+from aptool.formats.location import Location, ObjectPath, PathOrUrl, location
+from aptool.formats.object_folder import check_object_folder, published
 from aptool.formats.stores import store_of
 from aptool.formats.urls import is_remote
 
@@ -37,9 +39,15 @@ def no_files(folder: Path) -> Collection[str]:
 
 @contextmanager
 def atomic_folder(
-    path: str | Path, mark: str, own_files: Callable[[Path], Collection[str]] = no_files
+    path: PathOrUrl,
+    mark: str,
+    own_files: Callable[[Path], Collection[str]] = no_files,
+    *,
+    by_content: bool = False,
 ) -> Iterator[Path]:
     """Yields a temporary folder beside ``path``, which is renamed to ``path`` if the block succeeds.
+
+    On an object store its files are uploaded, ``mark`` as the last; see ``formats.object_folder``.
 
     A folder of the same kind at ``path`` is replaced, and is removed only after the new one is in place, with
     copies of all files that are not ``own_files``.
@@ -48,12 +56,17 @@ def atomic_folder(
         path: the folder.
         mark: name of a file that every folder of this kind contains; see ``check_folder``.
         own_files: for the folder that is replaced, the relative paths of the files that aptool wrote.
+        by_content: on an object store, name the files by their content; ``mark`` is JSON then.
 
     Raises:
         InputError: the folder cannot be created there.
     """
     check_folder(path, mark)
-    final = Path(path).resolve()
+    if isinstance(there := location(path), ObjectPath):
+        with published(there, mark, by_content=by_content) as temporary:
+            yield temporary
+        return
+    final = there.resolve()
     temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".part", dir=final.parent))
     replaced = temporary.with_name(temporary.name + ".old")
     try:
@@ -74,12 +87,14 @@ def atomic_folder(
         shutil.rmtree(replaced, ignore_errors=True)
 
 
-def remove_leftovers(path: str | Path) -> None:
+def remove_leftovers(path: PathOrUrl) -> None:
     """Removes what ``atomic_file`` or ``atomic_folder`` left for ``path`` in a process that was killed.
 
     A folder that was about to be replaced, where the new one had not taken its place, is put back.
     """
-    final = Path(path).resolve()
+    if is_remote(path):
+        return  # a store shows nothing that is not complete
+    final = Path(str(path)).resolve()
     # The names that ``tempfile`` gives: those of a neighbour with a longer name differ.
     ours = re.compile(rf"\.{re.escape(final.name)}\.[a-z0-9_]{{8}}\.part(\.old)?")
     pieces = [piece for piece in _entries(final.parent) if ours.fullmatch(piece.name)]
@@ -92,14 +107,28 @@ def remove_leftovers(path: str | Path) -> None:
             piece.unlink(missing_ok=True)
 
 
-def remove_matching(folder: str | Path, names: re.Pattern[str]) -> None:
+def remove_matching(folder: PathOrUrl, names: re.Pattern[str]) -> None:
     """Removes the files of a folder that have one of these names, and the folder if nothing else is in it."""
+    if isinstance(folder := location(folder), ObjectPath):
+        store, key = store_of(folder)
+        store.delete([f"{key}/{name}" for name in store.names(key) if names.fullmatch(name)])
+        return
     for entry in _entries(Path(folder)):
         if names.fullmatch(entry.name) and (entry.is_file() or entry.is_symlink()):
             entry.unlink(missing_ok=True)
     if not Path(folder).is_symlink():
         with contextlib.suppress(OSError):  # missing, or not empty
             Path(folder).rmdir()
+
+
+def remove_tree(folder: Location) -> None:
+    """Removes a folder and all that is in it, as far as that is possible."""
+    if isinstance(folder, Path):
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    store, key = store_of(folder)
+    with contextlib.suppress(AptoolError, OSError):
+        store.delete([f"{key}/{name}" for name in store.names(key)])
 
 
 def check_writable(path: PathOrUrl) -> None:
@@ -114,20 +143,19 @@ def check_writable(path: PathOrUrl) -> None:
     store.check_writable(key)
 
 
-def check_apart(path: str | Path, inputs: Iterable[str | Path]) -> None:
+def check_apart(path: PathOrUrl, inputs: Iterable[PathOrUrl]) -> None:
     """Checks that an output does not replace one of its inputs.
 
     Raises:
         InputError: it does.
     """
-    if not Path(path).is_file():
-        return
-    for one in inputs:
-        if Path(one).is_file() and Path(one).samefile(path):
+    output = location(path)
+    for one in map(location, inputs):
+        if one == output or (_is_local_file(output) and _is_local_file(one) and one.samefile(output)):
             raise InputError(path, problem="read by the same command", expected="another file to write to")
 
 
-def check_folder(path: str | Path, mark: str) -> None:
+def check_folder(path: PathOrUrl, mark: str) -> None:
     """Like ``check_writable``, for a folder.
 
     A folder at ``path`` is replaced only if it is empty or contains a file named ``mark``, so that a mistyped
@@ -136,15 +164,21 @@ def check_folder(path: str | Path, mark: str) -> None:
     Raises:
         InputError: the folder cannot be written, or ``path`` is a file or a folder of another kind.
     """
-    if is_remote(path):
-        raise InputError(path, expected="a local path; a folder at a URL is read only")
-    check_parent(path)
-    final = Path(path)
+    final = location(path)
+    if isinstance(final, ObjectPath):
+        check_object_folder(final, mark)
+        return
+    store_of(path)  # refuses a URL of another protocol
+    check_parent(final)
     if final.is_dir():
         if any(final.iterdir()) and not (final / mark).is_file():
             raise InputError(path, problem=f"no {mark} in it", expected="a folder to replace, or nothing yet")
     elif final.exists():
         raise InputError(path, problem="a file", expected="a folder, or nothing yet")
+
+
+def _is_local_file(path: Location) -> TypeGuard[Path]:
+    return isinstance(path, Path) and path.is_file()
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -53,6 +53,7 @@ class Claim:
         self._store, self._key = store_of(path)
         self._since = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         self._renewals = 0
+        self._lock = threading.Lock()  # of the thread that renews and the one that works
 
     def check(self) -> None:
         """Checks that the claim still is this process's, as before what cannot be undone.
@@ -84,12 +85,27 @@ class Claim:
                 logger.info(f"{self._output}: {who} has ended: its output is taken over")
                 return
 
+    def reissue(self) -> None:
+        """Changes the token, so that processes that have the old one no longer hold the claim.
+
+        Raises:
+            SupersededError: the claim is another process's.
+        """
+        with self._lock:
+            before, self.token = self.token, secrets.token_hex(8)
+            data, version = self._store.read_versioned(self._key)
+            if _parsed(data).get("token") != before or not self._store.swap(
+                self._key, self._record(), version
+            ):
+                raise SupersededError(self._output)
+
     def renew(self) -> None:
         """Shows that the owner is alive; no longer does if another process has taken over."""
-        data, version = self._store.read_versioned(self._key)
-        if _parsed(data).get("token") == self.token:
-            self._renewals += 1
-            self._store.swap(self._key, self._record(), version)
+        with self._lock:
+            data, version = self._store.read_versioned(self._key)
+            if _parsed(data).get("token") == self.token:
+                self._renewals += 1
+                self._store.swap(self._key, self._record(), version)
 
     def release(self) -> None:
         """Removes the claim, if it still is this process's."""

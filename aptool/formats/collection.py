@@ -18,6 +18,7 @@ from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats import ids
 from aptool.formats.atomic import atomic_folder
+from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.pools import PoolRecord, PoolsWriter, write_answers
 from aptool.formats.schemas import check_document, load_schema
 
@@ -49,13 +50,13 @@ class LabelledPool(NamedTuple):
 class Collection:
     """A collection on disk, opened for reading."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: PathOrUrl) -> None:
         """Opens the collection at ``path``.
 
         Raises:
             InputError: the folder is not a collection, or its manifest does not conform to the schema.
         """
-        self.path = Path(path)
+        self.path = location(path)
         manifest = self.path / MANIFEST
         if not manifest.is_file():
             raise InputError(self.path, problem=f"no {MANIFEST} in it", expected="the folder of a collection")
@@ -78,7 +79,7 @@ class Collection:
         files = json.dumps(self.manifest["files"], sort_keys=True)
         return hashlib.sha256(files.encode()).hexdigest()[:16]
 
-    def pools(self, split: str) -> Path:
+    def pools(self, split: str) -> Location:
         """The pools file of a split.
 
         Raises:
@@ -86,7 +87,7 @@ class Collection:
         """
         return self._file(split, POOLS_SUFFIX)
 
-    def qrels(self, split: str) -> Path:
+    def qrels(self, split: str) -> Location:
         """The qrels file of a split.
 
         Raises:
@@ -95,12 +96,12 @@ class Collection:
         return self._file(split, QRELS_SUFFIX)
 
     @property
-    def answers(self) -> Path | None:
+    def answers(self) -> Location | None:
         """The file of shared answers; None if pools have their own."""
         path = self.path / ANSWERS
         return path if path.is_file() else None
 
-    def _file(self, split: str, suffix: str) -> Path:
+    def _file(self, split: str, suffix: str) -> Location:
         if split not in self.splits:
             raise InputError(
                 self.path, problem=f"split {split!r}", expected=f"one of {', '.join(self.splits)}"
@@ -108,9 +109,9 @@ class Collection:
         return self.path / f"{split}{suffix}"
 
 
-def answers_beside(pools: str | Path) -> Path | None:
-    """The shared answers of the collection that a pools file belongs to, if it has any on this machine."""
-    path = Path(pools).parent / ANSWERS
+def answers_beside(pools: PathOrUrl) -> Location | None:
+    """The shared answers of the collection that a pools file belongs to, if it has any."""
+    path = location(pools).parent / ANSWERS
     return path if path.is_file() else None
 
 
@@ -123,7 +124,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
 
     def __init__(
         self,
-        path: str | Path,
+        path: PathOrUrl,
         *,
         name: str,
         source: str,
@@ -147,7 +148,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
             raise UsageError(
                 f"questions policy {questions!r}: expected one of {', '.join(QUESTION_POLICIES)}"
             )
-        self._path = Path(path)
+        self._path = location(path)
         self._folder = atomic_folder(path, MANIFEST, _own_files)
         self._questions = questions
         self._policies: dict[str, Counter[str]] = defaultdict(Counter)

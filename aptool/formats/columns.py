@@ -1,17 +1,16 @@
 """Checks of whole columns of Parquet files, vectorized; an error names the row."""
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from aptool.errors import InputError
 from aptool.formats import ids
+from aptool.formats.location import PathOrUrl
 from aptool.formats.schemas import arrow_schema
 
 
-def check_columns(path: str | Path, found: pa.Schema, name: str) -> None:
+def check_columns(path: PathOrUrl, found: pa.Schema, name: str) -> None:
     """Checks that a file has the columns of a schema; it may have others.
 
     Raises:
@@ -53,7 +52,7 @@ def strings(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def check_nulls(
-    path: str | Path, array: pa.Array, column: str, row: str = "row", rows: np.ndarray | None = None
+    path: PathOrUrl, array: pa.Array, column: str, row: str = "row", rows: np.ndarray | None = None
 ) -> None:
     """Checks that no value is null.
 
@@ -73,7 +72,7 @@ def check_nulls(
 
 
 def check_text(
-    path: str | Path, array: pa.Array, column: str, row: str = "row", rows: np.ndarray | None = None
+    path: PathOrUrl, array: pa.Array, column: str, row: str = "row", rows: np.ndarray | None = None
 ) -> None:
     """Checks that every value is valid UTF-8, which Parquet does not guarantee; see ``check_nulls``.
 
@@ -96,7 +95,7 @@ def check_text(
 
 
 def check_answer_ids(
-    path: str | Path, array: pa.Array, column: str, row: str = "row", rows: np.ndarray | None = None
+    path: PathOrUrl, array: pa.Array, column: str, row: str = "row", rows: np.ndarray | None = None
 ) -> None:
     """Checks that every answer id is legal; see ``check_nulls``.
 
@@ -106,7 +105,7 @@ def check_answer_ids(
     _check_ids(path, array, column, ids.ANSWER_ID, ids.EXPECTED_ANSWER_ID, row, rows)
 
 
-def check_question_ids(path: str | Path, array: pa.Array, column: str, row: str = "row") -> None:
+def check_question_ids(path: PathOrUrl, array: pa.Array, column: str, row: str = "row") -> None:
     """Checks that every question id is legal; see ``check_nulls``.
 
     Raises:
@@ -116,7 +115,7 @@ def check_question_ids(path: str | Path, array: pa.Array, column: str, row: str 
 
 
 def _check_ids(
-    path: str | Path,
+    path: PathOrUrl,
     array: pa.Array,
     column: str,
     pattern: str,
@@ -130,7 +129,7 @@ def _check_ids(
 
 
 def check_distinct(
-    path: str | Path, answer_ids: pa.Array, pools: np.ndarray, question_ids: pa.Array, row: str
+    path: PathOrUrl, answer_ids: pa.Array, pools: np.ndarray, question_ids: pa.Array, row: str
 ) -> None:
     """Checks that no question is repeated, and no answer within a pool.
 
@@ -164,7 +163,7 @@ def first_repeated(array: pa.Array) -> int | None:
 
 
 def fault(
-    path: str | Path,
+    path: PathOrUrl,
     array: pa.Array,
     index: int,
     column: str,

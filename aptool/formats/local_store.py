@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import secrets
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -88,6 +89,11 @@ class LocalStore(Store):
             raise InputError(key, problem=error.strerror or str(error), expected="a writable file") from error
         finally:
             temporary.unlink(missing_ok=True)
+
+    def upload(self, key: str, file: Path) -> None:
+        """See ``Store.upload``."""
+        with self.scratch(key) as temporary:
+            shutil.copyfile(file, temporary)
 
     def names(self, folder: str) -> list[str]:
         """See ``Store.names``."""

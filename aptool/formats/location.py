@@ -3,7 +3,7 @@
 import io
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, TypeAlias, cast
+from typing import TypeAlias
 
 from aptool.formats.ranged import RangedFile
 from aptool.formats.stores import store_of
@@ -67,6 +67,10 @@ class ObjectPath:
         """Another object of the same folder."""
         return self.parent / name
 
+    def with_suffix(self, suffix: str) -> "ObjectPath":
+        """Another object of the same folder, whose name has another ending."""
+        return self.parent / f"{self.stem}{suffix}"
+
     def absolute(self) -> "ObjectPath":
         """Itself."""
         return self
@@ -76,6 +80,9 @@ class ObjectPath:
         return self
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        """Does nothing: a store has no folders."""
+
+    def rmdir(self) -> None:
         """Does nothing: a store has no folders."""
 
     def is_file(self) -> bool:
@@ -111,11 +118,11 @@ class ObjectPath:
         """All of a text."""
         return self.read_bytes().decode(encoding)
 
-    def open(self, mode: str = "rb") -> IO[bytes]:
+    def open(self, mode: str = "rb") -> io.BufferedReader:
         """A stream of the bytes; only ``"rb"``."""
         if mode != "rb":
             raise ValueError(f"mode {mode!r}: objects are only read by their path")
-        return cast(IO[bytes], io.BufferedReader(self.ranged(), _STREAM_BYTES))
+        return io.BufferedReader(self.ranged(), _STREAM_BYTES)
 
     def ranged(self) -> RangedFile:
         """A file whose reads fetch what they ask for and no more."""

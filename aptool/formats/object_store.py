@@ -152,14 +152,18 @@ class ObjectStore(Store):
     @contextmanager
     def scratch(self, key: str) -> Iterator[Path]:
         """See ``Store.scratch``."""
-        import obstore
-
         with tempfile.TemporaryDirectory(prefix="aptool-") as folder:
             temporary = Path(folder) / (key.rpartition("/")[2] or "file")
             temporary.touch()
             yield temporary
-            with self._one_line(key):
-                obstore.put(self._objects, key, temporary, chunk_size=PART_BYTES)
+            self.upload(key, temporary)
+
+    def upload(self, key: str, file: Path) -> None:
+        """See ``Store.upload``."""
+        import obstore
+
+        with self._one_line(key):
+            obstore.put(self._objects, key, file, chunk_size=PART_BYTES)
 
     def names(self, folder: str) -> list[str]:
         """See ``Store.names``."""

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pyarrow.parquet as pq
 
 from aptool.errors import InputError, first_line
 from aptool.formats import storage
+from aptool.formats.location import PathOrUrl
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 class ParquetReader:
     """An open Parquet file."""
 
-    def __init__(self, path: str | Path, file: pa.NativeFile) -> None:
+    def __init__(self, path: PathOrUrl, file: pa.NativeFile) -> None:
         """Reads the footer.
 
         Args:
@@ -28,7 +28,7 @@ class ParquetReader:
         Raises:
             InputError: it is not a Parquet file.
         """
-        self._path = path
+        self._path = str(path)
         self._threads = not isinstance(file, pa.PythonFile)  # see storage.open_native
         self._file = self._checked(None, lambda: pq.ParquetFile(file))
         self.schema: pa.Schema = self._checked(None, lambda: self._file.schema_arrow)
@@ -68,6 +68,8 @@ class ParquetReader:
     def _checked(self, place: str | None, read: Callable[[], T]) -> T:
         try:
             return read()
+        except InputError:  # the file was replaced, or a store refuses it
+            raise
         except Exception as error:  # whatever Arrow can raise on damaged bytes
             expected = "a readable Parquet file"
             raise InputError(self._path, place=place, problem=first_line(error), expected=expected) from error
@@ -80,11 +82,15 @@ def _names(field: pa.Field) -> list[str]:
 
 
 @contextmanager
-def open_parquet(path: str | Path) -> Iterator[ParquetReader]:
+def open_parquet(path: PathOrUrl, version: str | None = None) -> Iterator[ParquetReader]:
     """Opens a Parquet file.
+
+    Args:
+        path: the file.
+        version: the one that it must have; see ``storage.open_native``.
 
     Raises:
         InputError: there is no such file, or it is not Parquet.
     """
-    with storage.open_native(path) as file:
+    with storage.open_native(path, version) as file:
         yield ParquetReader(path, file)

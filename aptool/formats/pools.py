@@ -7,7 +7,6 @@ candidates.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +26,10 @@ from aptool.formats.columns import (
     first_repeated,
     strings,
 )
+from aptool.formats.location import PathOrUrl
 from aptool.formats.parquet import ParquetReader, open_parquet
 from aptool.formats.schemas import arrow_schema, load_schema
+from aptool.formats.storage import stat
 
 # A row group ends with a few megabytes of text, or with pairs to score for about a second.
 ROW_GROUP_BYTES = 4 << 20
@@ -36,10 +37,17 @@ ROW_GROUP_CANDIDATES = 1 << 18
 
 
 class Unit(NamedTuple):
-    """One row group of a pools file: the unit of scoring, locally and on a cluster."""
+    """One row group of a pools file: the unit of scoring, locally and on a cluster.
+
+    Attributes:
+        path: the file.
+        row_group: from 0.
+        version: of the file when the unit was listed; reading another ends with an error. None is any.
+    """
 
     path: str
     row_group: int
+    version: str | None = None
 
 
 class Answers(NamedTuple):
@@ -85,31 +93,38 @@ class Pools:
         return np.repeat(np.arange(len(self.question_ids)), np.diff(self.offsets))
 
 
-def list_units(paths: Iterable[str | Path]) -> list[Unit]:
+def list_units(paths: Iterable[PathOrUrl]) -> list[Unit]:
     """All non-empty row groups of pools files; checks the schema of each file.
 
     Raises:
         InputError: a file is missing, is not Parquet or lacks a column of the schema, or none has a row.
     """
     units = []
-    path: str | Path = ""
+    path: PathOrUrl = ""
     for path in paths:
-        with open_parquet(path) as reader:
+        version = stat(path).version
+        with open_parquet(path, version) as reader:
             check_columns(path, reader.schema, "pools")
-            groups = range(reader.metadata.num_row_groups)
-            units += [Unit(str(path), group) for group in groups if reader.metadata.row_group(group).num_rows]
+            sizes = [
+                reader.metadata.row_group(group).num_rows for group in range(reader.metadata.num_row_groups)
+            ]
+            units += [Unit(str(path), group, version) for group, rows in enumerate(sizes) if rows]
     if not units:
         raise InputError(path, problem="no row", expected="at least one pool")
     return units
 
 
-def read_answers(path: str | Path) -> Answers:
+def read_answers(path: PathOrUrl, version: str | None = None) -> Answers:
     """Reads an ``answers.parquet``.
+
+    Args:
+        path: the file.
+        version: the one that it must have; None is any.
 
     Raises:
         InputError: the file does not conform to its schema, or an answer id is repeated.
     """
-    with open_parquet(path) as reader:
+    with open_parquet(path, version) as reader:
         check_columns(path, reader.schema, "answers")
         table = reader.read(["answer_id", "text"])
     ids = strings(table["answer_id"])
@@ -145,7 +160,7 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> Pools:
     """
     path = unit.path
     where = f"row group {unit.row_group}"
-    with open_parquet(path) as reader:
+    with open_parquet(path, unit.version) as reader:
         check_columns(path, reader.schema, "pools")
         table = reader.read_row_group(unit.row_group, ["question_id", "question", "candidates"])
     question_ids = strings(table["question_id"])
@@ -183,15 +198,15 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> Pools:
     return Pools(question_ids, questions, offsets, answer_ids, distinct, pair_answer, answers, rows)
 
 
-def pool_sizes(path: str, row_groups: Iterable[int]) -> Iterator[dict[str, int]]:
-    """Question id -> number of candidates, for each of some row groups; texts are not read.
+def pool_sizes(units: Sequence[Unit]) -> Iterator[dict[str, int]]:
+    """Question id -> number of candidates, for each of some units of one file; texts are not read.
 
     Raises:
         InputError: a row group cannot be read.
     """
-    with open_parquet(path) as reader:
-        for group in row_groups:
-            yield _pool_sizes(reader, group)
+    with open_parquet(units[0].path, units[0].version) as reader:
+        for unit in units:
+            yield _pool_sizes(reader, unit.row_group)
 
 
 def _pool_sizes(reader: ParquetReader, group: int) -> dict[str, int]:
@@ -206,7 +221,7 @@ class PoolsWriter:
     Memory holds one row group. The file is complete only after the block ends; write to a temporary name.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: PathOrUrl) -> None:
         self._schema = arrow_schema("pools")
         self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
         self._rows: list[dict[str, object]] = []
@@ -242,7 +257,7 @@ class PoolsWriter:
         self._bytes = self._candidates = 0
 
 
-def write_answers(path: str | Path, answers: Iterable[tuple[str, str]]) -> None:
+def write_answers(path: PathOrUrl, answers: Iterable[tuple[str, str]]) -> None:
     """Writes ``(answer id, text)`` pairs as an answers file; not atomic, see ``formats.atomic``."""
     schema = arrow_schema("answers")
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
@@ -263,7 +278,7 @@ def _batched(pairs: Iterable[tuple[str, str]], size: int) -> Iterator[tuple[list
 
 
 def _resolve_texts(
-    path: str | Path,
+    path: PathOrUrl,
     answer_ids: pa.Array,
     texts: pa.Array,
     answers: Answers | None,

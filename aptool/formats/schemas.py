@@ -7,7 +7,6 @@ resources of the package; in a checkout ``aptool/schemas`` is a link to the fold
 import json
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +29,7 @@ def arrow_schema(name: str) -> pa.Schema:
     return pa.schema(_fields(load_schema(name)))
 
 
-def check_document(name: str, document: object, path: str | Path) -> None:
+def check_document(name: str, document: object, path: object) -> None:
     """Validates a JSON or TOML document against its schema.
 
     Raises:

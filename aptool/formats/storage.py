@@ -6,10 +6,10 @@ import fnmatch
 import glob
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from aptool.errors import AptoolError, InputError
 from aptool.formats.location import ObjectPath, PathOrUrl
@@ -19,6 +19,24 @@ from aptool.formats.urls import is_glob, is_object_url, is_remote, whole_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class Input(NamedTuple):
+    """A file to read and the version that it must have; None is any."""
+
+    path: str
+    version: str | None
+
+
+def check_unchanged(inputs: Iterable[Input]) -> None:
+    """Checks that files still are as they were.
+
+    Raises:
+        ReplacedError: one has been replaced.
+    """
+    for path, version in inputs:
+        if version is not None and stat(path).version != version:
+            raise ReplacedError(path)
 
 
 def stat(path: PathOrUrl) -> Stat:

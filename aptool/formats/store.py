@@ -78,6 +78,10 @@ class Store(ABC):
         """A temporary file of this machine, whose content appears under the name when the block succeeds."""
 
     @abstractmethod
+    def upload(self, key: str, file: Path) -> None:
+        """Copies a file of this machine; it appears whole."""
+
+    @abstractmethod
     def names(self, folder: str) -> list[str]:
         """The relative keys of all files below a folder, sorted; none where there is no such folder."""
 

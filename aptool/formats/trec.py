@@ -16,7 +16,6 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
@@ -24,8 +23,9 @@ import polars as pl
 
 from aptool.errors import InputError, shortened
 from aptool.formats import ids
-from aptool.formats.atomic import atomic_file
+from aptool.formats.location import PathOrUrl
 from aptool.formats.storage import open_binary, unreadable
+from aptool.formats.stores import store_of
 
 _BLANKS = b"\t\v\f\r"
 _AS_SPACES = bytes.maketrans(_BLANKS, b" " * len(_BLANKS))
@@ -84,7 +84,7 @@ _QRELS = _LineFormat(
 )
 
 
-def read_qrels(path: str | Path) -> pl.DataFrame:
+def read_qrels(path: PathOrUrl) -> pl.DataFrame:
     """Reads relevance judgements.
 
     Returns:
@@ -96,7 +96,7 @@ def read_qrels(path: str | Path) -> pl.DataFrame:
     return _read(path, _QRELS)
 
 
-def read_run(path: str | Path) -> Run:
+def read_run(path: PathOrUrl) -> Run:
     """Reads a run.
 
     Raises:
@@ -116,7 +116,7 @@ def rank_candidates(frame: pl.DataFrame) -> pl.DataFrame:
     return ordered.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("question_id"))
 
 
-def write_qrels(path: str | Path, frame: pl.DataFrame) -> None:
+def write_qrels(path: PathOrUrl, frame: pl.DataFrame) -> None:
     """Writes judgements (question_id, answer_id, relevance: an integer), ordered by both ids as bytes.
 
     Raises:
@@ -131,7 +131,7 @@ def write_qrels(path: str | Path, frame: pl.DataFrame) -> None:
     _write(path, lines)
 
 
-def write_run(path: str | Path, frame: pl.DataFrame, tag: str) -> None:
+def write_run(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> None:
     """Writes a run (question_id, answer_id, score) in trec_eval's own order, see `rank_candidates`.
 
     Scores that are all float32 values, whatever the column's type, are printed as the shortest decimal
@@ -149,7 +149,7 @@ def write_run(path: str | Path, frame: pl.DataFrame, tag: str) -> None:
         file.write(lines)
 
 
-def run_lines(path: str | Path, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl.DataFrame]:
+def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl.DataFrame]:
     """What ``write_run`` writes, and where each question's lines are in it.
 
     Returns:
@@ -178,13 +178,13 @@ def run_lines(path: str | Path, frame: pl.DataFrame, tag: str) -> tuple[bytes, p
     return text, ends.with_columns(pl.col("end").cum_sum())
 
 
-def _read(path: str | Path, line_format: _LineFormat) -> pl.DataFrame:
+def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:
     data = _bytes_of(path)
     frame = _parse_at_once(data, line_format)
     return _parse_line_by_line(path, data, line_format) if frame is None else frame
 
 
-def _bytes_of(path: str | Path) -> bytes:
+def _bytes_of(path: PathOrUrl) -> bytes:
     with open_binary(path) as file:
         try:
             data = file.read()
@@ -263,7 +263,7 @@ def _repeats(frame: pl.DataFrame) -> bool:
     return bool(pairs < frame.height)
 
 
-def _parse_line_by_line(path: str | Path, data: bytes, line_format: _LineFormat) -> pl.DataFrame:
+def _parse_line_by_line(path: PathOrUrl, data: bytes, line_format: _LineFormat) -> pl.DataFrame:
     """Reads a file, or names the first fault in it."""
     rows: list[tuple[object, ...]] = []
     first_lines: dict[tuple[str, str], int] = {}
@@ -296,7 +296,7 @@ def _parse_line_by_line(path: str | Path, data: bytes, line_format: _LineFormat)
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _fields_of_lines(path: str | Path, data: bytes) -> Iterator[tuple[int, list[str]]]:
+def _fields_of_lines(path: PathOrUrl, data: bytes) -> Iterator[tuple[int, list[str]]]:
     """The fields of every line that is neither blank nor a comment, with its number from 1."""
     for number, line in enumerate(data.split(b"\n"), 1):
         try:
@@ -318,7 +318,7 @@ def _number(text: str, line_format: _LineFormat) -> float | int | None:
     return score if math.isfinite(score) else None
 
 
-def _check_writable(path: str | Path, frame: pl.DataFrame, number: str) -> None:
+def _check_writable(path: PathOrUrl, frame: pl.DataFrame, number: str) -> None:
     """Checks that readers accept what is about to be written."""
     if frame.is_empty():
         raise InputError(path, problem="no row", expected="at least one to write")
@@ -349,7 +349,7 @@ def _printable(scores: pl.Series) -> pl.Series:
     return narrow if (narrow.cast(pl.Float64) == plain).all() else plain
 
 
-def _write(path: str | Path, lines: pl.DataFrame) -> None:
+def _write(path: PathOrUrl, lines: pl.DataFrame) -> None:
     text = io.BytesIO()
     lines.write_csv(text, include_header=False, separator=" ", quote_style="never")
     with open_text(path) as file:
@@ -357,7 +357,7 @@ def _write(path: str | Path, lines: pl.DataFrame) -> None:
 
 
 @contextmanager
-def open_text(path: str | Path) -> Iterator[IO[bytes]]:
+def open_text(path: PathOrUrl) -> Iterator[IO[bytes]]:
     """A file to write lines to, gzip if its name ends in ``.gz``; it appears when it is complete.
 
     The same lines give the same file, however many writes they are written in.
@@ -365,10 +365,10 @@ def open_text(path: str | Path) -> Iterator[IO[bytes]]:
     Raises:
         InputError: it cannot be written.
     """
-    with atomic_file(path) as temporary, temporary.open("wb") as raw:
+    store, key = store_of(path)
+    with store.writer(key) as raw:
         if not str(path).endswith(".gz"):
-            with io.BufferedWriter(raw, _BLOCK) as file:
-                yield file
+            yield raw
             return
         # No name and no time in the header: equal runs give equal files.
         with (

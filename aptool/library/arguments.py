@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from aptool.errors import InputError
+from aptool.formats.location import ObjectPath
 
-PathLike: TypeAlias = str | os.PathLike[str]
+PathLike: TypeAlias = str | os.PathLike[str] | ObjectPath
 
 
 def check_path(name: str, value: object, expected: str = "a path (str or os.PathLike)") -> str:
@@ -16,6 +17,8 @@ def check_path(name: str, value: object, expected: str = "a path (str or os.Path
         InputError: it is none.
     """
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if isinstance(path, ObjectPath):
+        return str(path)
     if not isinstance(path, str) or not path or "\0" in path:
         raise InputError(name, value=value, expected=expected)
     return path

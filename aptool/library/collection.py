@@ -1,8 +1,7 @@
 """Collections: pools and qrels of several splits in a folder."""
 
-from pathlib import Path
-
 from aptool.formats import collection as formats
+from aptool.formats.location import Location
 from aptool.library.arguments import PathLike, check_path, check_text
 from aptool.library.pools import Pools
 from aptool.library.qrels import Qrels
@@ -22,7 +21,7 @@ class Collection:
         )
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Location:
         """Its folder."""
         return self.opened.path
 

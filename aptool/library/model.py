@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from aptool.errors import AptoolError, InputError
-from aptool.formats.atomic import atomic_folder
+from aptool.formats.location import location
 from aptool.formats.pools import read_answers, read_pools
 from aptool.library.arguments import PathLike, check_choice, check_list, check_path, check_text, check_type
 from aptool.library.pools import PoolFiles, Pools
@@ -21,12 +21,12 @@ from aptool.models.device import pick_device
 from aptool.models.hub import upload
 from aptool.models.model import (
     FILES,
-    WEIGHTS,
     check_model_folder,
     find_model,
     load_model,
     model_fingerprint,
-    own_files,
+    new_model_folder,
+    opened_folder,
 )
 from aptool.reporting.heatmap import Explanation, heat_maps
 from aptool.scoring.precision import pick_precision
@@ -182,18 +182,23 @@ class Model:
         Raises:
             AptoolError: it cannot be written, or the folder that the model was loaded from has changed since.
         """
-        target = Path(check_path("folder", folder, "a folder to write to (str or os.PathLike)"))
+        target = location(check_path("folder", folder, "a folder to write to (str or os.PathLike)"))
         try:
             unchanged = model_fingerprint(self.folder) == self._loaded.fingerprint
-        except OSError:
+        except (OSError, AptoolError):
             unchanged = False
         if not unchanged:
             raise AptoolError(f"{self.folder}: the model there is not the one that was loaded; load it again")
-        if target.is_dir() and target.samefile(self.folder):
+        if target == self.folder or (
+            isinstance(target, Path)
+            and isinstance(self.folder, Path)
+            and target.is_dir()
+            and target.samefile(self.folder)
+        ):
             return
         check_model_folder(target)
-        with atomic_folder(target, WEIGHTS, own_files) as into:
-            shutil.copytree(self.folder, into, dirs_exist_ok=True)
+        with new_model_folder(target) as into, opened_folder(self.folder) as source:
+            shutil.copytree(source, into, dirs_exist_ok=True)
 
     def push(self, name: str, *, private: bool = False, message: str | None = None) -> str:
         """Uploads the model folder to the Hugging Face hub; ``load("hf://ORG/NAME")`` reads it from there.
@@ -210,7 +215,8 @@ class Model:
             AptoolError: the name has another form, huggingface_hub is not installed, or the hub refuses.
         """
         told = message or f"{self.preset}, fingerprint {self._loaded.fingerprint}"
-        return upload(self.folder, FILES, check_text("name", name), private=private, message=told)
+        with opened_folder(self.folder) as folder:
+            return upload(folder, FILES, check_text("name", name), private=private, message=told)
 
     def system(self, files: PoolFiles) -> ModelSystem:
         """The model as a system that scores the pools of some files."""

@@ -11,6 +11,7 @@ import polars as pl
 from aptool.errors import InputError, shortened
 from aptool.formats.atomic import atomic_file, check_apart
 from aptool.formats.collection import answers_beside
+from aptool.formats.location import ObjectPath
 from aptool.formats.pools import PoolRecord, PoolsWriter, Unit, list_units, read_answers, read_pools
 from aptool.formats.storage import expand
 from aptool.library.arguments import PathLike, check_list, check_path, check_text
@@ -56,7 +57,9 @@ class Pools:
         Raises:
             AptoolError: a file is missing, or is not one of pools.
         """
-        several = [path] if isinstance(path, str) or not isinstance(path, Iterable) else list(path)
+        several = (
+            [path] if isinstance(path, str | ObjectPath) or not isinstance(path, Iterable) else list(path)
+        )
         files = [check_path("path", one) for one in check_list("path", several, "at least one path")]
         found = expand(files, ".pools.parquet")
         shared = None if answers is None else check_path("answers", answers)

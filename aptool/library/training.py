@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from aptool.config import load_recipe
 from aptool.errors import InputError
+from aptool.formats.location import Location, location
 from aptool.library.arguments import PathLike, check_integer, check_list, check_path, check_text
 from aptool.library.collection import Collection
 from aptool.library.executors import Address, check_workers, connected, trainer_on
@@ -78,10 +79,10 @@ def train(
 
 
 @contextlib.contextmanager
-def _folder(output: PathLike | None) -> Iterator[Path]:
+def _folder(output: PathLike | None) -> Iterator[Location]:
     """The model folder; a temporary one is removed if training fails."""
     if output is not None:
-        yield Path(output)
+        yield location(check_path("output", output))
         return
     temporary = Path(tempfile.mkdtemp(prefix="aptool-"))
     try:
@@ -91,10 +92,10 @@ def _folder(output: PathLike | None) -> Iterator[Path]:
         raise
 
 
-def _model(folder: Path, device: str, *, temporary: bool) -> Model:
+def _model(folder: Location, device: str, *, temporary: bool) -> Model:
     model = Model(folder, device)
     if temporary:
-        weakref.finalize(model, shutil.rmtree, folder.parent, ignore_errors=True)
+        weakref.finalize(model, shutil.rmtree, str(folder.parent), ignore_errors=True)
     return model
 
 

@@ -9,7 +9,6 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from torch import nn
 
 from aptool.config import Recipe, VectorOptions
 from aptool.errors import InputError
+from aptool.formats.location import Location
 from aptool.text.skipgram import learn_vectors
 from aptool.text.tokenizer import PAD, UNK, TextTokenizer, Tokens, WordTokenizer
 from aptool.text.vectors import WordVectors, coverage, read_vectors, write_vectors
@@ -53,7 +53,7 @@ class Corpus(NamedTuple):
     texts: list[str]
     all_texts: Callable[[], Iterator[str]]
     seed: int
-    cache: Path | None = None
+    cache: Location | None = None
 
 
 class Initialization(NamedTuple):
@@ -139,7 +139,7 @@ def learned_vectors(
     tokens: Tokens,
     options: VectorOptions,
     seed: int,
-    cache: Path | None = None,
+    cache: Location | None = None,
 ) -> WordVectors:
     """Skip-gram vectors of a vocabulary, learned from the training texts.
 

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import platform
+from contextlib import AbstractContextManager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,10 @@ from aptool.config import Recipe, recipe_from_dict
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import atomic_folder, check_folder
+from aptool.formats.location import Location, PathOrUrl, location
+from aptool.formats.object_folder import fetched
 from aptool.formats.schemas import check_document
+from aptool.formats.urls import is_object_url
 from aptool.models.hub import local_folder
 from aptool.models.network_config import check_network_config
 from aptool.models.ranker import Ranker, build_ranker, encoder_type, identify_words, max_weights
@@ -63,7 +67,7 @@ class LoadedModel(NamedTuple):
 
 
 def save_model(
-    folder: str | Path,
+    folder: PathOrUrl,
     ranker: Ranker,
     tokenizer: TextTokenizer,
     recipe: Recipe,
@@ -94,9 +98,9 @@ def save_model(
         "versions": {"aptool": __version__, "python": platform.python_version(), "torch": version("torch")},
         "training": training,
     }
-    check_document("model", config, Path(folder) / CONFIG)
+    check_document("model", config, location(folder) / CONFIG)
     check_model_folder(folder)
-    with atomic_folder(folder, WEIGHTS, own_files) as into:
+    with new_model_folder(folder) as into:
         (into / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         tokenizer.save(into / TOKENIZER)
         weights = {name: tensor.detach().contiguous().cpu() for name, tensor in ranker.state_dict().items()}
@@ -107,18 +111,51 @@ def save_model(
         (into / "training" / "history.jsonl").write_text(lines, encoding="utf-8")
 
 
+def new_model_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
+    """A temporary folder, which becomes the model folder if the block succeeds."""
+    return atomic_folder(folder, _mark(location(folder)), own_files, by_content=True)
+
+
+def opened_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
+    """The files of a model folder on this machine, while the block runs.
+
+    Raises:
+        AptoolError: there is no such folder.
+    """
+    there = find_model(folder)
+    if not there.is_dir():
+        raise AptoolError(
+            f"{there}: folder not found; expected a model "
+            f"(`aptool train COLLECTION --output {there}` trains one)"
+        )
+    return fetched(there, CONFIG, own_files(Path()))
+
+
+def has_model(folder: PathOrUrl) -> bool:
+    """Whether a folder has what makes it one of a model."""
+    there = location(folder)
+    return (there / _mark(there)).is_file()
+
+
+def _mark(folder: Location) -> str:
+    """The file that every model folder has; on an object store the one that is written last."""
+    return WEIGHTS if isinstance(folder, Path) else CONFIG
+
+
 def own_files(folder: Path) -> tuple[str, ...]:
     """The relative paths of the files that ``save_model`` writes."""
     return FILES
 
 
-def find_model(folder: str | Path) -> Path:
+def find_model(folder: PathOrUrl) -> Location:
     """The folder of a model: of ``hf://ORG/NAME`` a local copy, else itself.
 
     Raises:
         AptoolError: the hub cannot be reached, or has no such model.
     """
-    return local_folder(folder, FILES)
+    if is_object_url(folder):
+        return location(folder)
+    return local_folder(str(folder), FILES)
 
 
 def remove_model(folder: str | Path) -> None:
@@ -130,16 +167,17 @@ def remove_model(folder: str | Path) -> None:
             path.rmdir()
 
 
-def check_model_folder(folder: str | Path) -> None:
+def check_model_folder(folder: PathOrUrl) -> None:
     """Checks that a model can be written to a folder: a new one, an empty one, or that of a model of aptool.
 
     Raises:
         InputError: it cannot be written to, or something else is there, such as the network of another
             library.
     """
-    check_folder(folder, WEIGHTS)
+    there = location(folder)
+    check_folder(there, _mark(there))
     try:
-        kind = read_json(Path(folder) / CONFIG)["model_type"]
+        kind = read_json(there / CONFIG)["model_type"]
     except (InputError, KeyError, TypeError):
         return
     if kind != "aptool":
@@ -150,7 +188,7 @@ def check_model_folder(folder: str | Path) -> None:
         )
 
 
-def load_model(folder: str | Path, device: torch.device | str = "cpu") -> LoadedModel:
+def load_model(folder: PathOrUrl, device: torch.device | str = "cpu") -> LoadedModel:
     """Reads a model folder.
 
     Args:
@@ -161,12 +199,11 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Loaded
         AptoolError: the folder does not exist, or was written by an incompatible version of aptool.
         InputError: a file is missing, damaged, or does not go with the others.
     """
-    path = find_model(folder)
-    if not path.is_dir():
-        raise AptoolError(
-            f"{path}: folder not found; expected a model "
-            f"(`aptool train COLLECTION --output {path}` trains one)"
-        )
+    with opened_folder(folder) as path:
+        return _load(path, device)
+
+
+def _load(path: Path, device: torch.device | str) -> LoadedModel:
     config = _read_config(path / CONFIG)
     recipe = recipe_from_dict(config["recipe"], where=str(path / CONFIG))
     backbone = config.get("backbone")
@@ -193,12 +230,13 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Loaded
     return LoadedModel(ranker, tokenizer, recipe, config, model_fingerprint(path))
 
 
-def model_fingerprint(folder: str | Path) -> str:
+def model_fingerprint(folder: PathOrUrl) -> str:
     """Hash of the files that decide a model's scores: folders with the same fingerprint score the same."""
     digest = hashlib.sha256()
-    for name in (CONFIG, TOKENIZER, WEIGHTS):
-        with (Path(folder) / name).open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+    with opened_folder(folder) as path:
+        for name in (CONFIG, TOKENIZER, WEIGHTS):
+            with (path / name).open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:16]
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,17 +10,21 @@ import pyarrow as pa
 
 from aptool.documents import parse_json
 from aptool.errors import InputError
+from aptool.formats.location import PathOrUrl, location
+from aptool.formats.object_folder import located
 from aptool.formats.pools import Answers, list_units, read_pools
+from aptool.formats.storage import stat
+from aptool.models.model import CONFIG
 from aptool.text.tokenizer import WordTokenizer
 
-HISTORY = Path("training") / "history.jsonl"
+HISTORY = "training/history.jsonl"
 # Points of a curve are at multiples of a round number; their highest number.
 _MOST_POINTS = 40
 _ROUND_STEPS = (1, 2, 5)
 
 
 def relevant_lengths(
-    pools: Iterable[str | Path], qrels: pl.DataFrame, answers: Answers | None = None
+    pools: Iterable[PathOrUrl], qrels: pl.DataFrame, answers: Answers | None = None
 ) -> pl.DataFrame:
     """The length of the relevant answer of each question, or of the shortest if there are several.
 
@@ -114,13 +117,13 @@ def length_thresholds(tokens: np.ndarray) -> list[int]:
     return [*round_ones, longest]
 
 
-def was_trained(model: str | Path) -> bool:
+def was_trained(model: PathOrUrl) -> bool:
     """Whether a model was trained for at least one epoch; otherwise its history is empty."""
-    path = Path(model) / HISTORY
-    return not path.is_file() or path.stat().st_size > 0
+    path = located(location(model), CONFIG, HISTORY)
+    return not path.is_file() or stat(path).size > 0
 
 
-def read_history(model: str | Path) -> pl.DataFrame:
+def read_history(model: PathOrUrl) -> pl.DataFrame:
     """The training history of a model.
 
     Args:
@@ -133,7 +136,7 @@ def read_history(model: str | Path) -> pl.DataFrame:
     Raises:
         InputError: the folder has no history, or it is malformed.
     """
-    path = Path(model) / HISTORY
+    path = located(location(model), CONFIG, HISTORY)
     if not path.is_file():
         raise InputError(path, problem="file not found", expected="the history of a trained model")
     rows = []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from xml.etree import ElementTree
 
 from aptool.errors import UsageError
 from aptool.formats.atomic import atomic_file, check_writable
+from aptool.formats.location import Location, PathOrUrl, location
 from aptool.reporting.plots import check_installed
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def inline_svg(
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def save_plot(figure: Figure, data: pl.DataFrame, path: str | Path) -> list[Path]:
+def save_plot(figure: Figure, data: pl.DataFrame, path: PathOrUrl) -> list[Location]:
     """Writes a figure and, under the same name, its data as CSV.
 
     Args:
@@ -129,7 +129,7 @@ def save_plot(figure: Figure, data: pl.DataFrame, path: str | Path) -> list[Path
     return [*pictures, table]
 
 
-def plot_files(path: str | Path) -> tuple[list[Path], Path]:
+def plot_files(path: PathOrUrl) -> tuple[list[Location], Location]:
     """The images and the table that `save_plot` writes; checks that they can be written.
 
     Raises:
@@ -138,7 +138,7 @@ def plot_files(path: str | Path) -> tuple[list[Path], Path]:
         InputError: a file cannot be written.
     """
     check_installed()
-    given = Path(path)
+    given = location(path)
     if given.suffix in SUFFIXES:
         pictures, table = [given], given.with_suffix(".csv")
     elif given.suffix:

@@ -1,13 +1,13 @@
 """A heat map as a PNG image: the words of both texts, with their weights as background colour."""
 
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from aptool.errors import AptoolError
 from aptool.formats.atomic import atomic_file
+from aptool.formats.location import PathOrUrl
 from aptool.reporting.heatmap import Explanation, TextWeights
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _NO_GLYPH = r"Glyph .* missing"
 _NAMED_ROWS, _NAMED_COLUMNS = 60, 80
 
 
-def write_png(path: str | Path, explanation: Explanation, name: str) -> None:
+def write_png(path: PathOrUrl, explanation: Explanation, name: str) -> None:
     """Writes the image of an explanation, with its alignment matrix G if it has one.
 
     Args:

@@ -4,11 +4,11 @@ The templates escape every text; styles and scripts are inline.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aptool.errors import AptoolError
 from aptool.formats.atomic import atomic_file
+from aptool.formats.location import PathOrUrl
 from aptool.reporting.heatmap import Explanation, TextWeights
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Piece(NamedTuple):
     unknown: bool
 
 
-def write_explanation(path: str | Path, explanation: Explanation, name: str, model: str) -> None:
+def write_explanation(path: PathOrUrl, explanation: Explanation, name: str, model: str) -> None:
     """Writes the page of an explanation.
 
     Args:
@@ -41,7 +41,7 @@ def write_explanation(path: str | Path, explanation: Explanation, name: str, mod
     write_page(path, "explain.html", {"explanation": explanation, "name": name, "model": model})
 
 
-def write_page(path: str | Path, template: str, values: dict[str, Any]) -> None:
+def write_page(path: PathOrUrl, template: str, values: dict[str, Any]) -> None:
     """Writes a page from a template of this package.
 
     Raises:

@@ -4,7 +4,6 @@ import json
 import logging
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +12,7 @@ from aptool.errors import UsageError
 from aptool.evaluation.names import measure_title
 from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
 from aptool.formats.collection import Collection
+from aptool.formats.location import PathOrUrl
 from aptool.reporting.browse import BrowserSystem, browse
 from aptool.reporting.charts import histograms, line_charts
 from aptool.reporting.html import write_page
@@ -36,7 +36,7 @@ class Limits(NamedTuple):
 
 
 def write_report(
-    output: str | Path,
+    output: PathOrUrl,
     runs: Runs,
     collections: Mapping[str, Collection],
     *,

@@ -3,11 +3,11 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from aptool.formats.location import PathOrUrl
 from aptool.formats.pools import Pools, Unit, read_answers, read_pools
 from aptool.scoring.systems import System
 from aptool.text.bm25 import BM25, K1, B
@@ -60,7 +60,7 @@ class Bm25System(System):
         return {"name": "BM25", "k1": K1, "b": B, "documents": len(self._rows)}
 
     @classmethod
-    def of(cls, units: Sequence[Unit], answers: str | Path | None) -> "Bm25System":
+    def of(cls, units: Sequence[Unit], answers: PathOrUrl | None) -> "Bm25System":
         """BM25 whose corpus is the answers of some pools.
 
         Args:

@@ -19,7 +19,9 @@ import pyarrow as pa
 from aptool.errors import AptoolError, InputError
 from aptool.formats import storage
 from aptool.formats.footer import value_counts
+from aptool.formats.location import PathOrUrl
 from aptool.formats.pools import Answers, Unit, read_pools
+from aptool.formats.storage import Input
 from aptool.formats.urls import is_remote
 from aptool.scoring.parts import Part, parts_folder
 from aptool.scoring.systems import System
@@ -36,7 +38,7 @@ class Task(NamedTuple):
 
 
 def plan(
-    units: Iterable[Unit], system: System, output: str | Path, tag: str, answers: str | Path | None = None
+    units: Iterable[Unit], system: System, output: PathOrUrl, tag: str, answers: Input | None = None
 ) -> list[Part]:
     """Names the part of every unit by everything that its lines depend on.
 
@@ -46,10 +48,10 @@ def plan(
     folder = parts_folder(output)
     parts = []
     footers: dict[str, tuple[str, list[int]]] = {}
-    shared = _identity(str(answers))[0] if answers is not None else None
+    shared = _identity(*answers)[0] if answers is not None else None
     for unit in units:
         if unit.path not in footers:
-            footers[unit.path] = _identity(unit.path)
+            footers[unit.path] = _identity(unit.path, unit.version)
         identity, pairs = footers[unit.path]
         name = json.dumps([identity, unit.row_group, system.fingerprint, shared, tag])
         digest = hashlib.sha256(name.encode()).hexdigest()[:24]
@@ -92,22 +94,23 @@ def score_task(task: Task, system: System) -> pl.DataFrame:
     )
 
 
-def _identity(path: str) -> tuple[str, list[int]]:
+def _identity(path: str, version: str | None) -> tuple[str, list[int]]:
     """What distinguishes a file from another that replaced it, and the number of pairs of each row group."""
-    with storage.open_native(path) as file:
+    with storage.open_native(path, version) as file:
         size = file.size()
         file.seek(max(0, size - (1 << 16)))
         tail = file.read()
         length = int.from_bytes(tail[-8:-4], "little")
         file.seek(max(0, size - 8 - length))
         footer = file.read(length)
-    changed = None if is_remote(path) else Path(path).stat().st_mtime_ns
     digest = hashlib.sha256(tail).hexdigest()
     try:
         groups = value_counts(footer)
     except ValueError as error:
         raise InputError(path, problem=str(error), expected="a readable Parquet file") from error
-    return json.dumps([Path(path).name, size, changed, digest]), [_pairs(group) for group in groups]
+    # A folder of this machine may be moved; elsewhere nothing but the whole URL names a file.
+    name = path if is_remote(path) else Path(path).name
+    return json.dumps([name, version, digest]), [_pairs(group) for group in groups]
 
 
 def _pairs(columns: dict[tuple[str, ...], int]) -> int:

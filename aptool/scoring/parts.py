@@ -2,7 +2,8 @@
 
 A part holds the final lines of its pools, followed by an index of where the lines of each question end. The
 merge copies bytes in the order of the questions and parses no line, so memory grows with the number of
-questions, not of pairs. A checksum detects a damaged part.
+questions, not of pairs. A checksum detects a damaged part. A part is created, on a disk or an object store,
+and never written over: whichever worker scores a unit, its lines are the same.
 
     lines | index: Arrow IPC stream | truncated (8 bytes) | size of the index (8) | CRC-32 of all before (4)
 """
@@ -11,37 +12,45 @@ import io
 import re
 import struct
 import zlib
-from collections import OrderedDict
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, NamedTuple
 
 import polars as pl
 
 from aptool.errors import AptoolError, InputError
-from aptool.formats.atomic import atomic_file, remove_matching
+from aptool.formats.atomic import remove_matching
+from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.pools import Unit
+from aptool.formats.stores import store_of
 from aptool.formats.trec import open_text, run_lines
 
 _COUNTS = struct.Struct("<QQ")
 _CHECKSUM = struct.Struct("<I")
 _END = _COUNTS.size + _CHECKSUM.size
 
+# The file in a folder of parts by which a driver claims the output.
+OWNER = "driver"
+
 # Names of the files in the folder of parts; other files there are the user's. A killed driver leaves
 # temporary files of parts, and a cluster's records of attempts.
-ATTEMPTS = re.compile(r"[0-9a-f]{24}\.part\.try-.+|\.[0-9a-f]{24}\.part\.[a-z0-9_]{8}\.part")
-_OWN = re.compile(rf"[0-9a-f]{{24}}\.part|{ATTEMPTS.pattern}|driver|\.driver\.[0-9a-f]{{16}}")
+ATTEMPTS = re.compile(r"[0-9a-f]{24}\.part\.try-.+|\.[0-9a-f]{24}\.part(\.try-.+)?\.[a-z0-9_]{8}\.part")
+_OWN = re.compile(rf"[0-9a-f]{{24}}\.part|{ATTEMPTS.pattern}|\.{OWNER}\.[a-z0-9_]{{8}}\.part")
 
-# Files open at one time during the merge.
-_OPEN_FILES = 256
-_COPY_BYTES = 1 << 20
+# Parts are read ahead in blocks, which together take no more memory than this; requests at one time.
+_MEMORY_BYTES = 256 << 20
+_LEAST_BLOCK, _MOST_BLOCK = 1 << 18, 8 << 20
+_REQUESTS = 16
+
+# Bytes at the end of a part that are read first; most indices are shorter.
+_TAIL_BYTES = 1 << 16
 
 
 class Part(NamedTuple):
     """A unit of work and the file for its scores."""
 
     unit: Unit
-    path: Path
+    path: Location
     pairs: int  # number of pairs of the unit, from the footer of the input
     tag: str  # the tag of the run
 
@@ -58,13 +67,13 @@ class Index(NamedTuple):
         return int(self.questions["pairs"].sum())
 
 
-def parts_folder(output: str | Path) -> Path:
+def parts_folder(output: PathOrUrl) -> Location:
     """The folder of the parts of a run file, until the run file is complete."""
-    return Path(f"{output}.parts")
+    return location(f"{str(output).rstrip('/')}.parts")
 
 
 def write_part(part: Part, frame: pl.DataFrame, truncated: int) -> None:
-    """Writes a part.
+    """Writes a part; one that is there already and whole stays, as it has the same lines.
 
     Args:
         part: the part.
@@ -74,36 +83,65 @@ def write_part(part: Part, frame: pl.DataFrame, truncated: int) -> None:
     Raises:
         InputError: an id or a score is not valid in a run file, or the part cannot be written.
     """
-    lines, ends = run_lines(part.path, frame, part.tag)
+    lines, ends = run_lines(str(part.path), frame, part.tag)
     packed = io.BytesIO()
     ends.write_ipc_stream(packed)
     index = packed.getvalue()
     counts = _COUNTS.pack(truncated, len(index))
     checksum = zlib.crc32(counts, zlib.crc32(index, zlib.crc32(lines)))
-    with atomic_file(part.path) as temporary, temporary.open("wb") as file:
-        file.writelines((lines, index, counts, _CHECKSUM.pack(checksum)))
+    data = b"".join((lines, index, counts, _CHECKSUM.pack(checksum)))
+    store, key = store_of(part.path)
+    while not store.create(key, data):
+        found, version = store.read_versioned(key)
+        if _is_whole(part, found) or store.swap(key, data, version):
+            return
 
 
-def is_done(part: Part) -> bool:
-    """Whether a part exists and is complete: undamaged, with every pair of its unit; removes it if not."""
+def missing_parts(parts: Sequence[Part]) -> list[Part]:
+    """Those that do not exist, or are damaged or incomplete; these are removed."""
+    if not parts:
+        return []
+    store, folder = store_of(parts[0].path.parent)
+    there = set(store.names(folder))
+    found = [part for part in parts if part.path.name in there]
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        damaged = {
+            part.path for part, whole in zip(found, pool.map(_is_undamaged, found), strict=True) if not whole
+        }
+    store.delete([store_of(path)[1] for path in damaged])
+    return [part for part in parts if part.path.name not in there or part.path in damaged]
+
+
+def _is_undamaged(part: Part) -> bool:
     try:
-        data = part.path.read_bytes()
+        return _is_whole(part, part.path.read_bytes())
     except FileNotFoundError:
         return False
-    whole = len(data) >= _END and zlib.crc32(memoryview(data)[:-4]) == _CHECKSUM.unpack(data[-4:])[0]
-    if whole and read_index(part).pairs == part.pairs:
-        return True
-    part.path.unlink(missing_ok=True)
-    return False
+
+
+def _is_whole(part: Part, data: bytes) -> bool:
+    """Whether the bytes are those of a part with every pair of its unit."""
+    if len(data) < _END or zlib.crc32(memoryview(data)[:-4]) != _CHECKSUM.unpack(data[-4:])[0]:
+        return False
+    _, size = _COUNTS.unpack(data[-_END : -_CHECKSUM.size])
+    return int(pl.read_ipc_stream(data[-_END - size : -_END])["pairs"].sum()) == part.pairs
 
 
 def read_index(part: Part) -> Index:
     """The index of an undamaged part."""
-    with part.path.open("rb") as file:
-        file.seek(-_END, io.SEEK_END)
-        truncated, size = _COUNTS.unpack(file.read(_COUNTS.size))
-        file.seek(-_END - size, io.SEEK_END)
-        return Index(pl.read_ipc_stream(file.read(size)), truncated)
+    store, key = store_of(part.path)
+    size = store.stat(key).size
+    data = store.read(key, max(0, size - _TAIL_BYTES), size)
+    truncated, length = _COUNTS.unpack(data[-_END : -_CHECKSUM.size])
+    if length + _END > len(data):
+        data = store.read(key, size - _END - length, size)
+    return Index(pl.read_ipc_stream(data[-_END - length : -_END]), truncated)
+
+
+def read_indices(parts: Sequence[Part]) -> list[Index]:
+    """The indices of several parts."""
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        return list(pool.map(read_index, parts))
 
 
 class Merged(NamedTuple):
@@ -113,14 +151,19 @@ class Merged(NamedTuple):
     truncated: int  # answers truncated at the model's limit, counted per unit
 
 
-def merge(parts: Sequence[Part], output: str | Path) -> Merged:
+def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[[], None]) -> Merged:
     """Merges all parts into the run file and removes them.
+
+    Args:
+        parts: all of them.
+        output: the run file.
+        before_publishing: called before the run file gets its name; it may raise.
 
     Raises:
         InputError: a question has two pools, or the run file cannot be written.
         AptoolError: a part does not hold every pair of its unit.
     """
-    indices = [read_index(part) for part in parts]
+    indices = read_indices(parts)
     for part, index in zip(parts, indices, strict=True):
         if index.pairs != part.pairs:
             raise AptoolError(
@@ -136,11 +179,16 @@ def merge(parts: Sequence[Part], output: str | Path) -> Merged:
         for number, index in enumerate(indices)
     )
     _check_questions(parts, blocks)
-    with open_text(output) as file:
-        files = _Files(parts)
-        for number, begin, end in _stretches(blocks.sort("question_id")).iter_rows():
-            _copy(files[number], begin, end, file)
-        files.close()
+    block = min(max(_MEMORY_BYTES // (2 * len(parts)), _LEAST_BLOCK), _MOST_BLOCK)
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        lines = [
+            PartLines(part.path, index.questions.item(-1, "end"), block, pool)
+            for part, index in zip(parts, indices, strict=True)
+        ]
+        with open_text(output) as file:
+            for number, begin, end in _stretches(blocks.sort("question_id")).iter_rows():
+                _copy(lines[number], begin, end, file)
+            before_publishing()
     remove_matching(parts_folder(output), _OWN)
     return Merged(sum(index.pairs for index in indices), sum(index.truncated for index in indices))
 
@@ -156,30 +204,38 @@ def _stretches(blocks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-class _Files:
-    """The files of parts, opened on demand; the least recently used is closed when too many are open."""
+class PartLines:
+    """The lines of a part, read from the first to the last, one block ahead."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self._parts = parts
-        self._open: OrderedDict[int, IO[bytes]] = OrderedDict()
+    def __init__(self, path: Location, size: int, block: int, pool: ThreadPoolExecutor) -> None:
+        self._store, self._key = store_of(path)
+        self._size, self._block, self._pool = size, block, pool
+        self._begin, self._data = 0, b""
+        self._next: Future[bytes] | None = None
 
-    def __getitem__(self, number: int) -> IO[bytes]:
-        if number not in self._open:
-            if len(self._open) == _OPEN_FILES:
-                self._open.popitem(last=False)[1].close()
-            self._open[number] = self._parts[number].path.open("rb")
-        self._open.move_to_end(number)
-        return self._open[number]
+    def read(self, begin: int, end: int) -> bytes:
+        """Some bytes from ``begin`` on, no further than ``end``; follow those that were read before."""
+        if not self._begin <= begin < self._begin + len(self._data):
+            after = self._begin + len(self._data)
+            ahead, self._next = self._next, None
+            data = ahead.result() if ahead is not None else b""
+            self._begin = begin
+            self._data = data if begin == after and data else self._fetch(begin)
+            if (following := begin + len(self._data)) < self._size:
+                self._next = self._pool.submit(self._fetch, following)
+        return self._data[begin - self._begin : end - self._begin]
 
-    def close(self) -> None:
-        for file in self._open.values():
-            file.close()
+    def _fetch(self, begin: int) -> bytes:
+        return self._store.read(self._key, begin, min(begin + self._block, self._size))
 
 
-def _copy(source: IO[bytes], begin: int, end: int, into: IO[bytes]) -> None:
-    source.seek(begin)
-    for start in range(begin, end, _COPY_BYTES):
-        into.write(source.read(min(_COPY_BYTES, end - start)))
+def _copy(lines: PartLines, begin: int, end: int, into: IO[bytes]) -> None:
+    while begin < end:
+        data = lines.read(begin, end)
+        if not data:
+            raise AptoolError("a part ended before its last line; run again")
+        into.write(data)
+        begin += len(data)
 
 
 def _check_questions(parts: Sequence[Part], blocks: pl.DataFrame) -> None:

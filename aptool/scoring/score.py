@@ -15,18 +15,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from aptool import environment
 from aptool.errors import UsageError
 from aptool.formats.atomic import check_apart, check_writable
+from aptool.formats.claim import Claim, claimed
 from aptool.formats.ir_metadata import check_metadata, write_metadata
+from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.pools import Answers, Unit, read_answers, read_pools
+from aptool.formats.storage import Input, check_unchanged, stat
 from aptool.models.device import pick_device
 from aptool.progress import Update, get_progress
 from aptool.scoring.job import plan, read_task, score_task
-from aptool.scoring.parts import Part, is_done, merge, parts_folder, write_part
+from aptool.scoring.parts import OWNER, Part, merge, missing_parts, parts_folder, write_part
 from aptool.scoring.record import ScoredRun, gather
 from aptool.scoring.systems import ModelLoader, System
 
@@ -51,7 +53,7 @@ class Executor(ABC):
         return work(self)
 
     @abstractmethod
-    def open(self, system: AnySystem, units: Sequence[Unit], answers: str | None) -> System:
+    def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> System:
         """Opens a system to score these units; for ``plan`` its fingerprint, tag and limit suffice.
 
         Raises:
@@ -59,19 +61,24 @@ class Executor(ABC):
         """
 
     @contextlib.contextmanager
-    def claim(self, output: Path) -> Iterator[Path]:
-        """Provides the folder for the parts of ``output`` while the block runs."""
+    def claim(self, output: Location) -> Iterator[Claim]:
+        """Claims ``output``, and provides the folder for its parts, while the block runs.
+
+        Raises:
+            InputError: another process is writing it.
+        """
         folder = parts_folder(output)
         folder.mkdir(exist_ok=True)
         try:
-            yield folder
+            with claimed(folder / OWNER, output) as claim:
+                yield claim
         finally:
             with contextlib.suppress(OSError):
-                folder.rmdir()  # succeeds only if it is empty: no part was written
+                folder.rmdir()  # succeeds only if it is empty: the run is complete, or has no part yet
 
     @abstractmethod
     def run(
-        self, parts: Sequence[Part], missing: Sequence[Part], system: System, answers: str | None
+        self, parts: Sequence[Part], missing: Sequence[Part], system: System, answers: Input | None
     ) -> Generator[ScoredPart]:
         """Writes the missing parts, and reports each once it is written.
 
@@ -97,15 +104,15 @@ class LocalExecutor(Executor):
     def __init__(self) -> None:
         self._answers: Answers | None = None
 
-    def open(self, system: AnySystem, units: Sequence[Unit], answers: str | None) -> System:
+    def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> System:
         """See ``Executor.open``."""
-        self._answers = read_answers(answers) if answers is not None else None
+        self._answers = read_answers(*answers) if answers is not None else None
         if not isinstance(system, ModelLoader):
             return system
         return system.load(pick_device(system.device), lambda: read_pools(units[0], self._answers))
 
     def run(
-        self, parts: Sequence[Part], missing: Sequence[Part], system: System, answers: str | None
+        self, parts: Sequence[Part], missing: Sequence[Part], system: System, answers: Input | None
     ) -> Generator[ScoredPart]:
         """See ``Executor.run``."""
         worker = f"{socket.gethostname()}:{os.getpid()}"
@@ -132,11 +139,11 @@ def _written(part: Part, writing: Future[None], worker: str) -> ScoredPart:
 def score(
     units: Sequence[Unit],
     system: AnySystem,
-    output: str | Path,
+    output: PathOrUrl,
     executor: Executor | None = None,
     *,
     tag: str | None = None,
-    answers: str | Path | None = None,
+    answers: PathOrUrl | None = None,
 ) -> ScoredRun:
     """Scores pools into a TREC run file; resumes from the parts that an interrupted call left.
 
@@ -156,12 +163,13 @@ def score(
     if tag is not None:
         check_tag(tag)
     check_writable(output)
-    shared = str(answers) if answers is not None else None
-    inputs = dict.fromkeys(unit.path for unit in units)
-    check_apart(output, [*inputs, *([shared] if shared is not None else [])])
+    shared = Input(str(answers), stat(answers).version) if answers is not None else None
+    check_apart(output, [one.path for one in _inputs(units, shared)])
     check_metadata(output)
     executor = executor if executor is not None else LocalExecutor()
-    return executor.drive(partial(_score, units, system, Path(output), tag, shared, environment.command()))
+    return executor.drive(
+        partial(_score, units, system, location(output), tag, shared, environment.command())
+    )
 
 
 def check_tag(tag: str) -> None:
@@ -177,9 +185,9 @@ def check_tag(tag: str) -> None:
 def _score(
     units: Sequence[Unit],
     system: AnySystem,
-    output: Path,
+    output: Location,
     tag: str | None,
-    answers: str | None,
+    answers: Input | None,
     command: str | None,
     executor: Executor,
 ) -> ScoredRun:
@@ -189,15 +197,16 @@ def _score(
     parts = plan(units, opened, output, tag, answers)
     workers: set[str] = set()
     retried = 0
-    with executor.claim(output), get_progress().task("score") as update:
-        missing = [part for part in parts if not is_done(part)]
+    with executor.claim(output) as claim, get_progress().task("score") as update:
+        missing = missing_parts(parts)
         throughput = _Throughput(update, len(parts), len(parts) - len(missing))
         with contextlib.closing(executor.run(parts, missing, opened, answers)) as scored:
             for part in scored:
                 throughput.add(part.pairs)
                 workers.add(part.worker)
                 retried += part.tries > 1
-        merged = merge(parts, output)
+        check_unchanged(_inputs(units, answers))
+        merged = merge(parts, output, claim.check)
     if merged.truncated:
         logger.info(f"{merged.truncated} answers were truncated to {opened.max_answer_tokens} tokens")
     scored_run = ScoredRun(
@@ -211,6 +220,11 @@ def _score(
     )
     write_metadata(output, gather(tag, opened, units, scored_run, command))
     return scored_run
+
+
+def _inputs(units: Sequence[Unit], answers: Input | None) -> list[Input]:
+    files = dict.fromkeys(Input(unit.path, unit.version) for unit in units)
+    return [*files, *([answers] if answers is not None else [])]
 
 
 class _Throughput:

@@ -2,12 +2,12 @@
 
 import logging
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from aptool.errors import InputError, first_line
+from aptool.formats.location import PathOrUrl
 from aptool.text.optional import require
 
 logger = logging.getLogger(__name__)
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 _WORD_STARTS = "▁Ġ"  # prefixes by which tokenizers tell a token that begins a word
 
 
-def read_static_model(source: str | Path, words: Iterable[str] | None = None) -> tuple[list[str], np.ndarray]:
+def read_static_model(source: PathOrUrl, words: Iterable[str] | None = None) -> tuple[list[str], np.ndarray]:
     """Reads the vectors of words from a static model: the mean of a word's subword vectors.
 
     Args:

@@ -11,13 +11,13 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from aptool.errors import InputError
 from aptool.formats import storage
+from aptool.formats.location import PathOrUrl
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class VectorFile:
 
 
 @contextmanager
-def open_vectors(path: str | Path) -> Iterator[VectorFile]:
+def open_vectors(path: PathOrUrl) -> Iterator[VectorFile]:
     """Opens a file or URL of word vectors.
 
     Args:
@@ -104,7 +104,7 @@ class _Rejoined:
         return part
 
 
-def _recognise(path: str | Path, file: Stream, packing: str) -> VectorFile:
+def _recognise(path: PathOrUrl, file: Stream, packing: str) -> VectorFile:
     head = _read_block(file).removeprefix(_BOM)
     if not head.strip():
         raise InputError(path, problem="an empty file", expected="word vectors")
@@ -138,7 +138,7 @@ def _looks_like_text(rest: bytes, dim: int) -> bool:
     return 2 * sum(map(_is_number, fields)) >= len(fields) > 0
 
 
-def _width_of(path: str | Path, line: bytes) -> int:
+def _width_of(path: PathOrUrl, line: bytes) -> int:
     """Numbers per row, from the first line of a file without a header."""
     fields = line.split()
     numbers = 0
@@ -152,7 +152,7 @@ def _width_of(path: str | Path, line: bytes) -> int:
     return numbers
 
 
-def _binary_rows(path: str | Path, start: bytes, file: Stream, dim: int, count: int) -> Iterator[Row]:
+def _binary_rows(path: PathOrUrl, start: bytes, file: Stream, dim: int, count: int) -> Iterator[Row]:
     """Records of a word, a space and ``dim`` little-endian float32, with or without a newline after each."""
     width = 4 * dim
     data, position, at_end = start, 0, False
@@ -184,7 +184,7 @@ def _binary_rows(path: str | Path, start: bytes, file: Stream, dim: int, count: 
         raise InputError(path, place=place, value=_shown(left), expected=expected)
 
 
-def _binary_parser(path: str | Path) -> Callable[[Row], np.ndarray]:
+def _binary_parser(path: PathOrUrl) -> Callable[[Row], np.ndarray]:
     def parse(row: Row) -> np.ndarray:
         values = np.frombuffer(row.values, dtype="<f4")
         if not np.isfinite(values).all():
@@ -195,7 +195,7 @@ def _binary_parser(path: str | Path) -> Callable[[Row], np.ndarray]:
 
 
 def _text_rows(
-    path: str | Path,
+    path: PathOrUrl,
     start: bytes,
     file: Stream,
     dim: int,
@@ -228,7 +228,7 @@ def _text_rows(
         logger.info(f"{path}: the header announces {count:,} rows, the file has {rows:,}")
 
 
-def _text_parser(path: str | Path, dim: int) -> Callable[[Row], np.ndarray]:
+def _text_parser(path: PathOrUrl, dim: int) -> Callable[[Row], np.ndarray]:
     def parse(row: Row) -> np.ndarray:
         fields = row.values.split()
         place = f"line {row.number:,}"
@@ -250,7 +250,7 @@ def _text_parser(path: str | Path, dim: int) -> Callable[[Row], np.ndarray]:
     return parse
 
 
-def _lines(path: str | Path, start: bytes, file: Stream, first: int) -> Iterator[bytes]:
+def _lines(path: PathOrUrl, start: bytes, file: Stream, first: int) -> Iterator[bytes]:
     """Lines without their newline."""
     number, block, rest = first, start, b""
     while block:
@@ -284,7 +284,7 @@ def _is_number(field: bytes) -> bool:
     return b"_" not in field
 
 
-def _not_finite(path: str | Path, place: str, word: bytes) -> InputError:
+def _not_finite(path: PathOrUrl, place: str, word: bytes) -> InputError:
     expected = f"finite numbers for the word {_shown(word)}"
     return InputError(path, place=place, problem="NaN, or a number beyond float32", expected=expected)
 
@@ -294,7 +294,7 @@ def _shown(data: bytes) -> str:
 
 
 @contextmanager
-def _failures_named(path: str | Path) -> Iterator[None]:
+def _failures_named(path: PathOrUrl) -> Iterator[None]:
     """Turns exceptions of a stream into an InputError that names the file."""
     try:
         yield

@@ -11,6 +11,7 @@ import numpy as np
 
 from aptool.errors import InputError
 from aptool.formats.atomic import atomic_file
+from aptool.formats.location import PathOrUrl
 from aptool.formats.urls import is_remote
 from aptool.text.vector_files import VectorFile, open_vectors
 
@@ -70,7 +71,7 @@ class VectorCoverage:
         return 1 - self.unknown_tokens / self.tokens if self.tokens else 0.0
 
 
-def read_vectors(source: str | Path, words: Iterable[str] | None = None) -> WordVectors:
+def read_vectors(source: PathOrUrl, words: Iterable[str] | None = None) -> WordVectors:
     """Reads the vectors of the wanted words, in one pass and in memory for these alone.
 
     A file may be word2vec binary or text, GloVe text, fastText ``.vec``, or gz of any; its bytes tell which.
@@ -99,7 +100,7 @@ def read_vectors(source: str | Path, words: Iterable[str] | None = None) -> Word
     return _read_file(source, words)
 
 
-def write_vectors(path: str | Path, vectors: WordVectors, *, binary: bool = True) -> None:
+def write_vectors(path: PathOrUrl, vectors: WordVectors, *, binary: bool = True) -> None:
     """Writes a word2vec file, byte for byte as gensim writes it.
 
     Raises:
@@ -131,7 +132,7 @@ def coverage(vectors: WordVectors, counts: Mapping[str, int]) -> VectorCoverage:
     return VectorCoverage(len(counts), sum(counts.values()), len(unknown), sum(unknown))
 
 
-def _read_file(path: str | Path, words: Iterable[str] | None) -> WordVectors:
+def _read_file(path: PathOrUrl, words: Iterable[str] | None) -> WordVectors:
     with open_vectors(path) as file:
         found = _all_rows(path, file) if words is None else _wanted_rows(path, file, words)
         named = "" if words is None else f", {len(found.words):,} of the words wanted"
@@ -139,7 +140,7 @@ def _read_file(path: str | Path, words: Iterable[str] | None) -> WordVectors:
         return found
 
 
-def _all_rows(path: str | Path, file: VectorFile) -> WordVectors:
+def _all_rows(path: PathOrUrl, file: VectorFile) -> WordVectors:
     kept = _GrowingMatrix(file.dim)
     words: dict[str, None] = {}
     odd: Counter[str] = Counter()
@@ -156,7 +157,7 @@ def _all_rows(path: str | Path, file: VectorFile) -> WordVectors:
     return WordVectors(list(words), kept.rows(), str(path))
 
 
-def _wanted_rows(path: str | Path, file: VectorFile, words: Iterable[str]) -> WordVectors:
+def _wanted_rows(path: PathOrUrl, file: VectorFile, words: Iterable[str]) -> WordVectors:
     wanted = [word for word in dict.fromkeys(words) if word]
     spellings = _spellings(wanted)
     # For each word, the rank of the spelling that it was found in, and its row.
@@ -231,17 +232,18 @@ def _decoded(word: bytes) -> str | None:
         return None
 
 
-def _report_odd(path: str | Path, odd: Counter[str]) -> None:
+def _report_odd(path: PathOrUrl, odd: Counter[str]) -> None:
     for what, rows in sorted(odd.items()):
         logger.info(f"{path}: {rows:,} rows {what}, skipped")
 
 
-def _is_static_model(source: str | Path) -> bool:
+def _is_static_model(source: PathOrUrl) -> bool:
     """Whether a source is a local folder, or a name on the hub that is not just a mistyped path."""
     if is_remote(source):
         return False
-    if isinstance(source, Path) or Path(source).exists():
-        return Path(source).is_dir()
+    if isinstance(source, Path) or Path(str(source)).exists():
+        return Path(str(source)).is_dir()
+    source = str(source)
     return (
         _HUB_NAME.fullmatch(source) is not None
         and not source.endswith(_FILE_SUFFIXES)

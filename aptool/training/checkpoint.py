@@ -23,6 +23,8 @@ from aptool.documents import read_json
 from aptool.errors import InputError
 from aptool.formats.atomic import atomic_file, remove_leftovers, remove_matching
 from aptool.formats.collection import Collection
+from aptool.formats.location import Location, PathOrUrl, location
+from aptool.formats.object_folder import local_copy
 from aptool.models.model import CONFIG
 from aptool.models.ranker import encoder_type
 from aptool.training.loop import TrainingState
@@ -50,12 +52,12 @@ def training_key(
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def training_folder(output: str | Path) -> Path:
+def training_folder(output: PathOrUrl) -> Location:
     """The folder of a training's checkpoint until its model is saved."""
-    return Path(f"{Path(output)}.training")
+    return location(f"{location(output)}.training")
 
 
-def save_state(folder: Path, key: str, state: TrainingState) -> None:
+def save_state(folder: Location, key: str, state: TrainingState) -> None:
     """Replaces the checkpoint; it is on disk when this returns.
 
     Raises:
@@ -82,7 +84,7 @@ def save_state(folder: Path, key: str, state: TrainingState) -> None:
         save_file({name: one.detach().cpu().contiguous() for name, one in tensors.items()}, temporary, facts)
 
 
-def load_state(folder: Path, key: str) -> TrainingState | None:
+def load_state(folder: Location, key: str) -> TrainingState | None:
     """The checkpoint in a folder; None if there is none, or one of another training.
 
     Raises:
@@ -92,7 +94,7 @@ def load_state(folder: Path, key: str) -> TrainingState | None:
     if not path.is_file():
         return None
     try:
-        with safe_open(path, framework="pt") as file:
+        with local_copy(path) as here, safe_open(here, framework="pt") as file:
             facts = file.metadata()
             if facts["key"] != key:
                 return None
@@ -108,13 +110,13 @@ def load_state(folder: Path, key: str) -> TrainingState | None:
     return TrainingState(history, best_epoch, weights, best, optimizers)
 
 
-def clean_up(output: str | Path) -> None:
+def clean_up(output: PathOrUrl) -> None:
     """Removes the temporary files of a training of this model that was killed while writing."""
     remove_leftovers(output)
     remove_leftovers(training_folder(output) / STATE)
 
 
-def remove_state(output: str | Path) -> None:
+def remove_state(output: PathOrUrl) -> None:
     """Removes the checkpoint of a training; other files in its folder stay."""
     folder = training_folder(output)
     clean_up(output)
@@ -124,10 +126,10 @@ def remove_state(output: str | Path) -> None:
         folder.rmdir()
 
 
-def trained_key(output: str | Path) -> str | None:
+def trained_key(output: PathOrUrl) -> str | None:
     """The key of the model in a folder; None if there is no model or it has no key."""
     try:
-        return str(read_json(Path(output) / CONFIG)["training"]["key"])
+        return str(read_json(location(output) / CONFIG)["training"]["key"])
     except (InputError, KeyError, TypeError):
         return None
 

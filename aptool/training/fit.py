@@ -14,9 +14,10 @@ from aptool.documents import parse_json, read_json
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation.names import measure_names
 from aptool.formats.collection import Collection
+from aptool.formats.location import Location, PathOrUrl
 from aptool.models.device import pick_device
 from aptool.models.initialization import Corpus
-from aptool.models.model import CONFIG, WEIGHTS, check_model_folder, save_model
+from aptool.models.model import CONFIG, check_model_folder, has_model, opened_folder, save_model
 from aptool.models.ranker import Ranker, build_ranker, check_recipe, initialize
 from aptool.training.checkpoint import (
     STATE,
@@ -71,7 +72,7 @@ class Fit(NamedTuple):
 def fit(
     collection: Collection,
     recipe: Recipe,
-    output: str | Path,
+    output: PathOrUrl,
     *,
     seed: int = 0,
     train_split: str = "train",
@@ -188,7 +189,7 @@ def fit(
 def check_training(
     collection: Collection,
     recipe: Recipe,
-    output: str | Path,
+    output: PathOrUrl,
     seed: int,
     splits: tuple[str, str] = ("train", "dev"),
     device: torch.device | str = "cpu",
@@ -219,15 +220,15 @@ def check_training(
     return recipe, training_key(collection, recipe, seed, splits, torch.device(device).type)
 
 
-def already_trained(output: str | Path, key: str, *, log: bool = True) -> Fit | None:
+def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | None:
     """The result of an earlier training with this key; None if there is no such complete model."""
-    path = Path(output)
-    if trained_key(path) != key or not (path / WEIGHTS).is_file():
+    if trained_key(output) != key or not has_model(output):
         return None
-    config = read_json(path / CONFIG)
+    with opened_folder(output) as path:
+        config = read_json(path / CONFIG)
+        lines = (path / "training" / "history.jsonl").read_text(encoding="utf-8").splitlines()
     training = config["training"]
-    lines = (path / "training" / "history.jsonl").read_text(encoding="utf-8").splitlines()
-    remove_state(path)
+    remove_state(output)
     if log:
         logger.info(
             f"{output}: already trained, by this recipe on this collection; remove the folder to train anew"
@@ -242,9 +243,9 @@ def already_trained(output: str | Path, key: str, *, log: bool = True) -> Fit | 
     )
 
 
-def _prepare_output(output: str | Path) -> None:
+def _prepare_output(output: PathOrUrl) -> None:
     """Announces that another model is replaced, and removes temporary files of a killed training."""
-    if (Path(output) / WEIGHTS).is_file():
+    if has_model(output):
         logger.info(f"{output}: replacing its model, of another recipe, seed, collection or version")
     clean_up(output)
 
@@ -254,7 +255,7 @@ def _every_text(collection: Collection) -> Iterator[str]:
         yield from split_texts(collection, split)
 
 
-def _verify_restored(figures: dict[str, float], state: TrainingState, folder: Path) -> None:
+def _verify_restored(figures: dict[str, float], state: TrainingState, folder: Location) -> None:
     """Compares the dev figures of restored weights with those recorded with them."""
     recorded = state.history[-1]["dev"]
     for name, value in recorded.items():

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from aptool.config import Recipe
 from aptool.errors import InputError
 from aptool.evaluation.seeds import Spread, mean_and_sd
 from aptool.formats.atomic import atomic_file
-from aptool.models.model import WEIGHTS
+from aptool.formats.location import Location, PathOrUrl, location
+from aptool.models.model import has_model
 from aptool.training.fit import Fit
 
 SUMMARY = "seeds.json"
@@ -29,13 +29,13 @@ class Seeds(NamedTuple):
     best: int
 
 
-def seed_folder(output: str | Path, seed: int) -> Path:
+def seed_folder(output: PathOrUrl, seed: int) -> Location:
     """The model folder of one of several seeds."""
-    return Path(output) / f"seed{seed}"
+    return location(output) / f"seed{seed}"
 
 
 def fit_seeds(
-    fit_one: Callable[[int, Path], Fit], recipe: Recipe, output: str | Path, seeds: list[int]
+    fit_one: Callable[[int, Location], Fit], recipe: Recipe, output: PathOrUrl, seeds: list[int]
 ) -> Seeds:
     """Trains a model for each seed in a folder of its own, and writes ``OUTPUT/seeds.json``.
 
@@ -53,18 +53,18 @@ def fit_seeds(
     check_seeds_folder(output)
     fits = {seed: fit_one(seed, seed_folder(output, seed)) for seed in seeds}
     summary = summarize(fits, recipe.training.dev_measure)
-    with atomic_file(Path(output) / SUMMARY) as temporary:
+    with atomic_file(location(output) / SUMMARY) as temporary:
         temporary.write_text(json.dumps(to_dict(summary), indent=2) + "\n", encoding="utf-8")
     return summary
 
 
-def check_seeds_folder(output: str | Path) -> None:
+def check_seeds_folder(output: PathOrUrl) -> None:
     """Checks, before any work, that ``output`` can hold the model folders of several seeds.
 
     Raises:
         InputError: it is itself a model.
     """
-    if (Path(output) / WEIGHTS).is_file():
+    if has_model(output):
         expected = "another folder for the models of several seeds, or a new one"
         raise InputError(output, problem="a model", expected=expected)
 

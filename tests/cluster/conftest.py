@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import s3
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -28,9 +29,20 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def surroundings(tmp_path_factory):
+def object_server():
+    """The URL of an S3 server; None where none is installed."""
+    if not s3.is_installed():
+        yield None
+        return
+    with s3.server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def surroundings(tmp_path_factory, object_server):
     """The environment of nodes, drivers and workers."""
     environment = {
+        **({**s3.CREDENTIALS, "AWS_ENDPOINT_URL": object_server} if object_server else {}),
         "HOME": str(tmp_path_factory.mktemp("home")),
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join(map(str, (ROOT, HERE, HERE.parent))),

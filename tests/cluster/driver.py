@@ -56,8 +56,9 @@ def main(address, pools, output, notes, phase="", seconds=0.0, workers=None):
             score.merge = die
         if phase == "merging":
             parts._copy = die_after(5, parts._copy)
-        if phase == "renaming":
+        if phase == "completing":
             os.replace = replace_but(output)
+            complete_never()
         if phase == "removing":
             parts.remove_matching = remove_two_and_die
         try:
@@ -78,8 +79,28 @@ def replace_but(output):
     return called
 
 
+def complete_never():
+    """The upload of a run file has all its bytes, but is not completed."""
+    import obstore
+
+    open_writer = obstore.open_writer
+
+    class Uncompleted:
+        def __init__(self, *arguments, **more):
+            self.writer = open_writer(*arguments, **more)
+
+        def __enter__(self):
+            return self.writer
+
+        def __exit__(self, *exception):
+            self.writer.flush()
+            die()
+
+    obstore.open_writer = Uncompleted
+
+
 def remove_two_and_die(folder, names):
-    for path in sorted(folder.glob("*.part"))[:2]:
+    for path in sorted(path for path in folder.iterdir() if path.suffix == ".part")[:2]:
         path.unlink()
     die()
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,14 +9,17 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import s3
 from recorded import recorded
 from slow import ONE_CORE, SlowSystem, remote_system, scored
 from tiny import labelled_pools, row, write_pools
 
 from aptool.cluster.resources import Cluster, Resources
-from aptool.cluster.worker import OWNER
-from aptool.errors import AptoolError
+from aptool.errors import AptoolError, InputError
+from aptool.formats.atomic import atomic_file
+from aptool.formats.location import ObjectPath
 from aptool.formats.pools import list_units
+from aptool.formats.stores import store_of
 from aptool.scoring.job import plan, read_task, score_task
 from aptool.scoring.parts import parts_folder, write_part
 from aptool.scoring.score import score
@@ -30,8 +32,20 @@ def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def overwrite(path, data):
+    store, key = store_of(path)
+    store.delete([key])
+    store.create(key, bytes(data))
+
+
 def pools_of(split, path):
     """Eight row groups of two pools, six candidates each."""
+    with atomic_file(path) as temporary:
+        _write_pools(split, temporary)
+    return path
+
+
+def _write_pools(split, path):
     pools = labelled_pools(split, 2 * UNITS)
     rows = [row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True))) for p in pools]
     return write_pools(path, *(rows[start : start + 2] for start in range(0, 2 * UNITS, 2)))
@@ -40,8 +54,8 @@ def pools_of(split, path):
 class Scene:
     """Pools, the run file of one undisturbed process, and ways to score them on a cluster."""
 
-    def __init__(self, folder):
-        self.notes = folder / "notes"
+    def __init__(self, folder, notes):
+        self.notes = notes
         self.notes.mkdir()
         self.pools = pools_of("test", folder / "test.pools.parquet")
         self.output = folder / "out.run"
@@ -77,7 +91,7 @@ class Scene:
 
     def make_parts(self):
         """Writes every part, as a driver that was killed before the merge would have left them."""
-        self.parts.mkdir()
+        self.parts.mkdir(exist_ok=True)
         quiet = SlowSystem(self.notes, 0)
         parts = plan(self.units, quiet, self.output, "slow")
         for part in parts:
@@ -90,14 +104,23 @@ class Scene:
         """The run file is that of one process, and no other file is left."""
         assert sha256(self.output) == self.expected
         names = {path.name for path in self.output.parent.iterdir()}
-        assert names == {"notes", "test.pools.parquet", "out.run"}
+        assert names - {"notes"} == {"test.pools.parquet", "out.run", "out.run.ir-metadata.yml"}
 
 
 @pytest.fixture
 def scene(tmp_path):
     folder = tmp_path / "scene"
     folder.mkdir()
-    return Scene(folder)
+    return Scene(folder, folder / "notes")
+
+
+@pytest.fixture(params=["disk", "s3"])
+def anywhere(request, tmp_path, object_server):
+    """A scene on a disk, or with its pools and its run on an object store."""
+    if request.param == "disk":
+        return request.getfixturevalue("scene")
+    s3.require()
+    return Scene(ObjectPath(s3.new_bucket(object_server)), tmp_path / "notes")
 
 
 def wait_for(condition, seconds=60):
@@ -107,11 +130,11 @@ def wait_for(condition, seconds=60):
         time.sleep(0.02)
 
 
-def test_two_workers_write_what_one_process_writes(cluster, scene):
+def test_two_workers_write_what_one_process_writes(cluster, anywhere):
     with recorded() as told:
-        result = scene.score(cluster, seconds=0.2)
+        result = anywhere.score(cluster, seconds=0.2)
 
-    scene.assert_whole()
+    anywhere.assert_whole()
     assert (result.pairs, result.units, result.resumed, result.retried) == (96, UNITS, 0, 0)
     assert result.workers == 2
     assert [update[:2] for update in told.updates] == [(done, UNITS) for done in range(1, UNITS + 1)]
@@ -164,20 +187,20 @@ def score_and_meanwhile(cluster, scene, act, **more):
         return scene.score(cluster, **more), acted.result()
 
 
-def test_killed_worker(cluster, scene):
+def test_killed_worker(cluster, anywhere):
     """(a)"""
 
     def kill():
-        wait_for(lambda: len(scored(scene.notes)) == 2)
-        process, question = scored(scene.notes)[-1]
+        wait_for(lambda: len(scored(anywhere.notes)) == 2)
+        process, question = scored(anywhere.notes)[-1]
         os.kill(process, signal.SIGKILL)
         return question
 
-    result, lost = score_and_meanwhile(cluster, scene, kill, workers=2)
+    result, lost = score_and_meanwhile(cluster, anywhere, kill, workers=2)
 
-    scene.assert_whole()
+    anywhere.assert_whole()
     assert result.retried >= 1
-    begun = scored(scene.notes)
+    begun = scored(anywhere.notes)
     assert len(begun) > UNITS
     # The unit that was lost was begun again by another process.
     assert len({process for process, question in begun if question == lost}) == 2
@@ -219,84 +242,86 @@ PHASES = {
     "scoring": {3, 4, 5, 6},  # its workers may each finish one more unit, and have begun another
     "before merging": {UNITS},
     "merging": {UNITS},
-    "renaming": {UNITS},
+    "completing": {UNITS},
     "removing": {UNITS - 2},
 }
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_killed_driver(address, cluster, scene, driver, phase):
+def test_killed_driver(address, cluster, anywhere, driver, phase):
     """(c): the same command, run again, resumes from the complete parts."""
-    first = driver(**scene.arguments(address, phase=phase, seconds=0.3))
+    first = driver(**anywhere.arguments(address, phase=phase, seconds=0.3))
     output, _ = first.communicate(timeout=600)
     assert first.returncode == -signal.SIGKILL, output
     # A file under the final name is complete.
-    assert sha256(scene.output) == scene.expected if phase == "removing" else not scene.output.exists()
-    assert scene.parts.exists()
+    if phase == "removing":
+        assert sha256(anywhere.output) == anywhere.expected
+    else:
+        assert not anywhere.output.exists()
+    assert anywhere.parts.exists()
 
-    result = scene.score(cluster)
+    result = anywhere.score(cluster)
 
     assert result.resumed in PHASES[phase]
-    scene.assert_whole()
-    assert len(set(scored(scene.notes))) >= (0 if phase == "beginning" else UNITS)
+    anywhere.assert_whole()
+    assert len(set(scored(anywhere.notes))) >= (0 if phase == "beginning" else UNITS)
 
 
-def test_half_written_part(cluster, scene):
+def test_half_written_part(cluster, anywhere):
     """(d): one part has only its first half, another still has its temporary name."""
-    paths = scene.make_parts()
-    paths[0].write_bytes(paths[0].read_bytes()[: paths[0].stat().st_size // 2])
-    shutil.move(paths[1], scene.parts / f".{paths[1].name}.abcd_123.part")
+    paths = anywhere.make_parts()
+    data = paths[0].read_bytes()
+    overwrite(paths[0], data[: len(data) // 2])
+    overwrite(anywhere.parts / f".{paths[1].name}.abcd_123.part", paths[1].read_bytes())
+    paths[1].unlink()
 
-    result = scene.score(cluster)
+    result = anywhere.score(cluster)
 
-    scene.assert_whole()
+    anywhere.assert_whole()
     assert result.resumed == UNITS - 2
-    assert len(scored(scene.notes)) == 2
+    assert len(scored(anywhere.notes)) == 2
 
 
-def test_corrupt_part(cluster, scene):
+def test_corrupt_part(cluster, anywhere):
     """(e): one byte of a score differs."""
-    path = scene.make_parts()[3]
+    path = anywhere.make_parts()[3]
     content = bytearray(path.read_bytes())
     content[content.index(b"0.") + 2] ^= 1
-    path.write_bytes(content)
+    overwrite(path, content)
 
-    result = scene.score(cluster)
+    result = anywhere.score(cluster)
 
-    scene.assert_whole()
+    anywhere.assert_whole()
     assert result.resumed == UNITS - 1
-    assert len(scored(scene.notes)) == 1
+    assert len(scored(anywhere.notes)) == 1
 
 
-def test_replaced_input(cluster, scene):
+def test_replaced_input(cluster, anywhere):
     """(f): parts of the former input are not used for the new one."""
-    scene.make_parts()
-    before = scene.expected
-    pools_of("dev", scene.pools)
+    anywhere.make_parts()
+    before = anywhere.expected
+    pools_of("dev", anywhere.pools)
 
-    result = scene.score(cluster)
+    result = anywhere.score(cluster)
 
-    scene.assert_whole()
-    assert scene.expected != before
+    anywhere.assert_whole()
+    assert anywhere.expected != before
     assert result.resumed == 0
-    assert len(scored(scene.notes)) == UNITS
+    assert len(scored(anywhere.notes)) == UNITS
 
 
-def test_second_driver_takes_over(address, cluster, scene, driver):
-    """Of two drivers of one output the later owns it; the workers of the other write nothing more."""
-    first = driver(**scene.arguments(address, seconds=1.0, workers=1))
-    wait_for(lambda: len(scored(scene.notes)) >= 2)
-    owner = (scene.parts / OWNER).read_text()
+def test_second_driver_is_refused(address, cluster, anywhere, driver):
+    """A running driver keeps its output; the second ends at once with one line, and changes nothing."""
+    first = driver(**anywhere.arguments(address, seconds=0.5, workers=1))
+    wait_for(lambda: len(scored(anywhere.notes)) >= 2)
 
-    result = scene.score(cluster, workers=1)
+    with pytest.raises(InputError, match=f"being written by process {first.pid} on .*; expected one command"):
+        anywhere.score(cluster, workers=1)
 
-    assert result.units == UNITS
-    scene.assert_whole()
     output, _ = first.communicate(timeout=600)
-    assert first.returncode == 1
-    assert "another run with the same output has taken over" in output
-    assert len(output.splitlines()) == 1  # none of Ray's messages about its retries
-    assert owner
+    assert first.returncode == 0, output
+    anywhere.assert_whole()
+    assert len(scored(anywhere.notes)) == UNITS
 
 
 def trouble(scene, question, what):

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from tiny import labelled_pools, row, write_pools
 
-from aptool.cluster.worker import ScoringJob, Worker, own
+from aptool.cluster.worker import ScoringJob, Worker
+from aptool.formats.claim import Claim
 from aptool.formats.pools import list_units
 from aptool.scoring.baselines import RandomSystem
 from aptool.scoring.job import plan
-from aptool.scoring.parts import parts_folder
+from aptool.scoring.parts import OWNER, parts_folder
 
 NOBODY = 65534
 
@@ -52,8 +53,14 @@ def job(place):
     rows = [row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True))) for p in pools]
     write_pools(place / "test.pools.parquet", rows)
     parts_folder(place / "x.run").mkdir()
-    owner = own(parts_folder(place / "x.run"))
-    return ScoringJob(opened, "cpu", RandomSystem().fingerprint, parts_folder(place / "x.run"), owner, None)
+    claim = claimed_by(place / "x.run")
+    return ScoringJob(opened, "cpu", RandomSystem().fingerprint, claim.path.parent, claim.token, None)
+
+
+def claimed_by(output):
+    claim = Claim(parts_folder(output) / OWNER, output)
+    claim.take()
+    return claim
 
 
 def first_part(place):
@@ -95,7 +102,8 @@ def test_another_model_than_the_drivers_scores_nothing(place, job):
 
 def test_another_owner_of_the_folder_is_not_an_error_of_the_unit(place, job):
     worker = Worker(job)
-    own(job.folder)  # a second driver
+    (job.folder / OWNER).unlink()
+    claimed_by(place / "x.run")  # a second driver
 
     outcome = worker.score(0, first_part(place))
 

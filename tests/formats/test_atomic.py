@@ -159,12 +159,13 @@ def test_places_that_cannot_be_written_to_are_said_before_any_work(tmp_path):
         check_folder(tmp_path / "file" / "model", "mark")
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/x.run", Path("gs://bucket/x.run")])
+@pytest.mark.parametrize("url", ["https://host/x.run", Path("hf://host/x.run")])
 def test_a_url_is_not_taken_for_a_folder(tmp_path, monkeypatch, url):
     monkeypatch.chdir(tmp_path)
 
-    with pytest.raises(InputError, match=r"bucket/x\.run: expected a local path"):
-        check_folder(url, "mark")
+    for check in (check_writable, lambda path: check_folder(path, "mark")):
+        with pytest.raises(InputError, match=r"host/x\.run: expected a path, or a URL of S3"):
+            check(url)
 
     assert names(tmp_path) == []
 

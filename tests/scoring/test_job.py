@@ -8,6 +8,7 @@ from tiny import row, write_pools
 
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units, write_answers
+from aptool.formats.storage import Input
 from aptool.scoring.baselines import RandomSystem
 from aptool.scoring.job import plan, read_task, score_task
 from aptool.scoring.parts import Part, parts_folder
@@ -43,12 +44,12 @@ def test_the_name_of_a_part_follows_from_all_that_its_lines_depend_on(units):
     others = [
         names(units, tag="y"),
         names(units, RandomSystem(1)),
-        names(units, answers="one.parquet"),
-        names(units, answers="two.parquet"),
+        names(units, answers=Input("one.parquet", None)),
+        names(units, answers=Input("two.parquet", None)),
     ]
     groups = [[row(f"q{2 * group + place}", "where was it") for place in range(2)] for group in range(3)]
     write_pools("test.pools.parquet", *groups)
-    others.append(names(units))
+    others.append(names(list_units(["test.pools.parquet"])))
 
     assert len({*before, *(name for other in others for name in other)}) == 3 * 6
 

@@ -1,0 +1,240 @@
+"""Scoring from and to an object store: exact ranges, one version, and the bytes of a run on a disk."""
+
+import hashlib
+import signal
+import subprocess
+import sys
+import time
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import labelled_pools, row, write_pools
+
+from aptool.errors import InputError
+from aptool.formats.location import ObjectPath
+from aptool.formats.pools import Unit, list_units, read_pools
+from aptool.formats.storage import stat
+from aptool.formats.stores import store_of
+from aptool.scoring.baselines import RandomSystem
+from aptool.scoring.job import plan, read_task, score_task
+from aptool.scoring.parts import parts_folder, write_part
+from aptool.scoring.score import score
+
+# Scores, and is killed at a given point.
+DRIVER = """
+import os, signal, sys
+import obstore
+from aptool.formats.pools import list_units
+from aptool.scoring import score
+from aptool.scoring.baselines import RandomSystem
+
+phase, pools, output = sys.argv[1:]
+
+def die(*arguments, **more):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def die_after(calls, function):
+    left = iter(range(calls))
+    return lambda *arguments, **more: function(*arguments, **more) if next(left, None) is not None else die()
+
+class Uncompleted:
+    def __init__(self, *arguments, **more):
+        self.writer = open_writer(*arguments, **more)
+    def __enter__(self):
+        return self.writer
+    def __exit__(self, *exception):
+        self.writer.flush()
+        die()
+
+if phase == "scoring":
+    score.write_part = die_after(3, score.write_part)
+if phase == "completing":
+    open_writer, obstore.open_writer = obstore.open_writer, Uncompleted
+score.score(list_units([pools]), RandomSystem(), output)
+"""
+
+
+def write(split, path):
+    """Six row groups of two pools."""
+    pools = labelled_pools(split, 12)
+    rows = [row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True))) for p in pools]
+    return write_pools(path, *(rows[start : start + 2] for start in range(0, 12, 2)))
+
+
+def upload(file, url):
+    store, key = store_of(url)
+    store.upload(key, file)
+
+
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def local(tmp_path):
+    """Pools on a disk, and their run file."""
+    pools = write("test", tmp_path / "test.pools.parquet")
+    score(list_units([pools]), RandomSystem(), tmp_path / "out.run")
+    return tmp_path
+
+
+@pytest.fixture
+def there(bucket, local):
+    upload(local / "test.pools.parquet", f"{bucket}/test.pools.parquet")
+    return ObjectPath(bucket)
+
+
+def run(folder):
+    return score(list_units([folder / "test.pools.parquet"]), RandomSystem(), folder / "out.run")
+
+
+def names(folder):
+    store, key = store_of(folder)
+    return store.names(key)
+
+
+def assert_whole(there, local):
+    assert sha256(there / "out.run") == sha256(local / "out.run")
+    assert names(there) == ["out.run", "out.run.ir-metadata.yml", "test.pools.parquet"]
+
+
+def test_the_bytes_of_a_run_on_a_disk(there, local):
+    run(there)
+
+    assert_whole(there, local)
+
+
+def test_a_row_group_costs_little_more_than_its_bytes(tmp_path, bucket, s3_proxy):
+    """Of a file of 12 MB, one row group of 1.25 MB: at most 1.5 MB are read."""
+    random = np.random.default_rng(0)
+    groups = [
+        [row(f"q{number}", "why?", [(f"a{i}", random.bytes(300).hex()) for i in range(2040)])]
+        for number in range(10)
+    ]
+    path = write_pools(tmp_path / "x.parquet", *groups)
+    assert path.stat().st_size > 12_000_000
+    upload(path, f"{bucket}/x.parquet")
+    version = stat(f"{bucket}/x.parquet").version
+    s3_proxy.bytes_read = 0
+
+    pools = read_pools(Unit(f"{bucket}/x.parquet", 4, version))
+
+    assert pools.question_ids.to_pylist() == ["q4"]
+    assert 1_200_000 < s3_proxy.bytes_read <= 1_500_000
+
+
+@pytest.mark.parametrize("place", ["disk", "s3"])
+def test_an_input_replaced_while_it_is_scored(place, there, local, tmp_path):
+    folder = there if place == "s3" else local
+    pools = folder / "test.pools.parquet"
+
+    class Replacing(RandomSystem):
+        def score(self, prepared):
+            new = write("dev", tmp_path / "new.parquet")
+            upload(new, pools)
+            return super().score(prepared)
+
+    with pytest.raises(InputError, match=r"test\.pools\.parquet: replaced while it was read"):
+        score(list_units([pools]), Replacing(), folder / "new.run")
+
+    assert not (folder / "new.run").exists()
+    result = score(list_units([pools]), RandomSystem(), folder / "new.run")
+    assert result.resumed == 0
+
+
+def test_a_corrupt_part_and_a_half_written_one(there, local):
+    parts = plan(list_units([there / "test.pools.parquet"]), RandomSystem(), there / "out.run", "random")
+    make_parts(parts)
+    assert {f"out.run.parts/{part.path.name}" for part in parts} <= set(names(there))
+    for part, damage in (
+        (parts[1], lambda data: data[:-9] + b"x" + data[-8:]),
+        (parts[4], lambda data: data[:50]),
+    ):
+        store, key = store_of(part.path)
+        data, version = store.read_versioned(key)
+        assert store.swap(key, damage(data), version)
+
+    result = run(there)
+
+    assert result.resumed == len(parts) - 2
+    assert_whole(there, local)
+
+
+def make_parts(parts):
+    """Writes every part, as a driver that was killed before the merge would have left them."""
+    for part in parts:
+        write_part(part, score_task(read_task(part, RandomSystem(), None), RandomSystem()), 0)
+
+
+def killed(phase, there):
+    driver = subprocess.run(
+        [sys.executable, "-c", DRIVER, phase, str(there / "test.pools.parquet"), str(there / "out.run")],
+        capture_output=True,
+        text=True,
+    )
+    assert driver.returncode == -signal.SIGKILL, driver.stderr
+
+
+@pytest.mark.parametrize("phase", ["scoring", "completing"])
+def test_a_killed_driver(there, local, phase):
+    killed(phase, there)
+    assert not (there / "out.run").is_file()
+    assert "out.run.parts/driver" in names(there)
+
+    result = run(there)
+
+    assert result.resumed == (6 if phase == "completing" else 3)
+    assert_whole(there, local)
+
+
+def test_a_store_that_fails_one_request_in_ten(there, local, s3_proxy):
+    number = count(1)
+    failures = []
+
+    def fail(method, path):
+        if next(number) % 10 == 0:
+            failures.append(method)
+            return 503
+        return None
+
+    s3_proxy.before = fail
+
+    run(there)
+
+    s3_proxy.before = lambda method, path: None
+    assert len(failures) >= 5
+    assert_whole(there, local)
+
+
+def test_a_put_that_is_answered_after_five_seconds(there, local, s3_proxy):
+    slow = iter([True])
+
+    def wait(method, path):
+        if method == "PUT" and path.endswith(".part") and next(slow, False):
+            time.sleep(5)
+
+    s3_proxy.after = wait
+
+    run(there)
+
+    assert next(slow, None) is None
+    assert_whole(there, local)
+
+
+def test_nothing_has_the_final_name_before_it_is_whole(there, local, s3_proxy):
+    """Before each request the run file is not there; its upload is one PUT, or is completed at the end."""
+    seen = []
+
+    def look(method, path):
+        if (method, Path(path).name) == ("PUT", "out.run"):
+            seen.append(len([name for name in names(there) if name == "out.run"]))
+
+    s3_proxy.before = look
+
+    run(there)
+
+    assert seen == [0]
+    assert len(list(parts_folder(there / "out.run").iterdir())) == 0
+    assert_whole(there, local)
