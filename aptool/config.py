@@ -81,6 +81,18 @@ class FeatureOptions:
 
 
 @dataclass(frozen=True)
+class StartOptions:
+    """Where training starts.
+
+    Attributes:
+        model: Folder of a trained model of the same system, whose weights, tokenizer and vocabulary training
+            starts from; empty starts anew.
+    """
+
+    model: str = ""
+
+
+@dataclass(frozen=True)
 class VectorOptions:
     """Initialization of the word embeddings.
 
@@ -186,6 +198,7 @@ class Recipe:
         head: ``type``, and the options of what scores the similarity and the pair features of a pair
             (``aptool.models.heads``).
         features: Features of a pair beside its similarity.
+        start: The trained model that training starts from.
         text: How texts become tokens.
         vectors: Initialization of the word embeddings.
         training: The training procedure.
@@ -197,6 +210,7 @@ class Recipe:
     similarity: dict[str, Any] = field(default_factory=lambda: {"type": "cosine"})
     head: dict[str, Any] = field(default_factory=lambda: {"type": "none"})
     features: FeatureOptions = field(default_factory=FeatureOptions)
+    start: StartOptions = field(default_factory=StartOptions)
     text: TextOptions = field(default_factory=TextOptions)
     vectors: VectorOptions = field(default_factory=VectorOptions)
     training: TrainingOptions = field(default_factory=TrainingOptions)
@@ -204,6 +218,10 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         """The recipe as a dictionary of plain values, as ``config.json`` holds it."""
         return asdict(self)
+
+    def with_start(self, model: str) -> "Recipe":
+        """The same recipe with training that starts from a model."""
+        return replace(self, start=StartOptions(model))
 
     def with_vectors(self, source: str) -> "Recipe":
         """The same recipe with word vectors from another source."""

@@ -22,10 +22,13 @@ logger = logging.getLogger(__name__)
 @click.argument("collection", required=False, type=LOCATION)
 @click.option(
     "--preset",
-    default="ap-cnn",
-    show_default=True,
     shell_complete=complete_preset,
-    help="Preset name, or a recipe file.",
+    help="Preset name, or a recipe file.  [default: ap-cnn, or the recipe of the model of --start]",
+)
+@click.option(
+    "--start",
+    metavar="MODEL",
+    help="Start from a trained model of the same system: its weights, its vocabulary grown by the new words.",
 )
 @click.option("--output", type=LOCATION, help="Model folder.  [default: models/PRESET]")
 @click.option("--vectors", help="Word vectors: a file, a folder, a hub name, 'learned' or 'random'.")
@@ -54,7 +57,8 @@ logger = logging.getLogger(__name__)
 @cluster_options
 def train(
     collection: "Location | None",
-    preset: str,
+    preset: str | None,
+    start: str | None,
     output: "Location | None",
     vectors: str | None,
     overrides: tuple[str, ...],
@@ -72,13 +76,13 @@ def train(
     same as without the interruption.
     """
     check_cluster_options(cluster, workers, gpus_per_worker)
-    from aptool.config import load_recipe
     from aptool.formats.collection import Collection
     from aptool.models.device import pick_device
     from aptool.models.model import check_model_folder
     from aptool.models.ranker import check_recipe
+    from aptool.models.start import training_recipe
 
-    recipe = load_recipe(preset, overrides)
+    recipe = training_recipe(preset, overrides, start)
     if vectors is not None:
         recipe = recipe.with_vectors(vectors)
     check_recipe(recipe)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from aptool.config import load_recipe
 from aptool.errors import InputError
 from aptool.formats.location import Location, location
 from aptool.library.arguments import PathLike, check_integer, check_list, check_path, check_text
@@ -17,6 +16,7 @@ from aptool.library.collection import Collection
 from aptool.library.executors import Address, check_workers, connected, trainer_on
 from aptool.library.model import Model, check_device
 from aptool.models.ranker import check_recipe
+from aptool.models.start import training_recipe
 
 Value: TypeAlias = str | int | float | bool
 Overrides: TypeAlias = Mapping[str, Value | Mapping[str, Value]] | Iterable[str]
@@ -24,8 +24,9 @@ Overrides: TypeAlias = Mapping[str, Value | Mapping[str, Value]] | Iterable[str]
 
 def train(
     collection: Collection | PathLike,
-    preset: str = "ap-cnn",
+    preset: str | None = None,
     *,
+    start: PathLike | None = None,
     seed: int = 0,
     output: PathLike | None = None,
     vectors: PathLike | None = None,
@@ -39,7 +40,10 @@ def train(
 
     Args:
         collection: with the splits train and dev, by which the best epoch is picked; or its folder.
-        preset: a system by name (``aptool.config.preset_names``), or a recipe file.
+        preset: a system by name (``aptool.config.preset_names``), or a recipe file; None is ``ap-cnn``, or
+            the recipe of the model to start from.
+        start: a trained model of the same system whose weights training starts from; its vocabulary is grown
+            by the new words.
         seed: random seed.
         output: the model folder. Called again with the same arguments after an interruption, training
             continues after the last whole epoch; where the model is whole, it is loaded. None is a temporary
@@ -60,7 +64,11 @@ def train(
         AptoolError: the collection, the recipe, the device or the output is not what it should be.
     """
     opened = collection if isinstance(collection, Collection) else Collection(collection)
-    recipe = load_recipe(check_text("preset", preset), _overrides(set))
+    recipe = training_recipe(
+        None if preset is None else check_text("preset", preset),
+        _overrides(set),
+        None if start is None else check_path("start", start, "a model folder (str or os.PathLike)"),
+    )
     if vectors is not None:
         recipe = recipe.with_vectors(check_path("vectors", vectors))
     check_recipe(recipe)

@@ -230,6 +230,17 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
     return LoadedModel(ranker, tokenizer, recipe, config, model_fingerprint(path))
 
 
+def model_recipe(folder: PathOrUrl) -> Recipe:
+    """The recipe that a model was trained by; its weights are not read.
+
+    Raises:
+        AptoolError: the folder does not exist, or was written by an incompatible version of aptool.
+        InputError: the configuration is missing or damaged.
+    """
+    with opened_folder(folder) as path:
+        return recipe_from_dict(_read_config(path / CONFIG)["recipe"], where=f"{folder}/{CONFIG}")
+
+
 def model_fingerprint(folder: PathOrUrl) -> str:
     """Hash of the files that decide a model's scores: folders with the same fingerprint score the same."""
     digest = hashlib.sha256()

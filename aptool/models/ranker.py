@@ -297,10 +297,10 @@ def initialize(recipe: Recipe, corpus: Corpus) -> Initialization:
             "a pooling of all states: in a causal network the first state depends on the first token only"
         )
         raise InputError(recipe.preset, place="pooling", problem="reads the first state", expected=wanted)
-    return _with_features(initial, recipe, corpus)
+    return with_features(initial, recipe, corpus)
 
 
-def _with_features(initial: Initialization, recipe: Recipe, corpus: Corpus) -> Initialization:
+def with_features(initial: Initialization, recipe: Recipe, corpus: Corpus) -> Initialization:
     """The initialization that also sets the statistics of pair features."""
     identify_words(initial.tokenizer, recipe)
 

@@ -27,6 +27,7 @@ from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.object_folder import local_copy
 from aptool.models.model import CONFIG
 from aptool.models.ranker import encoder_type
+from aptool.models.start import start_fingerprint
 from aptool.training.loop import TrainingState
 from aptool.version import __version__
 
@@ -44,6 +45,7 @@ def training_key(
         "torch": version("torch"),
         "recipe": recipe.to_dict(),
         "vectors": source_identity(encoder_type(recipe).source(recipe)),
+        "start": start_fingerprint(recipe),
         "collection": collection.fingerprint,
         "splits": splits,
         "seed": seed,

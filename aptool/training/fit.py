@@ -13,12 +13,14 @@ from aptool.config import Recipe
 from aptool.documents import parse_json, read_json
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation.names import measure_names
+from aptool.formats.atomic import check_apart
 from aptool.formats.collection import Collection
-from aptool.formats.location import Location, PathOrUrl
+from aptool.formats.location import Location, PathOrUrl, location
 from aptool.models.device import pick_device
 from aptool.models.initialization import Corpus
 from aptool.models.model import CONFIG, check_model_folder, has_model, opened_folder, save_model
-from aptool.models.ranker import Ranker, build_ranker, check_recipe, initialize
+from aptool.models.ranker import Ranker, build_ranker, check_recipe
+from aptool.models.start import check_start, initial_system
 from aptool.training.checkpoint import (
     STATE,
     VECTORS,
@@ -122,7 +124,7 @@ def fit(
     cache = vectors_cache if vectors_cache is not None else folder / VECTORS
     corpus = Corpus(texts.all(), partial(_every_text, collection), seed, cache)
     with group.first_process_first():  # the others find its vectors in the cache
-        initial = initialize(recipe, corpus)
+        initial = initial_system(recipe, corpus)
     tokenizer, recipe = initial.tokenizer, initial.recipe
     examples = tokenize(texts, tokenizer, recipe.text)
     with group.together():
@@ -204,6 +206,9 @@ def check_training(
         UsageError: the dev measure does not exist.
     """
     check_recipe(recipe)
+    check_start(recipe)
+    if recipe.start.model:
+        check_apart(location(output) / CONFIG, [location(recipe.start.model) / CONFIG])
     recipe = _with_measure(recipe)
     options = recipe.training
     if options.shared_draw and options.negatives == "pool":

@@ -1,0 +1,132 @@
+"""Training that starts from a trained model: what it keeps, what it grows, what does not fit."""
+
+import numpy as np
+import pytest
+import torch
+from published import published_recipe
+from tiny import recipe
+
+from aptool.errors import AptoolError, InputError
+from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.models.model import load_model
+from aptool.models.start import training_recipe
+from aptool.text.vectors import WordVectors, write_vectors
+from aptool.training.fit import fit
+
+NEW = "zeppelin"
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    """A collection with a word that the tiny one does not have."""
+    folder = tmp_path_factory.mktemp("other") / "other"
+    with CollectionWriter(folder, name="other", source="made for tests") as writer:
+        for split in ("train", "dev"):
+            texts = [f"the {NEW} is in the garden", "the river is near the forest", "the candle is silver"]
+            names = [f"{split}-{n}" for n in range(3)]
+            question = f"where is the {NEW}"
+            writer.add_split(split, [LabelledPool(f"{split}-q", question, names, texts, {names[0]: 1})])
+    return Collection(folder)
+
+
+def started(model_folder, *more):
+    return recipe("ap-cnn", *more).with_start(str(model_folder))
+
+
+def test_untrained_it_is_the_model_with_more_words(model_folder, other, tmp_path):
+    before = load_model(model_folder)
+    fit(other, started(model_folder, "training.epochs=0"), tmp_path / "model")
+    after = load_model(tmp_path / "model")
+
+    words = len(before.tokenizer)
+    assert after.tokenizer.words[:words] == before.tokenizer.words
+    assert NEW in after.tokenizer.words[words:]
+    for name, weight in before.ranker.state_dict().items():
+        kept = after.ranker.state_dict()[name]
+        assert torch.equal(kept[:words] if name == "encoder.embedding.weight" else kept, weight)
+    texts = ["where is the river", "the river near the garden is silver"]
+    scores = [model.ranker(*(_ids(model, text) for text in texts)).item() for model in (before, after)]
+    assert scores[0] == scores[1]
+
+
+def _ids(model, text):
+    from aptool.models.ragged import Ragged
+
+    return Ragged.of(model.tokenizer.encode([text]))
+
+
+def test_training_goes_on_from_its_weights(model_folder, collection, tmp_path):
+    anew = fit(collection, recipe("ap-cnn", "training.epochs=1"), tmp_path / "anew", seed=3)
+    further = fit(collection, started(model_folder, "training.epochs=1"), tmp_path / "further", seed=3)
+
+    assert further.history[0]["loss"] < 0.5 * anew.history[0]["loss"]
+
+
+def test_new_words_start_from_a_vector_file(model_folder, other, tmp_path):
+    vector = np.arange(16, dtype=np.float32)
+    write_vectors(tmp_path / "vectors.bin", WordVectors([NEW], vector[None], "test"))
+
+    options = ("training.epochs=0", f"vectors.source={tmp_path / 'vectors.bin'}")
+    result = fit(other, started(model_folder, *options), tmp_path / "model")
+
+    model = load_model(tmp_path / "model")
+    row = model.tokenizer.words.index(NEW)
+    np.testing.assert_allclose(model.ranker.encoder.embedding.weight[row].detach().numpy(), vector)
+    assert result.words_with_vectors == len(load_model(model_folder).tokenizer) + 1
+
+
+def test_statistics_of_pair_features_are_those_of_the_new_texts(collection, other, tmp_path):
+    yang = published_recipe("yang-2015", "training.epochs=0")
+    fit(collection, yang, tmp_path / "first")
+    fit(other, yang.with_start(str(tmp_path / "first")), tmp_path / "second")
+
+    first, second = (load_model(tmp_path / name) for name in ("first", "second"))
+    assert len(second.ranker.features.idf) == len(second.tokenizer) > len(first.tokenizer)
+    assert not torch.equal(second.ranker.features.corpus, first.ranker.features.corpus)
+
+
+def test_the_recipe_is_that_of_the_model_unless_another_is_named(model_folder):
+    before = load_model(model_folder).recipe
+
+    found = training_recipe(None, ["training.epochs=7"], str(model_folder))
+
+    assert (found.preset, found.encoder, found.vectors) == (before.preset, before.encoder, before.vectors)
+    assert (found.training.epochs, found.start.model) == (7, str(model_folder))
+    assert training_recipe(None).preset == "ap-cnn"
+
+
+@pytest.mark.parametrize(
+    ("made", "phrase"),
+    [
+        (lambda: recipe("qa-cnn"), r"pooling\..*: .*as in the model"),
+        (
+            lambda: recipe("ap-cnn", "encoder.features=8"),
+            r"encoder\.features: 8: expected 16, as in the model",
+        ),
+        (lambda: recipe("ap-cnn", "text.lowercase=false"), r"text\.lowercase: False: expected True, as in"),
+        (lambda: recipe("ap-cnn", "similarity.type=dot"), r"similarity\.type: 'dot': expected 'cosine'"),
+    ],
+)
+def test_another_system_is_refused_before_any_work(model_folder, other, tmp_path, made, phrase):
+    with pytest.raises(InputError, match=phrase):
+        fit(other, made().with_start(str(model_folder)), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_what_is_no_model_is_refused(model_folder, other, tmp_path):
+    with pytest.raises(AptoolError, match="folder not found; expected a model"):
+        fit(other, recipe("ap-cnn").with_start(str(tmp_path / "none")), tmp_path / "model")
+    with pytest.raises(InputError, match="read by the same command; expected another"):
+        fit(other, started(model_folder), model_folder)
+
+
+def test_another_start_is_another_training(model_folder, other, tmp_path, aptool):
+    arguments = ("train", other.path, "--set", "training.epochs=1", "--output", tmp_path / "model")
+    first = aptool(*arguments, "--start", model_folder)
+    again = aptool(*arguments, "--start", model_folder)
+    fit(other, recipe("ap-cnn", "training.epochs=0"), tmp_path / "start")
+    changed = aptool(*arguments, "--start", tmp_path / "start")
+
+    assert [finished.code for finished in (first, again, changed)] == [0, 0, 0]
+    assert any("already trained" in line for line in again.err)
+    assert any("replacing its model" in line for line in changed.err)
