@@ -38,6 +38,11 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether PyTorch raised this because a GPU or this machine has no memory left."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+
+
 def send(array: np.ndarray, device: torch.device | str) -> Tensor:
     """An array as a tensor on a device; the host does not wait for a GPU to receive it."""
     tensor = torch.from_numpy(array)

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from aptool.errors import AptoolError
+from aptool.models.device import is_out_of_memory
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.scoring.answer_cache import AnswerCache
@@ -100,6 +102,10 @@ class Scorer:
         Returns:
             (P,) float32, equal to the pairwise definition within 1e-5 in fp32. The scores depend on the
             arguments alone, to the bit: not on the number of threads, nor on the contents of the cache.
+            Where memory runs out, half of the work is tried at a time, which may change the last bits.
+
+        Raises:
+            AptoolError: there is too little memory for a single answer with its questions.
         """
         scores = np.empty(len(pair_question), dtype=np.float32)
         if not len(scores):
@@ -115,7 +121,7 @@ class Scorer:
             prepared_questions = self._prepare_questions(questions)
             bags = self._ranker.word_bags(questions, answers)
 
-            def work(window: np.ndarray) -> Tensor:
+            def score_window(window: np.ndarray) -> Tensor:
                 bounds = starts[window[0] : window[-1] + 2]
                 pairs = Pairs(pair_question[bounds[0] : bounds[-1]], np.diff(bounds))
                 encoded = self._encoded_answers(answers, cache_keys, present[window])
@@ -124,8 +130,27 @@ class Scorer:
                 features = self._ranker.features_of(bags, pairs.questions, answer_of)
                 return self._ranker.from_columns(columns, features)
 
+            def work(window: np.ndarray) -> Tensor:
+                try:
+                    return score_window(window)
+                except RuntimeError as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    if len(window) == 1:
+                        raise AptoolError(_out_of_memory(self._device)) from error
+                # Not in the handler: the error holds on to the tensors of the attempt.
+                self._free_memory()
+                half = len(window) // 2
+                return torch.cat([work(window[:half]), work(window[half:])])
+
             scores[order] = torch.cat(for_each(work, windows)).cpu().numpy()
         return scores
+
+    def _free_memory(self) -> None:
+        """Gives up what is only kept to save time."""
+        self.clear_cache()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def _window(self, lengths: np.ndarray, batches: int) -> int:
         """Tokens in a window: at most so many batches, and on a CPU few enough to occupy all cores."""
@@ -168,6 +193,10 @@ class Scorer:
         tokens = Ragged.of(answers, self._device)
         rows, counts = self._pair_scorer.select_states(tokens)
         return self._pair_scorer.cache_answers(Ragged.of_sizes(self._encode(tokens, rows), counts))
+
+
+def _out_of_memory(device: torch.device) -> str:
+    return f"{device}: out of memory with a single answer; expected a device with more free memory"
 
 
 def group_by_answer(

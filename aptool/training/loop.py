@@ -43,6 +43,9 @@ from aptool.training.process_group import (
     all_reduce_gradients,
 )
 
+# Updates between two readings of the loss from a GPU.
+UPDATES_PER_READING = 50
+
 
 class TrainingState(NamedTuple):
     """Training after an epoch: all that resuming needs.
@@ -229,8 +232,12 @@ def _train_epoch(
     generator = np.random.default_rng([seed, epoch])
     _seed_dropout(seed, epoch, group.rank)
     pairs = _epoch_pairs(pairs, options.pairs, generator)
+    device = next(ranker.parameters()).device
+    # Reading the loss waits for a GPU.
+    reading = 1 if device.type == "cpu" else UPDATES_PER_READING
+    totals = torch.zeros(2, dtype=torch.float64, device=device)
     total = active = mining = 0.0
-    done = 0
+    done = updates = 0
     for block in _blocks(pairs, options.minibatch * options.mining_interval):
         started = time.perf_counter()
         if options.sampled_negatives:
@@ -242,13 +249,14 @@ def _train_epoch(
         for batch in _blocks(block, options.minibatch):
             progress = (epoch - 1 + done / len(pairs)) / options.epochs
             rate = learning_rate(options, epoch, progress)
-            batch_loss, batch_active = _step(ranker, examples, batch, options, optimizers, rate, group)
+            totals.add_(_step(ranker, examples, batch, options, optimizers, rate, group))
             done += len(batch)
-            total += batch_loss
-            active += batch_active
+            updates += 1
+            if updates % reading and done < len(pairs):
+                continue
+            total, active = totals.tolist()
             if not math.isfinite(total):
-                updates = (epoch - 1) * math.ceil(len(pairs) / options.minibatch)
-                updates += math.ceil(done / options.minibatch)
+                updates += (epoch - 1) * math.ceil(len(pairs) / options.minibatch)
                 raise AptoolError(
                     f"training diverged in epoch {epoch}: the loss is {total} after {updates} updates; "
                     "expected a lower training.learning_rate, or a training.clip such as 5"
@@ -265,8 +273,8 @@ def _step(
     optimizers: list[torch.optim.Optimizer],
     rate: float,
     group: ProcessGroup,
-) -> tuple[float, float]:
-    """One update by the mean loss of a minibatch; the sum of its losses and the number of nonzero ones."""
+) -> Tensor:
+    """One update by the mean loss of a minibatch; (2,) the sum of its losses, the number of nonzero ones."""
     losses = loss(score_batch(ranker, examples, batch, options.in_batch, group), options)
     weight = MinibatchShard(group, len(batch)).weight
     for optimizer in optimizers:
@@ -278,8 +286,7 @@ def _step(
     if options.clip:
         clip_gradients(ranker, options.clip)
     take_step(optimizers, rate)
-    total, active = totals.tolist()
-    return total, active
+    return totals
 
 
 def _average(average: dict[str, Tensor], weights: dict[str, Tensor], number: int) -> None:

@@ -102,10 +102,14 @@ def mine(
     Returns:
         (n, hard_negatives) int64 answers, highest score first.
     """
+    if negatives.shape[1] <= hard_negatives:
+        return negatives
     shard = group.shard(len(questions))
     mined = np.zeros((len(questions), min(hard_negatives, negatives.shape[1])), dtype=np.int64)
     if shard.start < shard.stop:
         mined[shard] = hardest(ranker.eval(), examples, questions[shard], negatives[shard], hard_negatives)
+    if group.size == 1:
+        return mined
     device = next(ranker.parameters()).device
     return group.all_reduce(torch.from_numpy(mined).to(device)).cpu().numpy()
 
@@ -119,8 +123,6 @@ def hardest(
 ) -> np.ndarray:
     """(n, hard_negatives) int64: the highest-scored of the (n, sampled) negatives, best first."""
     sampled = negatives.shape[1]
-    if sampled <= hard_negatives:
-        return negatives
     distinct_questions, row = np.unique(questions, return_inverse=True)
     distinct_answers, column = np.unique(negatives, return_inverse=True)
     texts = examples.questions.take(distinct_questions), examples.answers.take(distinct_answers)

@@ -17,7 +17,9 @@ RELATIVE_RATE = "relative_rate"
 def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.optim.Optimizer]:
     """The optimizers of a ranker's trainable parameters.
 
-    SGD handles the sparse gradients of word embeddings; for Adam they need an optimizer of their own.
+    On a CPU the gradients of word embeddings are sparse, which SGD handles and Adam does not: for Adam they
+    have an optimizer of their own. On a GPU, where the host would wait to learn which rows they have, they
+    are dense, and the optimizer makes the same updates of them.
 
     Raises:
         AptoolError: there are epochs to train and no parameter is trainable.
@@ -30,7 +32,11 @@ def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.opt
                 "weights, or training.epochs=0 to use it untrained"
             )
         return []
-    embeddings = {id(part.embedding.weight) for part in ranker.modules() if isinstance(part, WordEncoder)}
+    word_encoders = [part for part in ranker.modules() if isinstance(part, WordEncoder)]
+    on_gpu = trainable[0].is_cuda
+    for part in word_encoders:
+        part.embedding.sparse = not on_gpu
+    embeddings = {id(part.embedding.weight) for part in word_encoders}
     sparse = [parameter for parameter in trainable if id(parameter) in embeddings]
     dense = [parameter for parameter in trainable if id(parameter) not in embeddings]
     word_vectors: list[dict[str, Any]] = []
@@ -49,10 +55,42 @@ def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.opt
         ]
         optimizers.append(torch.optim.AdamW(groups, lr=options.learning_rate, fused=True))
     elif dense:
-        optimizers.append(torch.optim.Adam(dense, lr=options.learning_rate))
+        optimizers.append(torch.optim.Adam(dense, lr=options.learning_rate, fused=on_gpu))
     if sparse:
-        optimizers.append(torch.optim.SparseAdam(word_vectors, lr=options.learning_rate))
+        lazy = LazyAdam if on_gpu else torch.optim.SparseAdam
+        optimizers.append(lazy(word_vectors, lr=options.learning_rate))
     return optimizers
+
+
+class LazyAdam(torch.optim.Optimizer):
+    """``torch.optim.SparseAdam`` for dense gradients: rows without a gradient keep weights and moments.
+
+    It launches the same operations in every step, and nothing waits for a GPU. Its state is SparseAdam's.
+    """
+
+    def __init__(self, parameters: Any, lr: float, betas: tuple[float, float] = (0.9, 0.999)) -> None:
+        super().__init__(parameters, {"lr": lr, "betas": betas, "eps": 1e-8})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # closures are not used here
+        """Updates the rows (n, d) that have a gradient."""
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state["step"] = 0
+                    state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(parameter) for _ in range(2))
+                state["step"] += 1
+                mean, square, gradient = state["exp_avg"], state["exp_avg_sq"], parameter.grad
+                touched = (gradient != 0).any(1, keepdim=True)  # (n, 1)
+                mean.add_((gradient - mean) * (1 - beta1) * touched)
+                square.add_((gradient * gradient - square) * (1 - beta2) * touched)
+                corrections = 1 - beta1 ** state["step"], 1 - beta2 ** state["step"]
+                rate = group["lr"] * corrections[1] ** 0.5 / corrections[0]
+                parameter.sub_(mean / (square.sqrt() + group["eps"]) * touched * rate)
 
 
 def trainable_parameters(ranker: nn.Module) -> list[nn.Parameter]:
@@ -94,7 +132,7 @@ def clip_gradients(ranker: nn.Module, max_norm: float) -> None:
                 parameter.grad = parameter.grad.coalesce()
             gradients.append(parameter.grad)
     norms = [(gradient.values() if gradient.is_sparse else gradient).norm() for gradient in gradients]
-    norm = float(torch.stack(norms).norm())
-    if norm > max_norm:
-        for gradient in gradients:
-            gradient.mul_(max_norm / norm)
+    norm = torch.stack(norms).norm()
+    factor = (max_norm / norm.double()).clamp(max=1).to(norm.dtype)  # a number of the device: nothing waits
+    for gradient in gradients:
+        gradient.mul_(factor)

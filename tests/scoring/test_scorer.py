@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import SYSTEMS, ranker, tokens
 
+from aptool.errors import AptoolError
 from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.ragged import Ragged
 from aptool.scoring.encoded import EncodedAnswers, Pairs
@@ -331,3 +332,42 @@ def test_weights_are_those_when_the_scorer_was_made():
 
     assert not np.allclose(before, after)
     np.testing.assert_allclose(after, defined(system, questions, answers, np.stack(pairs, axis=1)), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_where_memory_runs_out_half_of_the_work_is_tried(error, monkeypatch):
+    system = ranker("ap-cnn", words=300, dim=12, size=16)
+    questions, answers = corpus(4, 40)
+    expected = Scorer(system).score(questions, answers, *all_pairs(4, 40))
+    score_pairs = AttentivePairScorer.score_pairs
+    largest = 5
+
+    def limited(self, questions, answers, pairs):
+        if len(answers.lengths) > largest:
+            raise error
+        return score_pairs(self, questions, answers, pairs)
+
+    monkeypatch.setattr(AttentivePairScorer, "score_pairs", limited)
+    keys = np.arange(40)
+    scores = Scorer(system, cache_bytes=1 << 20).score(questions, answers, *all_pairs(4, 40), keys)
+    np.testing.assert_allclose(scores, expected, atol=1e-6, rtol=0)
+
+    largest = 0
+    with pytest.raises(AptoolError, match=r"^cpu: out of memory with a single answer"):
+        Scorer(system).score(questions, answers, *all_pairs(4, 40))
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch):
+    def wrong(self, questions, answers, pairs):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(AttentivePairScorer, "score_pairs", wrong)
+    questions, answers = corpus(2, 3)
+    with pytest.raises(RuntimeError, match="shapes"):
+        Scorer(ranker("ap-cnn", words=300)).score(questions, answers, *all_pairs(2, 3))

@@ -1,0 +1,95 @@
+"""Training on a simulated GPU: the CPU's weights, no mixture of devices, a budget of waits."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from simulated_gpu import SimulatedGpu
+from test_loop import ADAM, POSITIVES, SGD, always
+from tiny import SYSTEMS, ranker, training_set
+from torch import nn
+
+from aptool.scoring.kernels import attentive
+from aptool.training.loop import train
+from aptool.training.optimization import LazyAdam
+
+RECIPES = {
+    "sgd": SGD,
+    "adam, clipped": replace(ADAM, clip=5.0),
+    "in batch": replace(ADAM, in_batch=True),
+    "no mining": replace(ADAM, sampled_negatives=1, clip=5.0, minibatch=1),
+}
+
+
+@pytest.fixture(autouse=True)
+def without_the_fused_kernel(monkeypatch):
+    monkeypatch.setattr(attentive, "is_available", lambda device: False)
+
+
+def trained(system, options, device="cpu"):
+    options = replace(options, epochs=2)
+    return train(system.to(device), training_set(POSITIVES, 12), options, seed=0, evaluate=always(0.5))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_weights_are_those_of_a_cpu(name, recipe):
+    system = ranker(name, words=60, dim=6, size=4)
+    other = copy.deepcopy(system)
+    expected = trained(system, RECIPES[recipe])
+    with SimulatedGpu():
+        found = trained(other, RECIPES[recipe], "cuda")
+
+    for entry, wanted in zip(found.history, expected.history, strict=True):
+        assert entry["loss"] == pytest.approx(wanted["loss"], abs=1e-5)
+    for key, weight in system.state_dict().items():
+        torch.testing.assert_close(other.state_dict()[key].to("cpu"), weight, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_an_update_without_mining_does_not_wait(name):
+    # More updates, in the same number of epochs, bring no more waits.
+    waits = []
+    for pairs in (3, len(POSITIVES)):
+        with SimulatedGpu() as gpu:
+            system = ranker(name, words=60, dim=6, size=4).to("cuda")
+            examples = training_set(POSITIVES[:pairs], 12)
+            gpu.reset()
+            train(system, examples, replace(RECIPES["no mining"], epochs=1), seed=0, evaluate=always(0.5))
+        waits.append(gpu.total_waits)
+
+    assert waits[1] == waits[0], gpu.report()
+
+
+def test_a_round_of_mining_waits_once():
+    options = replace(ADAM, epochs=1, clip=5.0, minibatch=2)
+    waits = []
+    for interval in (1, 100):
+        with SimulatedGpu() as gpu:
+            system = ranker("ap-cnn", words=60, dim=6, size=4).to("cuda")
+            gpu.reset()
+            examples = training_set(POSITIVES, 12)
+            train(system, examples, replace(options, mining_interval=interval), seed=0, evaluate=always(0.5))
+        waits.append(gpu.total_waits)
+
+    rounds = -(-sum(map(len, POSITIVES)) // 2)
+    assert waits[0] - waits[1] == rounds - 1, gpu.report()
+
+
+def test_updates_of_dense_gradients_are_those_of_sparse_ones():
+    generator = torch.Generator().manual_seed(0)
+    sparse, dense = (nn.Embedding(20, 3, padding_idx=0, sparse=is_sparse) for is_sparse in (True, False))
+    dense.load_state_dict(sparse.state_dict())
+    optimizers = torch.optim.SparseAdam(sparse.parameters(), lr=0.1), LazyAdam(dense.parameters(), lr=0.1)
+    for _ in range(30):
+        ids = torch.randint(0, 20, (4,), generator=generator)
+        for embedding, optimizer in zip((sparse, dense), optimizers, strict=True):
+            optimizer.zero_grad()
+            embedding(ids).pow(3).sum().backward()
+            optimizer.step()
+
+    torch.testing.assert_close(dense.weight, sparse.weight, atol=1e-6, rtol=1e-5)
+    kept = [optimizer.state_dict()["state"][0] for optimizer in optimizers]
+    assert kept[0].keys() == kept[1].keys()
+    torch.testing.assert_close(kept[1]["exp_avg_sq"], kept[0]["exp_avg_sq"])
