@@ -11,7 +11,6 @@ digits and underscores, lower-cased; there is no stemming and there are no stop 
 import re
 from collections.abc import Sequence
 
-import bm25s
 import numpy as np
 
 K1 = 1.2
@@ -40,6 +39,8 @@ class BM25:
         self._documents = len(ids)
         self._index = None
         if self._vocabulary:
+            import bm25s  # only here: scoring with a network does not need it
+
             self._index = bm25s.BM25(method="lucene", k1=K1, b=B, dtype="float32")
             self._index.index((ids, self._vocabulary), create_empty_token=False, show_progress=False)
 
