@@ -1,6 +1,9 @@
 """Benchmarks of scoring and evaluation in one run: ``python -m bench``, or ``make bench``.
 
 python -m bench [--quick] [--repeats 5] [--device cuda] [--output bench.json]
+
+With --device cuda these are scoring from token ids to scores and an epoch of training, which need torch and
+numpy but none of the packages that read files, evaluate, or start clusters.
 """
 
 import argparse
@@ -8,10 +11,11 @@ import json
 import platform
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from bench import end_to_end, evaluation, scoring
+from bench import scoring
 
 
 def main() -> None:
@@ -27,15 +31,24 @@ def main() -> None:
     )
     options = parser.parse_args()
     scale, repeats = (0.02, 1) if options.quick else (0.2, options.repeats)
-    figures = {
+    figures: dict[str, Any] = {
         "machine": {"processor": platform.processor(), "threads": torch.get_num_threads()},
         "torch": torch.__version__,
-        "scoring": scoring.run(scale, repeats, options.device),
-        "end_to_end": end_to_end.run(
-            5 * scale, 210 if options.quick else 2100, min(repeats, 3), torch.get_num_threads()
-        ),
-        "evaluation": evaluation.run(repeats, shutil.which("trec_eval")),
     }
+    if options.device.type == "cuda":
+        from bench import gpu_training
+
+        figures["machine"]["gpu"] = torch.cuda.get_device_name(options.device)
+        scale = 0.02 if options.quick else 1.0
+        figures["scoring"] = scoring.run(scale, repeats, options.device)
+        figures["training"] = gpu_training.run(scale, min(repeats, 3), options.device)
+    else:
+        from bench import end_to_end, evaluation
+
+        pools = 210 if options.quick else 2100
+        figures["scoring"] = scoring.run(scale, repeats, options.device)
+        figures["end_to_end"] = end_to_end.run(5 * scale, pools, min(repeats, 3), torch.get_num_threads())
+        figures["evaluation"] = evaluation.run(repeats, shutil.which("trec_eval"))
     options.output.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
 

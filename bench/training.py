@@ -29,9 +29,10 @@ from aptool.formats.collection import Collection
 from aptool.models.ranker import Ranker, build_ranker
 from aptool.progress import Progress, Update, use_progress
 from aptool.text.tokenizer import WordTokenizer
-from aptool.training.data import IndexLists, TrainingSet, read_texts, tokenize
+from aptool.training.data import IndexLists, TrainingSet, tokenize
 from aptool.training.dev import DevSet
 from aptool.training.loop import train
+from aptool.training.texts import read_texts
 
 SEED = 0
 WARM_UP = 2  # updates

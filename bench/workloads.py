@@ -27,8 +27,8 @@ def insuranceqa(scale: float, seed: int = 0) -> Workload:
     questions, answers = round(1800 * scale), max(500, round(24_981 * scale))
     pools = [generator.choice(answers, 500, replace=False) for _ in range(questions)]
     return Workload(
-        _texts(questions, 7, 0.35, generator),
-        _texts(answers, 95, 0.6, generator),
+        texts(questions, 7, 0.35, generator),
+        texts(answers, 95, 0.6, generator),
         np.repeat(np.arange(questions), 500),
         np.concatenate(pools),
     )
@@ -38,14 +38,14 @@ def wikiqa(seed: int = 0) -> Workload:
     """WikiQA's dev split: 126 questions of 7 words, each with 9 answers of 25 words in no other pool."""
     generator = np.random.default_rng(seed)
     return Workload(
-        _texts(126, 7, 0.35, generator),
-        _texts(126 * 9, 25, 0.5, generator),
+        texts(126, 7, 0.35, generator),
+        texts(126 * 9, 25, 0.5, generator),
         np.repeat(np.arange(126), 9),
         np.arange(126 * 9),
     )
 
 
-def _texts(count: int, mean: float, spread: float, generator: np.random.Generator) -> Tokens:
+def texts(count: int, mean: float, spread: float, generator: np.random.Generator) -> Tokens:
     """Texts with log-normal lengths and Zipf-distributed words."""
     lengths = (
         generator.lognormal(np.log(mean) - spread**2 / 2, spread, count).round().astype(np.int64).clip(1, 400)

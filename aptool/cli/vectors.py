@@ -63,7 +63,7 @@ def learn(
     from aptool.text.skipgram import learn_vectors
     from aptool.text.tokenizer import UNK, WordTokenizer
     from aptool.text.vectors import WordVectors, write_vectors
-    from aptool.training.data import read_texts
+    from aptool.training.texts import read_texts
 
     start = time.perf_counter()
     texts = read_texts(opened, split).all()
@@ -142,7 +142,7 @@ def distill(
     from aptool.text.distill import distill_vectors
     from aptool.text.tokenizer import UNK, WordTokenizer
     from aptool.text.vectors import write_vectors
-    from aptool.training.data import read_texts
+    from aptool.training.texts import read_texts
 
     start = time.perf_counter()
     texts = [

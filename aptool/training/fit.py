@@ -32,10 +32,11 @@ from aptool.training.checkpoint import (
     training_folder,
     training_key,
 )
-from aptool.training.data import read_texts, split_texts, tokenize
+from aptool.training.data import tokenize
 from aptool.training.dev import DevSet
 from aptool.training.loop import TrainingState, train
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
+from aptool.training.texts import read_texts, split_texts
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,23 @@
+"""Benchmarks of a GPU run where packages for files, measures and clusters are not installed."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+
+missing = "ray polars click rich bm25s pytrec_eval jsonschema tqdm fsspec transformers model2vec matplotlib"
+sys.modules |= dict.fromkeys(missing.split())  # importing None raises ModuleNotFoundError
+import torch
+import bench.__main__
+from bench import gpu_training, scoring
+from bench.workloads import wikiqa
+gpu_training.measure("ap-cnn", 0.001, 1, torch.device("cpu"))
+scoring.measure("ap-cnn-paper", wikiqa(), 1, torch.device("cpu"))
+"""
+
+
+def test_nothing_but_torch_and_numpy_is_needed():
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr[-2000:]
