@@ -46,13 +46,15 @@ class LineProgress(Progress):
     @contextmanager
     def task(self, name: str) -> Iterator[Update]:
         """See ``Progress.task``."""
-        last = time.monotonic()
+        start = last = time.monotonic()
 
         def update(done: int, total: int, detail: str = "") -> None:
             nonlocal last
-            if time.monotonic() - last >= INTERVAL:
-                last = time.monotonic()
-                logger.info(f"{name}: {done:,} of {total:,} {detail}")
+            now = time.monotonic()
+            if now - last >= INTERVAL:
+                last = now
+                left = f", about {(now - start) * (total - done) / done:.0f} s left" if done else ""
+                logger.info(f"{name}: {done:,} of {total:,} {detail}{left}")
 
         yield update
 

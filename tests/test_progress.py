@@ -56,7 +56,10 @@ def test_lines_come_at_intervals(clock):
             clock[0] = 100 + second
             update(done, 3000, "row groups")
 
-    assert told.messages == ["score: 1,000 of 3,000 row groups", "score: 2,000 of 3,000 row groups"]
+    assert told.messages == [
+        "score: 1,000 of 3,000 row groups, about 20 s left",
+        "score: 2,000 of 3,000 row groups, about 10 s left",
+    ]
 
 
 def test_a_bar_is_drawn_on_stderr_and_removed(capsys):

@@ -2,7 +2,6 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -10,9 +9,6 @@ from aptool.cli.cluster_options import check_cluster_options, cluster_options, c
 from aptool.cli.parameters import LOCAL_PATH, device_option
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, UsageError
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command("matrix")

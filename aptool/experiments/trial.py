@@ -22,6 +22,7 @@ from aptool.errors import AptoolError, InputError
 from aptool.evaluation.fusion import reciprocal_rank_fusion
 from aptool.evaluation.learned_fusion import cross_fitted, learn_fusion
 from aptool.evaluation.measures import evaluate
+from aptool.evaluation.names import measure_title
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, SystemSpec
 from aptool.formats.atomic import atomic_file
 from aptool.formats.collection import Collection
@@ -153,8 +154,10 @@ class TrialRunner:
         run = self._run_file(trial, evaluated)
         qrels_path = collection.qrels(evaluated.split)
         seconds = self._stored_seconds(trial, evaluated, collection)
+        line = f"{evaluated.name}: {trial.system.name}, seed {trial.seed}"
+        is_new = seconds is None
         if seconds is None:
-            logger.info(f"{evaluated.name}: {trial.system.name}, seed {trial.seed}")
+            logger.info(line)
             _record(run).unlink(missing_ok=True)
             seconds = self._write_run(trial, evaluated, collection, run)
         evaluation = evaluate(
@@ -169,6 +172,9 @@ class TrialRunner:
         with atomic_file(_record(run)) as temporary:
             saved = {"key": key, "measures": measures, "seconds": seconds}
             temporary.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
+        if is_new:
+            figures = ", ".join(f"{measure_title(name)} {value:.4f}" for name, value in measures.items())
+            logger.info(f"{line}: {figures}")
         return Result(
             collection=evaluated.name,
             system=trial.system.name,

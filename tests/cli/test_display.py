@@ -30,7 +30,7 @@ def test_plain_lines_come_at_intervals(capsys, monkeypatch):
         for done in (1000, 2000, 3000, 4000):
             update(done, 5000, "row groups")
 
-    assert capsys.readouterr() == ("", "score: 3,000 of 5,000 row groups\n")
+    assert capsys.readouterr() == ("", "score: 3,000 of 5,000 row groups, about 1 s left\n")
 
 
 def test_a_bar_on_a_terminal_leaves_nothing_behind(capsys, monkeypatch):
