@@ -60,9 +60,9 @@ def server():
             process.terminate()
 
 
-def new_bucket(url):
+def new_bucket(url, name=None):
     """Makes a bucket and returns its URL."""
-    name = f"bucket-{secrets.token_hex(4)}"
+    name = name or f"bucket-{secrets.token_hex(4)}"
     request = urllib.request.Request(f"{url}/{name}", method="PUT")
     request.add_header(
         "Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, Signature=x"

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import s3
 from pages import ROOT, Block, blocks, pages
 from workspace import build
 
@@ -72,7 +73,11 @@ def with_commands() -> list[str]:
 
 
 @pytest.mark.parametrize("page", with_commands())
-def test_the_commands_run(page, workspace):
+def test_the_commands_run(page, workspace, request):
+    if any("s3://" in script_of(block) for block in blocks(page)):
+        server = request.getfixturevalue("s3_server")
+        request.getfixturevalue("s3_at")(server)
+        s3.new_bucket(server, "lab")
     for block in blocks(page):
         if script := script_of(block):
             run(f": {page}, line {block.line}\n{script}", workspace)
