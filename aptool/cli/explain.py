@@ -64,8 +64,8 @@ def explain(
     folder = folder if folder is not None else default_model()
 
     from aptool.formats.atomic import check_writable
+    from aptool.models.checkpoints.read import load_any
     from aptool.models.device import pick_device
-    from aptool.models.model import load_model
     from aptool.reporting.heatmap import heat_maps
 
     for path in (html, png):
@@ -78,7 +78,7 @@ def explain(
         pair = find_pair(Collection(collection), split, str(question_id), str(answer_id))
     else:
         pair = (str(question), str(answer))
-    model = load_model(folder, pick_device(device))
+    model = load_any(folder, pick_device(device))
     explanation = heat_maps(model, [pair], alignment=matrix)[0]
     if matrix and explanation.alignment is None:
         pooling = model.recipe.pooling["type"]

@@ -15,7 +15,19 @@ if TYPE_CHECKING:
 
 @click.command("score")
 @click.argument("pools", nargs=-1, required=True)
-@click.option("--model", "folder", type=LOCATION, help="Model folder.  [default: models/ap-cnn]")
+@click.option(
+    "--model",
+    "folder",
+    type=LOCATION,
+    help="Model folder, of aptool or another library, or a name on the hub.  [default: models/ap-cnn]",
+)
+@click.option(
+    "--kind",
+    type=click.Choice(["auto", "sentence-transformers", "cross-encoder", "colbert", "static"]),
+    default="auto",
+    show_default=True,
+    help="What a model of another library is, where its folder could be several things.",
+)
 @click.option(
     "--output",
     type=LOCATION,
@@ -45,6 +57,7 @@ if TYPE_CHECKING:
 def score(
     pools: tuple[str, ...],
     folder: "Location | None",
+    kind: str,
     output: "Location | None",
     answers: "Location | None",
     tag: str | None,
@@ -79,5 +92,6 @@ def score(
             device=device,
             precision=precision,
             tokens_per_batch=tokens_per_batch,
+            kind=kind,
         )
     click.echo(f"{output}: {done.pairs} pairs")

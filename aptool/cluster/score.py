@@ -29,7 +29,8 @@ from aptool.formats.pools import Unit, pool_sizes, read_answers, read_pools
 from aptool.formats.storage import Input
 from aptool.formats.stores import store_of
 from aptool.formats.urls import is_remote
-from aptool.models.model import load_model
+from aptool.models.checkpoints.files import find_folder
+from aptool.models.checkpoints.read import load_any
 from aptool.scoring.parts import Part, read_indices
 from aptool.scoring.record import ScoredRun
 from aptool.scoring.score import AnySystem, Executor, ScoredPart
@@ -145,10 +146,10 @@ class ClusterExecutor(Executor):
             raise TypeError(
                 f"{type(system).__name__}: only a ModelLoader or a RemoteSystem can be sent to workers"
             )
-        cluster, folder = self.cluster, absolute_path(system.folder)
+        cluster, folder = self.cluster, absolute_path(str(find_folder(system.folder)))
         each = worker_resources(cluster, system.device, self._gpus_per_worker)
         cluster.check_room(self._workers, each)
-        model = load_model(folder)
+        model = load_any(folder, kind=system.kind)
         device = "cuda" if each.gpus else "cpu"
         precision: Precision = "fp32" if system.precision == "auto" else system.precision
         if system.precision == "auto" and each.gpus:
@@ -270,7 +271,8 @@ def _try_precision(system: ModelLoader, folder: str, unit: Unit, answers: Input 
 
     device = torch.device("cuda")
     texts = read_answers(*answers) if answers is not None else None
-    return pick_precision("auto", load_model(folder, device), device, lambda: read_pools(unit, texts))
+    model = load_any(folder, device, system.kind)
+    return pick_precision("auto", model, device, lambda: read_pools(unit, texts))
 
 
 def _await(parts: Sequence[Part]) -> None:

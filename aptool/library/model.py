@@ -17,13 +17,13 @@ from aptool.library.arguments import PathLike, check_choice, check_list, check_p
 from aptool.library.pools import PoolFiles, Pools
 from aptool.library.run import Run
 from aptool.library.systems import run_of
+from aptool.models.checkpoints.files import find_folder
+from aptool.models.checkpoints.read import load_any
 from aptool.models.device import pick_device
 from aptool.models.hub import upload
 from aptool.models.model import (
     FILES,
     check_model_folder,
-    find_model,
-    load_model,
     model_fingerprint,
     new_model_folder,
     opened_folder,
@@ -38,19 +38,23 @@ Precision = Literal["auto", "fp32", "bf16"]
 PRECISIONS = ("auto", "fp32", "bf16")
 
 
-def load(folder: PathLike, device: str = "auto", *, precision: Precision = "auto") -> "Model":
-    """Loads a trained model.
+def load(
+    folder: PathLike, device: str = "auto", *, precision: Precision = "auto", kind: str = "auto"
+) -> "Model":
+    """Loads a model: one of aptool, or a checkpoint of another library, as it is.
 
     Args:
-        folder: a model folder, or ``hf://ORG/NAME`` on the Hugging Face hub.
+        folder: a model folder, or the name of a model on the Hugging Face hub, ``hf://ORG/NAME``.
         device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or one such as ``cuda:1``.
         precision: what texts are encoded in when pools are scored; ``auto`` is bf16 on a GPU if no ranking of
             a sample changes, else fp32.
+        kind: what the folder holds, where it could be several things: ``sentence-transformers``,
+            ``cross-encoder``, ``colbert`` or ``static``; ``auto`` finds out.
 
     Raises:
         AptoolError: the folder is not there or is not a model of this version, or there is no such device.
     """
-    return Model(folder, device, precision=precision)
+    return Model(folder, device, precision=precision, kind=kind)
 
 
 class Model:
@@ -61,16 +65,18 @@ class Model:
         device: where it runs.
     """
 
-    def __init__(self, folder: PathLike, device: str = "auto", *, precision: Precision = "auto") -> None:
+    def __init__(
+        self, folder: PathLike, device: str = "auto", *, precision: Precision = "auto", kind: str = "auto"
+    ) -> None:
         """Loads a model; see ``load``."""
-        self.folder = find_model(check_path("folder", folder, "a model folder (str or os.PathLike)"))
+        self.folder = find_folder(check_path("folder", folder, "a model folder (str or os.PathLike)"))
         self.device = pick_device(check_device(device))
         self._precision = check_choice("precision", precision, PRECISIONS)
-        self._loaded = load_model(self.folder, self.device)
+        self._loaded = load_any(self.folder, self.device, kind)
 
     @property
     def preset(self) -> str:
-        """The preset that it was trained by, such as ``ap-cnn``."""
+        """The preset that it was trained by, such as ``ap-cnn``; the name of a checkpoint."""
         return self._loaded.recipe.preset
 
     @property
@@ -81,8 +87,8 @@ class Model:
 
     @property
     def dev(self) -> dict[str, float]:
-        """The dev measures of the best epoch, by trec_eval's names."""
-        return dict(self._loaded.config["training"]["dev"])
+        """The dev measures of the best epoch, by trec_eval's names; none of a checkpoint."""
+        return dict(self._loaded.config.get("training", {}).get("dev", {}))
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> np.ndarray:
         """Scores (question, answer) pairs.
@@ -180,8 +186,11 @@ class Model:
             folder: where to; a model that stands there is replaced.
 
         Raises:
-            AptoolError: it cannot be written, or the folder that the model was loaded from has changed since.
+            AptoolError: it cannot be written, the folder that the model was loaded from has changed since, or
+                the model is of another library.
         """
+        if self._loaded.config["model_type"] != "aptool":
+            raise AptoolError(f"{self.folder}: a model of another library; copy its folder instead")
         target = location(check_path("folder", folder, "a folder to write to (str or os.PathLike)"))
         try:
             unchanged = model_fingerprint(self.folder) == self._loaded.fingerprint
@@ -236,7 +245,7 @@ class Model:
         """(pairs,) scores; ``rows`` is (pairs, 2), into the questions and the answers."""
         tokenizer, options = self._loaded.tokenizer, self._loaded.recipe.text
         texts = TokenizedPools(
-            questions=tokenizer.encode(questions, options.max_question_tokens),
+            questions=tokenizer.encode(questions, options.max_question_tokens, "question"),
             answers=tokenizer.encode(answers, options.max_answer_tokens),
             pair_question=rows[:, 0],
             pair_answer=rows[:, 1],

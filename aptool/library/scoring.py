@@ -25,6 +25,7 @@ def score(
     device: str = "auto",
     precision: Precision = "auto",
     tokens_per_batch: int | None = None,
+    kind: str = "auto",
     cluster: Address = None,
     workers: int | None = None,
     gpus_per_worker: float | None = None,
@@ -35,7 +36,8 @@ def score(
 
     Args:
         pools: ``Pools``, or files, folders, globs or URLs.
-        model: a model folder, a ``Model`` or another system.
+        model: a model folder, of aptool or of another library, or its name on the Hugging Face hub; a
+            ``Model`` or another system.
         output: the run file; gzip if its name ends in ``.gz``.
         executor: what scores the row groups, such as a ``ClusterExecutor``; None is ``cluster``.
         answers: texts of shared answers; None is ``answers.parquet`` beside the pools.
@@ -44,6 +46,7 @@ def score(
         precision: what texts are encoded in; see ``load``. Of a model folder.
         tokens_per_batch: tokens encoded at one time; fewer take less memory. None is 8,192, on a GPU 262,144.
             Of a model folder.
+        kind: what a model folder of another library holds, where it could be several things; see ``load``.
         cluster: the address of a Ray cluster, True for that of RAY_ADDRESS (else ``auto``); None is this
             process.
         workers: number of worker processes of the cluster; None is as many as there is room for.
@@ -83,5 +86,5 @@ def score(
             system = ModelLoader(str(model.folder), device, precision, tokens_per_batch)
         else:
             folder = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
-            system = ModelLoader(folder, device, precision, tokens_per_batch)
+            system = ModelLoader(folder, device, precision, tokens_per_batch, kind=kind)
         return score_units(files.units, system, path, executor, tag=tag, answers=files.answers)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from aptool.config import bounded
-from aptool.models.pooling import VectorPooling, segment_max
+from aptool.models.pooling import StateOptions, VectorPooling, segment_max
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import uniform, unit
 
@@ -39,7 +39,7 @@ class AttentivePooling(VectorPooling):
     """
 
     @dataclass(frozen=True)
-    class Options:
+    class Options(StateOptions):
         """Options of ``attentive`` pooling.
 
         Attributes:

@@ -32,7 +32,7 @@ def local_folder(folder: str | Path, files: Sequence[str]) -> Path:
     try:
         copy = hub.snapshot_download(found[1], revision=found[2], allow_patterns=list(files))
     except Exception as error:  # of the network, of the server, of the cache
-        expected = "a model of aptool on the hub"
+        expected = "a model on the hub"
         raise InputError(f"hf://{found[1]}", problem=first_line(error), expected=expected) from error
     return Path(copy)
 

@@ -19,6 +19,18 @@ from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine, Similarity
 
 
+@dataclass(frozen=True)
+class StateOptions:
+    """Options of every pooling of states.
+
+    Attributes:
+        dim: Features that states are projected to before they are pooled, by a matrix that is learned; 0
+            pools them as they are. Fewer features take less memory and time for each answer.
+    """
+
+    dim: int = 0
+
+
 class Pooling(nn.Module, ABC):
     """The interface of every pooling."""
 
@@ -30,8 +42,8 @@ class Pooling(nn.Module, ABC):
 
     @classmethod
     def for_encoder(cls, encoder: Encoder, options: Any) -> Self:
-        """The pooling for the states of an encoder, with fresh weights."""
-        return cls(encoder.size, options)
+        """The pooling for the states of an encoder, with fresh weights; projected, if the options say so."""
+        return cls(getattr(options, "dim", 0) or encoder.size, options)
 
     @classmethod
     def max_weights(cls, size: int, options: Any) -> int:
@@ -137,11 +149,9 @@ class JoinedPooling(Pooling):
 class IndependentPooling(VectorPooling):
     """A pooling under which a text has the same vector whatever it is paired with."""
 
-    @dataclass(frozen=True)
-    class Options:
-        """These poolings have no options."""
+    Options = StateOptions
 
-    def __init__(self, size: int, options: Options) -> None:
+    def __init__(self, size: int, options: StateOptions) -> None:
         super().__init__()
 
     @abstractmethod

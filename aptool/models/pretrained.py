@@ -20,6 +20,9 @@ EXPECTED = "the folder of a pretrained network, or its name on the Hugging Face 
 # Entries of a network's configuration that say nothing of its structure.
 _NOT_STRUCTURE = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"}
 
+# Weights that a network may have beyond those in its files.
+SPARE_WEIGHTS = 1 << 24
+
 # Positions of a network that has no limit.
 _UNLIMITED = 1 << 30
 
@@ -78,21 +81,63 @@ def read_pretrained(name: str, layers: int = 0) -> Pretrained:
         AptoolError: ``transformers`` is not installed.
         InputError: there is no such network, or it does not compute a state for each token of a text.
     """
+    opened = open_network(name, layers=layers)
+    network = opened.network
+    full = json.loads(network.config.to_json_string(use_diff=False))
+    return Pretrained(
+        tokenizer=SubwordTokenizer(opened.tokenizer.backend_tokenizer),
+        config={key: value for key, value in without_code(full).items() if key not in _NOT_STRUCTURE},
+        weights={key: value.detach().clone() for key, value in network.state_dict().items()},
+        size=network.config.hidden_size,
+        max_tokens=opened.max_tokens,
+        causal=opened.causal,
+    )
+
+
+class OpenedNetwork(NamedTuple):
+    """A network of ``transformers`` with its weights.
+
+    Attributes:
+        network: the network, fp32, in evaluation mode.
+        tokenizer: its tokenizer, of ``transformers``.
+        max_tokens: longest text that it accepts, in tokens.
+        causal: whether the state of a token depends only on the tokens up to it.
+    """
+
+    network: Any
+    tokenizer: Any
+    max_tokens: int
+    causal: bool
+
+
+def open_network(name: str, *, tokenizer: str = "", layers: int = 0, head: bool = False) -> OpenedNetwork:
+    """Loads a network of ``transformers``, with all its weights or not at all.
+
+    Args:
+        name: folder, or name on the hub.
+        tokenizer: folder of the tokenizer, if it is another.
+        layers: number of layers to keep, counted from the first; 0 keeps all.
+        head: keep the head that classifies texts; without it, only what computes states is kept.
+
+    Raises:
+        AptoolError: ``transformers`` is not installed.
+        InputError: there is no such network, it has no head or no tokenizer, or a weight is missing.
+    """
     transformers = network_library()
+    loader = transformers.AutoModelForSequenceClassification if head else transformers.AutoModel
     try:
         described, _ = transformers.PretrainedConfig.get_config_dict(name)
         check_network_config(name, without_code(described), "config.json")
         config = transformers.AutoConfig.from_pretrained(name, **SAFELY)
         available = config.num_hidden_layers
         _keep_layers(config, min(layers, available) if layers else available)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, use_fast=True, **SAFELY)
-        has_tokenizer_file = _has_tokenizer_file(transformers, name, tokenizer)
-        whole, loading = transformers.AutoModel.from_pretrained(
-            name, config=config, output_loading_info=True, **SAFELY
-        )
-        network = bare_encoder(whole).eval()
+        _check_size(name, loader, config)
+        words = transformers.AutoTokenizer.from_pretrained(tokenizer or name, use_fast=True, **SAFELY)
+        has_tokenizer_file = _has_tokenizer_file(transformers, tokenizer or name, words)
+        whole, loading = loader.from_pretrained(name, config=config, output_loading_info=True, **SAFELY)
+        network = (whole if head else bare_encoder(whole)).eval()
         used = {id(weight) for weight in network.state_dict(keep_vars=True).values()}
-        causal = _is_causal(network)
+        causal = False if head else _is_causal(network)
     except InputError:
         raise
     except Exception as error:  # whatever a network, a hub and several file formats can raise
@@ -107,26 +152,36 @@ def read_pretrained(name: str, layers: int = 0) -> Pretrained:
     if not has_tokenizer_file:
         # The library would construct one without a vocabulary.
         raise InputError(name, problem="no tokenizer.json", expected="a network with its tokenizer")
-    if getattr(tokenizer, "backend_tokenizer", None) is None:
-        raise InputError(name, value=type(tokenizer).__name__, expected="a network with a tokenizer.json")
+    if getattr(words, "backend_tokenizer", None) is None:
+        raise InputError(name, value=type(words).__name__, expected="a network with a tokenizer.json")
     network = network.float()
-    subwords = SubwordTokenizer(tokenizer.backend_tokenizer)
     rows = network.get_input_embeddings().weight.shape[0]
-    if len(subwords) > rows:
+    if len(words) > rows:
         raise InputError(
             name,
-            problem=f"{len(subwords)} tokens in the vocabulary",
+            problem=f"{len(words)} tokens in the vocabulary",
             expected=f"at most {rows}, as the network has embeddings",
         )
-    full = json.loads(network.config.to_json_string(use_diff=False))
-    return Pretrained(
-        tokenizer=subwords,
-        config={key: value for key, value in without_code(full).items() if key not in _NOT_STRUCTURE},
-        weights={key: value.detach().clone() for key, value in network.state_dict().items()},
-        size=network.config.hidden_size,
-        max_tokens=min(tokenizer.model_max_length, max_positions(network)),
-        causal=causal,
-    )
+    longest = min(words.model_max_length, max_positions(network))
+    return OpenedNetwork(network, words, longest, causal)
+
+
+def _check_size(name: str, loader: Any, config: Any) -> None:
+    """Compares the size of a network with that of its files of weights, before it takes any memory.
+
+    Raises:
+        InputError: it is many times as large as its weights.
+    """
+    files = list(Path(name).glob("*.safetensors")) if Path(name).is_dir() else []
+    if not files:
+        return
+    with torch.device("meta"):
+        described = sum(weight.numel() for weight in loader.from_config(config, **SAFELY).parameters())
+    # Weights have a byte or more each; a pooler or a head that is not loaded may come on top.
+    largest = sum(file.stat().st_size for file in files) + SPARE_WEIGHTS
+    if described > largest:
+        wanted = f"a network of at most {largest:,}, as its files have bytes"
+        raise InputError(name, place="config.json", problem=f"{described:,} weights", expected=wanted)
 
 
 def bare_encoder(network: Any) -> Any:

@@ -4,6 +4,7 @@
 way to score is tested against it.
 """
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,18 @@ from aptool.models.abcnn import AbcnnPooling
 from aptool.models.alignment import AlignmentPooling
 from aptool.models.attention import AttentivePooling
 from aptool.models.cross import CrossPooling
-from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncoder
+from aptool.models.device import send
+from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encode, Encoder, WordEncoder
 from aptool.models.features import COLUMNS, PairFeatures, WordBags
 from aptool.models.heads import HEADS, Head, NoHead
 from aptool.models.initialization import Corpus, EncoderSpec, Initialization
 from aptool.models.joint import JointPooling
+from aptool.models.matching import (
+    KernelPooling,
+    MaxSimPooling,
+    SoftMaxSimPooling,
+    SymmetricMaxSimPooling,
+)
 from aptool.models.one_way import OneWayPooling
 from aptool.models.pooling import (
     FirstPooling,
@@ -31,10 +39,12 @@ from aptool.models.pooling import (
     Pooling,
     VectorPooling,
 )
+from aptool.models.projection import fresh_projection
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import SIMILARITIES, Cosine, Similarity
 from aptool.models.transformer import CrossInput, TransformerEncoder
 from aptool.models.words import WordVectors
+from aptool.text.forms import pooled_rows
 from aptool.text.tokenizer import UNK, TextTokenizer, Tokens, WordTokenizer
 
 # ``encoder.type`` of a recipe.
@@ -55,6 +65,10 @@ POOLINGS: dict[str, type[Pooling]] = {
     "attentive": AttentivePooling,
     "mean": MeanPooling,
     "first": FirstPooling,
+    "maxsim": MaxSimPooling,
+    "symmetric-maxsim": SymmetricMaxSimPooling,
+    "soft-maxsim": SoftMaxSimPooling,
+    "kernels": KernelPooling,
     "cross": CrossPooling,
     "one_way": OneWayPooling,
     "abcnn": AbcnnPooling,
@@ -80,11 +94,13 @@ class Ranker(nn.Module):
         dropout: float = 0.0,
         word_dropout: float = 0.0,
         *,
+        projection: nn.Module | None = None,
         head: Head | None = None,
         features: PairFeatures | None = None,
     ) -> None:
         super().__init__()
         self.encoder = encoder
+        self.projection = projection  # of states (N, c), before they are pooled
         self.pooling = pooling
         self.head = head if head is not None else NoHead(1, 0, NoHead.Options())
         self.features = features
@@ -106,14 +122,43 @@ class Ranker(nn.Module):
         return self.score_pairs(self.encode(questions), self.encode(answers), features)
 
     def encode(self, tokens: Ragged) -> Ragged:
-        """States of texts, values (N, c), with dropout of words and of state features in training."""
+        """States of texts, values (N, c), with dropout of words and of state features in training.
+
+        Tokens that are flagged as not pooled (``aptool.text.forms``) have no state.
+        """
         if self.word_dropout and self.training:
             dropped = torch.rand(len(tokens.values), device=tokens.values.device) < self.word_dropout
             tokens = tokens.with_values(tokens.values.masked_fill(dropped, UNK))
         states: Ragged = self.encoder(tokens)
+        if self.encoder.output_kind == "states":
+            states = _pooled(tokens, states)
+        if self.projection is not None:
+            states = states.with_values(self.projection(states.values))
         if not self.dropout:
             return states
         return states.with_values(F.dropout(states.values, self.dropout, self.training))
+
+    def inference_encoder(self, tokens: int | None = None) -> Encode:
+        """The encoder's ``inference_encoder``, with the states projected."""
+        encode, projection = self.encoder.inference_encoder(tokens), self.projection
+        if projection is None:
+            return encode
+
+        def encode_projected(tokens: Ragged, rows: Tensor) -> Tensor:
+            found: Tensor = projection(encode(tokens, rows))
+            return found
+
+        return encode_projected
+
+    def in_bf16(self) -> "Ranker":
+        """The ranker for texts encoded in bf16: so are its encoder and projection, its pooling as it says."""
+        encoder, projection = copy.deepcopy((self.encoder, self.projection))
+        if projection is not None:
+            projection.bfloat16()
+        pooling = self.pooling.in_bf16()
+        return Ranker(
+            encoder.bfloat16(), pooling, projection=projection, head=self.head, features=self.features
+        )
 
     def score_pairs(self, questions: Ragged, answers: Ragged, features: Tensor | None = None) -> Tensor:
         """(n,) scores of pairs from their states and (n, F) features."""
@@ -155,6 +200,14 @@ class Ranker(nn.Module):
         return found
 
 
+def _pooled(tokens: Ragged, states: Ragged) -> Ragged:
+    """The states of the tokens that are pooled, of those of all tokens."""
+    rows, lengths = pooled_rows(tokens.values.cpu().numpy(), np.cumsum([0, *tokens.sizes]))
+    if len(rows) == len(states.values):
+        return states
+    return Ragged.of_sizes(states.values[send(rows, states.values.device)], lengths)
+
+
 def build_ranker(
     recipe: Recipe, vocabulary_size: int, dim: int, backbone: dict[str, Any] | None = None
 ) -> Ranker:
@@ -174,18 +227,23 @@ def build_ranker(
     pooling_class, pooling_options = _pooling_of(recipe)
     similarity_class, similarity_options = _similarity_of(recipe)
     encoder = encoder_class.build(EncoderSpec(vocabulary_size, dim, backbone), encoder_options)
+    projected = getattr(pooling_options, "dim", 0)
+    if projected > encoder.size:
+        wanted = f"at most {encoder.size}, the features of a state"
+        raise InputError(recipe.preset, place="pooling.dim", value=projected, expected=wanted)
     pooling = pooling_class.for_encoder(encoder, pooling_options)
     if isinstance(pooling, VectorPooling):
-        pooling.similarity = similarity_class(encoder.size, similarity_options)
+        pooling.similarity = similarity_class(projected or encoder.size, similarity_options)
     head_class, head_options = _head_of(recipe)
     if head_class.joins_vectors(head_options) and isinstance(pooling, VectorPooling):
-        pooling = JoinedPooling(pooling, encoder.size)
+        pooling = JoinedPooling(pooling, projected or encoder.size)
     columns = _columns_of(recipe)
     return Ranker(
         encoder,
         pooling,
         recipe.training.dropout,
         recipe.training.word_dropout,
+        projection=fresh_projection(encoder.size, projected) if projected else None,
         head=head_class(pooling.columns, len(columns), head_options),
         features=PairFeatures(vocabulary_size, columns) if columns else None,
     )
@@ -206,7 +264,8 @@ def max_weights(
     if bound is None or size is None or recipe.head["type"] != "none" or _columns_of(recipe):
         return None
     parts = (_pooling_of(recipe), _similarity_of(recipe))
-    return bound + sum(part.max_weights(size, options) for part, options in parts)
+    dim = min(getattr(parts[0][1], "dim", 0) or size, size)
+    return bound + size * dim + sum(part.max_weights(dim, options) for part, options in parts)
 
 
 def check_recipe(recipe: Recipe) -> None:

@@ -15,7 +15,7 @@ import torch
 from aptool.formats.collection import Collection
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import rank_candidates, read_qrels, read_run
-from aptool.models.model import load_model
+from aptool.models.checkpoints.read import load_any
 from aptool.reporting.heatmap import TextWeights, gives_weights, heat_maps, window_of
 from aptool.reporting.packing import packed_spans, packed_weights
 
@@ -170,7 +170,7 @@ def _describe(
     described: dict[str, Any] = {"name": system.name, "seed": system.seed}
     if system.model is None:
         return described
-    model = load_model(system.model, device)
+    model = load_any(system.model, device)
     if not gives_weights(model.ranker.pooling.pools):
         return described
     logger.info(f"heat maps of {system.name}")

@@ -5,7 +5,6 @@ does, and it is by far the smaller part of the work. Mining of negatives, evalua
 and explanation all score with this class.
 """
 
-import copy
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,12 +16,13 @@ import torch
 from torch import Tensor
 
 from aptool.errors import AptoolError
-from aptool.models.device import is_out_of_memory
+from aptool.models.device import is_out_of_memory, send
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.scoring.answer_cache import AnswerCache
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels import pair_scorer_for
+from aptool.text.forms import pooled_rows
 from aptool.text.tokenizer import Tokens
 
 Precision = Literal["fp32", "bf16"]
@@ -67,11 +67,9 @@ class Scorer:
         self._batch = tokens_per_batch or TOKENS_PER_BATCH.get(self._device.type, 8192)
         self._cache = AnswerCache(cache_bytes)
         with torch.inference_mode():
-            encoder, pooling = ranker.encoder, ranker.pooling
-            if precision == "bf16":
-                encoder, pooling = copy.deepcopy(encoder).bfloat16(), pooling.in_bf16()
-            self._encode = encoder.inference_encoder(expected_tokens)
-            self._pair_scorer = pair_scorer_for(pooling)
+            used = ranker.in_bf16() if precision == "bf16" else ranker
+            self._encode = used.inference_encoder(expected_tokens)
+            self._pair_scorer = pair_scorer_for(used.pooling)
             self._ranker = ranker
 
     def clear_cache(self) -> None:
@@ -120,11 +118,12 @@ class Scorer:
         with _threads(self._device, len(windows)) as for_each:
             prepared_questions = self._prepare_questions(questions)
             bags = self._ranker.word_bags(questions, answers)
+            _, pooled = pooled_rows(answers.ids, answers.offsets)
 
             def score_window(window: np.ndarray) -> Tensor:
                 bounds = starts[window[0] : window[-1] + 2]
                 pairs = Pairs(pair_question[bounds[0] : bounds[-1]], np.diff(bounds))
-                encoded = self._encoded_answers(answers, cache_keys, present[window])
+                encoded = self._encoded_answers(answers, pooled, cache_keys, present[window])
                 columns = self._pair_scorer.score_pairs(prepared_questions, encoded, pairs)
                 answer_of = present[window][pairs.answers]
                 features = self._ranker.features_of(bags, pairs.questions, answer_of)
@@ -164,15 +163,20 @@ class Scorer:
         parts = []
         by_length = np.argsort(questions.lengths, kind="stable")
         for block in _blocks(questions.lengths[by_length], self._batch):
-            tokens = Ragged.of(questions.take(by_length[block]), self._device)
-            parts.append(tokens.with_values(self._encode(tokens, tokens.row_numbers())))
+            some = questions.take(by_length[block])
+            rows, counts = pooled_rows(some.ids, some.offsets)
+            states = self._encode(Ragged.of(some, self._device), send(rows, self._device))
+            parts.append(Ragged.of_sizes(states, counts))
         back = np.argsort(by_length, kind="stable")
         return self._pair_scorer.prepare_questions(Ragged.concatenate(parts).select(back))
 
     def _encoded_answers(
-        self, answers: Tokens, cache_keys: np.ndarray | None, rows: np.ndarray
+        self, answers: Tokens, pooled: np.ndarray, cache_keys: np.ndarray | None, rows: np.ndarray
     ) -> EncodedAnswers:
-        """The encoded answers at ``rows``: cached, or encoded now, those of similar length together."""
+        """The encoded answers at ``rows``: cached, or encoded now, those of similar length together.
+
+        ``pooled`` is (answers,), the number of tokens of each that are pooled.
+        """
         keys = np.full(len(rows), -1) if cache_keys is None else cache_keys[rows]
         lengths = answers.lengths[rows]
         batches, batch, starts, counts = self._cache.get(keys)
@@ -186,13 +190,16 @@ class Scorer:
             counts[places] = encoded.sizes
             starts[places] = np.cumsum(encoded.sizes) - encoded.sizes
             self._cache.put(keys[places], encoded.values, encoded.sizes)
-        return EncodedAnswers(batches, batch, starts, counts, lengths)
+        return EncodedAnswers(batches, batch, starts, counts, pooled[rows])
 
     def _encode_answers(self, answers: Tokens) -> Ragged:
         """What is kept of a batch of answers."""
         tokens = Ragged.of(answers, self._device)
-        rows, counts = self._pair_scorer.select_states(tokens)
-        return self._pair_scorer.cache_answers(Ragged.of_sizes(self._encode(tokens, rows), counts))
+        pooled, lengths = pooled_rows(answers.ids, answers.offsets)
+        places = send(pooled, self._device)
+        rows, counts = self._pair_scorer.select_states(Ragged.of_sizes(tokens.values[places], lengths))
+        states = self._encode(tokens, places[rows])
+        return self._pair_scorer.cache_answers(Ragged.of_sizes(states, counts))
 
 
 def _out_of_memory(device: torch.device) -> str:

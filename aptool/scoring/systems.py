@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from aptool.formats.pools import Pools
-from aptool.models.model import LoadedModel, load_model
+from aptool.models.checkpoints.read import load_any
+from aptool.models.model import LoadedModel
 from aptool.scoring.precision import pick_precision
 from aptool.scoring.scorer import Precision, Scorer
 from aptool.scoring.tokenized import PoolTokenizer, TokenizedPools
@@ -111,14 +112,15 @@ class ModelSystem(System):
 
 @dataclass(frozen=True)
 class ModelLoader:
-    """A trained model as a system, before it is loaded: the folder and the settings.
+    """A model as a system, before it is loaded: the folder and the settings.
 
     Attributes:
-        folder: the model folder.
+        folder: the model folder, of aptool or of another library.
         device: ``auto``, ``cpu``, ``cuda`` or one such as ``cuda:1``.
         precision: see ``pick_precision``.
         tokens_per_batch: see ``ModelSystem``.
         cache_bytes: see ``ModelSystem``.
+        kind: what the folder holds, where it could be several things; see ``load_any``.
     """
 
     folder: str
@@ -126,6 +128,7 @@ class ModelLoader:
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     tokens_per_batch: int | None = None
     cache_bytes: int | None = None
+    kind: str = "auto"
 
     def load(self, device: torch.device | str, sample: Callable[[], Pools]) -> ModelSystem:
         """Loads the model on a device.
@@ -138,7 +141,7 @@ class ModelLoader:
             AptoolError: the folder is missing or is not a complete model.
         """
         device = torch.device(device)
-        model = load_model(self.folder, device)
+        model = load_any(self.folder, device, self.kind)
         return ModelSystem(
             model,
             device,
@@ -162,7 +165,7 @@ def describe_model(model: LoadedModel, device: torch.device | str, precision: Pr
         "fingerprint": model.fingerprint,
         "device": str(torch.device(device)),
         "precision": precision,
-        "training": model.config["training"],
+        "training": model.config.get("training"),
         "recipe": model.config["recipe"],
         "versions": model.config["versions"],
     }

@@ -32,7 +32,7 @@ class PoolTokenizer:
 
     def tokenize(self, pools: Pools) -> TokenizedPools:
         """Token ids of the distinct texts of pools, truncated at the model's limits."""
-        questions = self._tokenizer.encode(pools.questions, self._options.max_question_tokens)
+        questions = self._tokenizer.encode(pools.questions, self._options.max_question_tokens, "question")
         limit = self._options.max_answer_tokens
         if pools.shared is None:
             answers = self._tokenizer.encode(pools.answers, limit)

@@ -5,7 +5,7 @@ are tokens like the others. Truncation keeps those at the end of a text.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,8 @@ import pyarrow as pa
 from tokenizers import Tokenizer
 
 from aptool.errors import InputError, first_line
-from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
+from aptool.text.forms import PLAIN, TextForm
+from aptool.text.tokenizer import Role, TextTokenizer, Tokens, truncate
 
 
 class SpecialTokens(NamedTuple):
@@ -40,14 +41,33 @@ class SubwordTokenizer(TextTokenizer):
     Attributes:
         prefix_length: number of special tokens before a text.
         suffix_length: number of special tokens after it.
+        forms: how questions and answers are put to the network, where that is not plainly.
     """
 
     unit = "subword tokens"
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        forms: Mapping[Role, TextForm] | None = None,
+        *,
+        lowercase: bool = False,
+        characters: int = 0,
+    ) -> None:
+        """Wraps a tokenizer of the library ``tokenizers``.
+
+        Args:
+            tokenizer: the tokenizer; padding and truncation are turned off.
+            forms: how questions and answers are put to the network, where that is not plainly.
+            lowercase: lower-case texts first.
+            characters: read only so many characters of a text; 0 reads all.
+        """
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self._tokenizer = tokenizer
+        self.forms = dict(forms or {})
+        self._lowercase = lowercase
+        self._characters = characters or None
         self.unknown = _unknown_id(tokenizer)
         special = tokenizer.encode("a").special_tokens_mask
         self.prefix_length = special.index(0) if 0 in special else 0
@@ -71,29 +91,42 @@ class SubwordTokenizer(TextTokenizer):
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
-    def encode(self, texts: Sequence[str] | pa.Array, limit: int | None = None) -> Tokens:
+    def encode(
+        self, texts: Sequence[str] | pa.Array, limit: int | None = None, role: Role = "answer"
+    ) -> Tokens:
         """See ``TextTokenizer.encode``; runs on all cores. A text without any token becomes one."""
+        form = self.forms.get(role, PLAIN)
         batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
-        encodings = self._tokenizer.encode_batch_fast(batch)
+        encodings = self._tokenizer.encode_batch_fast([self._presented(text, form) for text in batch])
         rows = [encoding.ids or [max(self.unknown, 0)] for encoding in encodings]
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
         tokens = Tokens(ids, np.concatenate([[0], np.cumsum(lengths)]))
+        if form is not PLAIN:
+            tokens = form.apply(tokens, self.prefix_length)
         return tokens if limit is None else truncate(tokens, limit, self.suffix_length)
 
-    def places(self, text: str) -> np.ndarray:
+    def places(self, text: str, role: Role = "answer") -> np.ndarray:
         """See ``TextTokenizer.places``: a token belongs to the word that contains its last character."""
-        encoding = self._tokenizer.encode(text)
-        word_of = np.full(len(text) + 1, -1, dtype=np.int64)  # of each character
+        form = self.forms.get(role, PLAIN)
+        encoding = self._tokenizer.encode(self._presented(text, form))
+        word_of = np.full(len(form.prompt) + len(text) + 1, -1, dtype=np.int64)  # of each character
         end = 0
         for number, word in enumerate(self.split(text)):
             begin = text.index(word, end)
             end = begin + len(word)
-            word_of[begin:end] = number
+            word_of[len(form.prompt) + begin : len(form.prompt) + end] = number
         lasts = np.array([end - 1 for _, end in encoding.offsets], dtype=np.int64)
         special = np.array(encoding.special_tokens_mask, dtype=bool)
         places = np.where(special, -1, word_of[lasts])
-        return places if len(places) else np.array([-1])
+        if not len(places):
+            return np.array([-1])
+        return form.places(places, self.prefix_length)
+
+    def _presented(self, text: str, form: TextForm) -> str:
+        """A text as it is put to the tokenizer."""
+        whole = form.prompt + text[: self._characters]
+        return whole.lower() if self._lowercase else whole
 
     def special_tokens(self) -> SpecialTokens:
         """The special tokens and token type ids of a pair of texts."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,9 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.trainers import WordLevelTrainer
 
 from aptool.errors import InputError, first_line
+
+# What a text is; a tokenizer may put questions to the network in another way than answers.
+Role = Literal["question", "answer"]
 
 PAD, UNK = 0, 1
 NO_WORD = 0
@@ -102,11 +105,13 @@ class TextTokenizer(ABC):
         """How many ids there are."""
 
     @abstractmethod
-    def encode(self, texts: Sequence[str] | pa.Array, limit: int | None = None) -> Tokens:
+    def encode(
+        self, texts: Sequence[str] | pa.Array, limit: int | None = None, role: Role = "answer"
+    ) -> Tokens:
         """Ids of each text, truncated to ``limit`` tokens."""
 
     @abstractmethod
-    def places(self, text: str) -> np.ndarray:
+    def places(self, text: str, role: Role = "answer") -> np.ndarray:
         """(tokens,) int64: which word of ``split`` each token of a text belongs to, -1 for none."""
 
     def split(self, text: str) -> list[str]:
@@ -191,7 +196,9 @@ class WordTokenizer(TextTokenizer):
         vocabulary: Mapping[str, int] = self._tokenizer.get_vocab()
         return sorted(vocabulary, key=vocabulary.__getitem__)
 
-    def encode(self, texts: Sequence[str] | pa.Array, limit: int | None = None) -> Tokens:
+    def encode(
+        self, texts: Sequence[str] | pa.Array, limit: int | None = None, role: Role = "answer"
+    ) -> Tokens:
         """Ids of each text, truncated to ``limit`` tokens; runs on all cores."""
         batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
         encodings = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
@@ -222,7 +229,7 @@ class WordTokenizer(TextTokenizer):
                 words[place] = len(vocabulary) + zlib.crc32(word.encode())
         return words
 
-    def places(self, text: str) -> np.ndarray:
+    def places(self, text: str, role: Role = "answer") -> np.ndarray:
         """See ``TextTokenizer.places``: a token is a word."""
         return np.arange(max(1, len(self.split(text))))
 

@@ -87,7 +87,7 @@ class TrainingSet:
 def tokenize(texts: TrainingTexts, tokenizer: TextTokenizer, options: TextOptions) -> TrainingSet:
     """Encodes the texts, truncated at the recipe's limits."""
     return TrainingSet(
-        questions=tokenizer.encode(texts.questions, options.max_question_tokens),
+        questions=tokenizer.encode(texts.questions, options.max_question_tokens, "question"),
         answers=tokenizer.encode(texts.answers, options.max_answer_tokens),
         positives=texts.positives,
         pool_negatives=_without(texts.pools, texts.positives, len(texts.answers)),

@@ -52,7 +52,7 @@ class DevSet:
                     "answer_id": pl.Series(pools.answer_ids),
                 }
             )
-            questions = tokenizer.encode(pools.questions, options.max_question_tokens)
+            questions = tokenizer.encode(pools.questions, options.max_question_tokens, "question")
             texts = tokenizer.encode(pools.answers, options.max_answer_tokens)
             self._row_groups.append(_RowGroup(ids, questions, texts, pools.pair_question, pools.pair_answer))
 

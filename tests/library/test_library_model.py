@@ -216,7 +216,7 @@ LOADS = [
     ({"folder": None}, "folder: None: expected a model folder (str or os.PathLike)"),
     ({"folder": 7}, "folder: 7: expected a model folder (str or os.PathLike)"),
     ({"folder": "nowhere"}, "nowhere"),
-    ({"folder": "data/wikiqa"}, "data/wikiqa/config.json"),
+    ({"folder": "data/wikiqa"}, "data/wikiqa: no model here"),
     ({"device": 7}, "device: 7: expected auto, cpu or a GPU such as cuda"),
     ({"device": None}, "device: None: expected auto, cpu or a GPU such as cuda"),
     ({"device": "abacus"}, "abacus"),

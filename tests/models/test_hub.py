@@ -130,7 +130,7 @@ def test_push_and_load(aptool, hub, model_folder, collection_folder, tmp_path):
 
 @pytest.mark.usefixtures("hub")
 def test_what_the_hub_does_not_have_is_one_line(model_folder):
-    with pytest.raises(AptoolError, match=r"^hf://org/nothing: .*expected a model of aptool on the hub$"):
+    with pytest.raises(AptoolError, match=r"^hf://org/nothing: .*expected a model on the hub$"):
         aptool.load("hf://org/nothing")
     with pytest.raises(AptoolError, match="a URL of another form; expected hf://ORG/NAME"):
         aptool.load("hf://nothing")

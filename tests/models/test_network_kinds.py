@@ -8,9 +8,9 @@ from networks import IDS, REASON, corpus, initialized, write_with_tokenizer
 from tiny import tokens
 
 from aptool.errors import InputError
+from aptool.models.backbone import Backbone, BackboneOptions, fresh_network
 from aptool.models.pretrained import max_positions, read_pretrained
 from aptool.models.ragged import Ragged
-from aptool.models.transformer import Backbone, BackboneOptions
 
 transformers = pytest.importorskip("transformers", reason=REASON)
 
@@ -29,7 +29,9 @@ KINDS = {
 @pytest.mark.parametrize("takes_embeddings", [True, False])
 def test_training_has_the_states_and_gradients_of_texts_one_by_one(kind, takes_embeddings):
     torch.manual_seed(0)
-    backbone = Backbone({"model_type": kind, "vocab_size": 40, **KINDS[kind]}, BackboneOptions())
+    backbone = Backbone(
+        fresh_network({"model_type": kind, "vocab_size": 40, **KINDS[kind]}), BackboneOptions()
+    )
     assert backbone._takes_embeddings  # or it would not be tested at all
     backbone._takes_embeddings = takes_embeddings
     backbone.train()

@@ -12,7 +12,7 @@ from tiny import tokens
 from tokenizers import normalizers
 
 from aptool.formats.pools import list_units, read_pools
-from aptool.models import transformer
+from aptool.models import backbone
 from aptool.models.model import LoadedModel, load_model
 from aptool.models.ragged import Ragged
 from aptool.reporting.heatmap import heat_maps
@@ -66,7 +66,7 @@ def test_the_size_of_batches_makes_no_difference(network, monkeypatch):
     texts = corpus(60)
     together = states(ranker, texts)
 
-    monkeypatch.setattr(transformer, "TOKENS_PER_BATCH", {"cpu": 40})
+    monkeypatch.setattr(backbone, "TOKENS_PER_BATCH", {"cpu": 40})
     assert all(torch.equal(a, b) for a, b in zip(states(ranker, texts), together, strict=True))
 
 
@@ -138,9 +138,9 @@ def test_checkpointing_gives_the_same_gradients(network):
 def test_texts_share_a_batch_where_it_costs_little_padding():
     # One text from 16 to 64 is 48 tokens of padding; three from 8 would be 3 * 56.
     widths = np.array([8, 64, 8, 16, 8])
-    assert transformer._shared_widths(widths, 64).tolist() == [8, 64, 8, 64, 8]
-    assert transformer._shared_widths(widths, 20).tolist() == widths.tolist()
-    assert transformer._shared_widths(widths, 168).tolist() == [64] * 5
+    assert backbone._shared_widths(widths, 64).tolist() == [8, 64, 8, 64, 8]
+    assert backbone._shared_widths(widths, 20).tolist() == widths.tolist()
+    assert backbone._shared_widths(widths, 168).tolist() == [64] * 5
 
 
 def test_training_in_bf16_keeps_weights_and_scores_in_fp32(network):

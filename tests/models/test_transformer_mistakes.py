@@ -51,7 +51,7 @@ def test_without_the_extra_one_line_says_what_to_install(aptool, collection_fold
             ["pooling.type=max"],
             "pooling.type: 'max': expected one of cross with encoder.type=cross",
         ),
-        ("mean-minilm", ["pooling.type=cross"], "expected one of max, attentive, mean, first with"),
+        ("mean-minilm", ["pooling.type=cross"], "expected one of max, attentive, mean, first, maxsim, "),
         ("cross-minilm", ["training.dropout=0.1"], "training.dropout: 0.1: expected 0"),
         ("ap-minilm", ["training.word_dropout=0.1"], "training.word_dropout: 0.1: expected 0"),
         (

@@ -120,7 +120,7 @@ def test_shared_answers_are_tokenized_once_and_score_alike(tmp_path, model_folde
     monkeypatch.setattr(
         WordTokenizer,
         "encode",
-        lambda self, texts, limit=None: seen.extend(texts) or encode(self, texts, limit),
+        lambda self, texts, limit=None, role="answer": seen.extend(texts) or encode(self, texts, limit),
     )
 
     for one, other in zip(

@@ -1,0 +1,188 @@
+"""ColBERT in the layouts of PyLate, of sentence-transformers (MultiVectorEncoder) and of Stanford.
+
+A question and an answer are sequences of unit vectors; the score is the sum over the question's of the best
+inner product with the answer's. Each text begins with a mark of its role, questions are filled up with mask
+tokens, and some answer tokens, punctuation, are read but not matched.
+"""
+
+import string
+from pathlib import Path
+from typing import Any
+
+from aptool.errors import InputError
+from aptool.models.checkpoints.files import CONFIG, WEIGHTS, optional_object, read_tensor, shapes
+from aptool.models.checkpoints.layout import (
+    ABOUT,
+    Layout,
+    positive_integer,
+)
+from aptool.models.checkpoints.parts import (
+    Checkpoint,
+    OpenedEncoder,
+    open_encoder,
+    read_dense,
+    recipe_of,
+    stacked,
+)
+from aptool.models.checkpoints.sentence import read_prompts
+from aptool.models.matching import MaxSimPooling
+from aptool.models.projection import Dense, DenseOptions
+from aptool.models.ranker import Ranker
+from aptool.text.forms import TextForm
+from aptool.text.subwords import SubwordTokenizer
+from aptool.text.tokenizer import Role
+
+METADATA = "artifact.metadata"
+
+_PREFIXES = ("query_prefix", "document_prefix")
+
+# PyLate's lengths where a checkpoint has none.
+_QUESTION_TOKENS, _ANSWER_TOKENS = 32, 180
+
+
+def read_colbert(layout: Layout) -> Checkpoint:
+    """A ColBERT.
+
+    Raises:
+        InputError: the folder is damaged, or lists something that is not read.
+    """
+    opened = open_encoder(layout)
+    if layout.modules is None:
+        layers = _stanford_projection(layout, opened.encoder.size)
+        metadata = optional_object(layout.folder / METADATA)
+        about: dict[str, Any] = {
+            "query_prefix": metadata.get("query_token_id") or "[unused0]",
+            "document_prefix": metadata.get("doc_token_id") or "[unused1]",
+            "query_length": metadata.get("query_maxlen"),
+            "document_length": metadata.get("doc_maxlen"),
+            "attend_to_expansion_tokens": bool(metadata.get("attend_to_mask_tokens")),
+            "skiplist_words": None if metadata.get("mask_punctuation", True) else [],
+        }
+        path = layout.folder / METADATA
+        forms, limits = _pylate_forms(path, about, opened)
+    else:
+        layers = _projection(layout, opened.encoder.size)
+        path = layout.folder / ABOUT
+        if layout.about.get("model_type") == "MultiVectorEncoder":
+            forms, limits = _native_forms(layout, opened)
+        else:
+            forms, limits = _pylate_forms(path, layout.about, opened)
+    for limit in limits:
+        if limit > opened.max_tokens:
+            wanted = f"at most {opened.max_tokens}, as the network takes"
+            raise InputError(path, problem=f"texts of {limit} tokens", expected=wanted)
+    opened.encoder.backbone.has_fillers = forms["question"].filler >= 0
+    means = layout.about.get("similarity_fn_name") == "meanmaxsim"
+    size = layers[-1].outputs if layers else opened.encoder.size
+    pooling = MaxSimPooling(size, MaxSimPooling.Options(reduce="mean" if means else "sum"))
+    ranker = Ranker(opened.encoder, pooling, projection=stacked(layers))
+    lowercase = bool(opened.options.get("do_lower_case"))
+    tokenizer = SubwordTokenizer(opened.words.backend_tokenizer, forms, lowercase=lowercase)
+    return Checkpoint(ranker, tokenizer, recipe_of(layout, "transformer", "maxsim", *limits))
+
+
+def _projection(layout: Layout, size: int) -> list[Dense]:
+    """The Dense layers after the network; all of them are of tokens."""
+    layers = []
+    for module in layout.modules or []:
+        if module.kind == "Dense":
+            layers.append(read_dense(module, size))
+            size = layers[-1].outputs
+    named = [module.kind for module in layout.modules or []]
+    if layout.about.get("model_type") == "MultiVectorEncoder" and "Normalize" not in named:
+        raise InputError(layout.folder, problem="vectors of any length", expected="a module Normalize")
+    return layers
+
+
+def _stanford_projection(layout: Layout, size: int) -> list[Dense]:
+    """The projection that stands among the weights of the network."""
+    path = layout.folder / WEIGHTS
+    shape = shapes(path).get("linear.weight")
+    if shape is None or len(shape) != 2 or shape[1] != size:
+        raise InputError(
+            path, place="linear.weight", value=shape, expected=f"a projection of {size} features"
+        )
+    layer = Dense(DenseOptions(size, shape[0]))
+    layer.linear.load_state_dict({"weight": read_tensor(path, "linear.weight")})
+    return [layer]
+
+
+def _pylate_forms(
+    path: Path, about: dict[str, Any], opened: OpenedEncoder
+) -> tuple[dict[Role, TextForm], tuple[int, int]]:
+    """The forms of texts and their limits by the entries of PyLate."""
+    fill_to = positive_integer(path, about, "query_length", _QUESTION_TOKENS)
+    longest = positive_integer(path, about, "document_length", _ANSWER_TOKENS)
+    prefixes = about.get("query_prefix", "[Q] "), about.get("document_prefix", "[D] ")
+    marks = [_mark(path, name, prefix, opened) for name, prefix in zip(_PREFIXES, prefixes, strict=True)]
+    fills = about.get("do_query_expansion") is not False
+    question = TextForm(
+        mark=marks[0],
+        filler=_filler(path, opened, None) if fills else -1,
+        fill_to=fill_to if fills else 0,
+        attend_filler=bool(about.get("attend_to_expansion_tokens")),
+    )
+    words = about.get("skiplist_words")
+    skipped = _ids(path, list(string.punctuation) if words is None else words, opened)
+    return {"question": question, "answer": TextForm(mark=marks[1], unpooled=skipped)}, (fill_to, longest)
+
+
+def _native_forms(layout: Layout, opened: OpenedEncoder) -> tuple[dict[Role, TextForm], tuple[int, int]]:
+    """The forms of texts and their limits by the modules of sentence-transformers."""
+    path, options = layout.folder / ABOUT, opened.options
+    limits = [
+        positive_integer(path, options, name, opened.max_tokens)
+        for name in ("query_length", "document_length")
+    ]
+    prompts = read_prompts(layout)
+    expansion = options.get("query_expansion")
+    question = TextForm(prompt=prompts["question"])
+    if expansion is not None:
+        if not isinstance(expansion, dict) or expansion.get("strategy") not in ("fixed", "min"):
+            expected = "a strategy fixed or min, and a length"
+            raise InputError(path, place="query_expansion", value=expansion, expected=expected)
+        fill_to = positive_integer(path, expansion, "length", _QUESTION_TOKENS)
+        question = TextForm(
+            prompt=prompts["question"],
+            filler=_filler(path, opened, expansion.get("token")),
+            fill_to=fill_to,
+            attend_filler=bool(expansion.get("attend")),
+        )
+        limits[0] = fill_to if expansion["strategy"] == "fixed" else max(limits[0], fill_to)
+    skipped: tuple[int, ...] = ()
+    for mask in layout.named("MultiVectorMask"):
+        own, config = mask.folder / CONFIG, mask.config
+        if config.get("keep_only_token_ids") or config.get("skiplist_tasks") not in (None, ["document"]):
+            raise InputError(own, problem="another mask", expected="a skip list of documents")
+        skipped = _ids(own, config.get("skiplist_words") or [], opened)
+    answer = TextForm(prompt=prompts["answer"], unpooled=skipped)
+    return {"question": question, "answer": answer}, (limits[0], limits[1])
+
+
+def _mark(path: Path, name: str, prefix: object, opened: OpenedEncoder) -> int:
+    """The id of the token that marks a role; -1 for none."""
+    if prefix in (None, ""):
+        return -1
+    token = opened.words.get_vocab().get(prefix) if isinstance(prefix, str) else None
+    if token is None:
+        raise InputError(path, place=name, value=prefix, expected="a token of tokenizer.json")
+    return int(token)
+
+
+def _filler(path: Path, opened: OpenedEncoder, token: object) -> int:
+    """The id of the token that questions are filled up with: the one named, or the mask token."""
+    words = opened.words
+    if token is not None:
+        return _mark(path, "query_expansion", token, opened)
+    found = words.mask_token_id if words.mask_token_id is not None else words.eos_token_id
+    if found is None:
+        raise InputError(path, problem="no mask token", expected="a tokenizer with one, to fill questions up")
+    return int(found)
+
+
+def _ids(path: Path, words: object, opened: OpenedEncoder) -> tuple[int, ...]:
+    """The ids of the words of a skip list; a word that is no token is left out."""
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise InputError(path, place="skiplist_words", value=words, expected="a list of words")
+    vocabulary = opened.words.get_vocab()
+    return tuple(int(vocabulary[word]) for word in words if word in vocabulary)

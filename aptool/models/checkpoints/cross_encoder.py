@@ -1,0 +1,116 @@
+"""Cross-encoders with their own head: ``AutoModelForSequenceClassification`` with one label or two.
+
+With one label, the score is its logit after the checkpoint's activation, as ``CrossEncoder.predict`` of
+sentence-transformers gives it. With two, it is the difference of those of the relevant label, 1, and the
+other, 0: the log odds, whose sigmoid is the probability of label 1. (Probabilities themselves would tie where
+fp32 cannot tell them from one.)
+"""
+
+import copy
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from aptool.errors import InputError
+from aptool.models.backbone import BackboneOptions, Classifier
+from aptool.models.checkpoints.files import CONFIG
+from aptool.models.checkpoints.layout import ABOUT, Layout
+from aptool.models.checkpoints.parts import Checkpoint, activation_of, recipe_of, require_safetensors
+from aptool.models.cross import PairPooling
+from aptool.models.initialization import EncoderSpec
+from aptool.models.pretrained import open_network
+from aptool.models.projection import apply_activation
+from aptool.models.ragged import Ragged
+from aptool.models.ranker import Ranker
+from aptool.models.transformer import CrossInput
+from aptool.text.subwords import SpecialTokens, SubwordTokenizer
+
+
+class HeadPooling(PairPooling):
+    """The score of a pair is the output of the network's own head."""
+
+    def __init__(
+        self,
+        network: Any,
+        tokenizer: SubwordTokenizer,
+        special: SpecialTokens,
+        activation: str,
+        max_tokens: int,
+    ) -> None:
+        super().__init__(special, tokenizer.prefix_length, tokenizer.suffix_length)
+        self.classifier = Classifier(network)
+        self.activation = activation
+        self.max_tokens = max_tokens
+
+    def score_joined(self, ids: Ragged, types: Tensor) -> Tensor:
+        """See ``PairPooling.score_joined``."""
+        outputs = apply_activation(self.activation, self.classifier(ids, types))  # (n, labels)
+        return outputs[:, 0] if outputs.shape[1] == 1 else outputs[:, 1] - outputs[:, 0]
+
+    def in_bf16(self) -> "HeadPooling":
+        """See ``Pooling.in_bf16``: the network is in bf16, its head is not."""
+        other = copy.deepcopy(self)
+        other.classifier.lower_precision()
+        return other
+
+    def bare_lengths(self, questions: np.ndarray, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See ``PairPooling.bare_lengths``: the longer text of a pair is truncated first."""
+        room = self.max_tokens - self.special_count
+        return longest_first(questions, answers, room)
+
+
+def longest_first(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths of the texts of pairs, truncated to ``room`` tokens by the rule "longest first".
+
+    As the library ``tokenizers`` has it: the shorter text stays whole where the longer one can make room, and
+    else each gets half of it, the longer one the odd token.
+    """
+    short, long = np.minimum(first, second), np.maximum(first, second)
+    cut = np.where(short > room, short, np.minimum(long, np.maximum(short, room - short)))
+    both_cut = short + cut > room
+    short, long = np.where(both_cut, room // 2, short), np.where(both_cut, room // 2 + room % 2, cut)
+    swapped = first > second
+    return np.where(swapped, long, short), np.where(swapped, short, long)
+
+
+def read_cross_encoder(layout: Layout) -> Checkpoint:
+    """A cross-encoder with its own head.
+
+    Raises:
+        InputError: the folder is damaged, has no head, or one of more than two labels.
+    """
+    folder = layout.transformer
+    if layout.modules is not None and len(layout.modules) > 1:
+        kinds = ", ".join(module.kind for module in layout.modules[1:])
+        raise InputError(folder, problem=f"modules after the network: {kinds}", expected="its own head")
+    if layout.about.get("default_prompt_name"):
+        value = layout.about["default_prompt_name"]
+        raise InputError(layout.folder / ABOUT, place="default_prompt_name", value=value, expected="none")
+    require_safetensors(folder)
+    opened = open_network(str(folder), head=True)
+    config = opened.network.config
+    if config.num_labels not in (1, 2):
+        expected = "1 or 2: relevant, or not relevant and relevant"
+        raise InputError(folder / CONFIG, place="num_labels", value=config.num_labels, expected=expected)
+    tokenizer = SubwordTokenizer(opened.tokenizer.backend_tokenizer)
+    max_tokens = opened.max_tokens
+    special = tokenizer.special_tokens()
+    if "token_type_ids" not in opened.tokenizer.model_input_names:
+        special = special._replace(types=[0] * 5)  # the network was trained without them
+    activation = _activation(layout, config.num_labels)
+    pooling = HeadPooling(opened.network, tokenizer, special, activation, max_tokens)
+    encoder = CrossInput(EncoderSpec(len(tokenizer), config.hidden_size, {}), BackboneOptions(tune="none"))
+    recipe = recipe_of(layout, "cross", "head", max_tokens, max_tokens)
+    return Checkpoint(Ranker(encoder, pooling), tokenizer, recipe)
+
+
+def _activation(layout: Layout, labels: int) -> str:
+    """The function of the logits: the checkpoint's, else a sigmoid for one label and none for two."""
+    saved = layout.config.get("sentence_transformers")
+    name = layout.about.get("activation_fn")
+    name = name or (saved.get("activation_fn") if isinstance(saved, dict) else None)
+    name = name or layout.config.get("sbert_ce_default_activation_function")
+    if name is None:
+        return "sigmoid" if labels == 1 else "identity"
+    return activation_of(layout.folder / CONFIG, name)

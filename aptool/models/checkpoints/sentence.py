@@ -1,0 +1,217 @@
+"""Sentence encoders in the layout of sentence-transformers: a network, a pooling, Dense layers, a similarity.
+
+The score is ``model.similarity(model.encode_query(question), model.encode_document(answer))``.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from aptool.errors import InputError
+from aptool.models.checkpoints.files import CONFIG, WEIGHTS, fill
+from aptool.models.checkpoints.layout import ABOUT, Layout, Module
+from aptool.models.checkpoints.parts import Checkpoint, open_encoder, read_dense, recipe_of, stacked
+from aptool.models.pooling import IndependentPooling, StateOptions, segment_max
+from aptool.models.projection import Dense
+from aptool.models.ragged import Ragged
+from aptool.models.ranker import Ranker
+from aptool.models.similarity import Cosine, Dot, Similarity, distances
+from aptool.text.forms import TextForm
+from aptool.text.subwords import SubwordTokenizer
+from aptool.text.tokenizer import Role
+
+# Modes of the module Pooling, in the order in which they are concatenated, by their names in older files.
+_MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+# Prompts of each role, the first that there is.
+_PROMPTS: dict[Role, tuple[str, ...]] = {"question": ("query",), "answer": ("document", "passage", "corpus")}
+
+
+class SentencePooling(IndependentPooling):
+    """r = the pooled states after some layers, as sentence-transformers computes an embedding."""
+
+    def __init__(self, modes: list[str], layers: list[nn.Module], similarity: Similarity) -> None:
+        super().__init__(0, StateOptions())
+        self.modes = modes
+        self.layers = nn.Sequential(*layers)
+        self.similarity = similarity
+
+    def represent(self, states: Ragged) -> Tensor:
+        """See ``IndependentPooling.represent``."""
+        found: Tensor = self.layers(torch.cat([pool(states, mode) for mode in self.modes], 1))
+        return found
+
+
+def pool(states: Ragged, mode: str) -> Tensor:
+    """(n, c) states (N, c) pooled by a mode of sentence-transformers."""
+    if mode == "cls":
+        return states.values.index_select(0, states.offsets[:-1])
+    if mode == "lasttoken":
+        return states.values.index_select(0, states.offsets[1:] - 1)
+    if mode == "max":
+        return segment_max(states.values, states)
+    if mode == "weightedmean":
+        weights = (states.positions()[0] + 1.0)[:, None]  # (N, 1)
+        both = torch.cat([states.values * weights, weights], 1)
+        sums = torch.segment_reduce(both, "sum", lengths=states.lengths, axis=0)
+        return sums[:, :-1] / sums[:, -1:]
+    mean = torch.segment_reduce(states.values, "mean", lengths=states.lengths, axis=0)
+    return mean * states.lengths.sqrt()[:, None] if mode == "mean_sqrt_len_tokens" else mean
+
+
+class Unit(nn.Module):
+    """Vectors scaled to length one."""
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(n, c) of (n, c)."""
+        return nn.functional.normalize(vectors, dim=-1)
+
+
+class NegativeEuclidean(Similarity):
+    """-‖x - y‖."""
+
+    def pairs(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """See ``Similarity.pairs``."""
+        return -torch.linalg.vector_norm(questions - answers, dim=-1)
+
+    def matrix(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """See ``Similarity.matrix``."""
+        return -distances(questions, answers)
+
+
+class NegativeManhattan(Similarity):
+    """The sum of -|x - y|."""
+
+    def pairs(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """See ``Similarity.pairs``."""
+        return -(questions - answers).abs().sum(-1)
+
+    def matrix(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """See ``Similarity.matrix``."""
+        return -torch.cdist(questions, answers, p=1)
+
+
+_SIMILARITIES: dict[str, type[Similarity]] = {
+    "cosine": Cosine,
+    "dot": Dot,
+    "euclidean": NegativeEuclidean,
+    "manhattan": NegativeManhattan,
+}
+
+
+def read_sentence(layout: Layout) -> Checkpoint:
+    """A sentence encoder; a network without modules is one with mean pooling, as in sentence-transformers.
+
+    Raises:
+        InputError: the folder is damaged, or lists something that is not read.
+    """
+    opened = open_encoder(layout)
+    modules = [] if layout.modules is None else layout.modules[1:]
+    if layout.modules is None:
+        modules = [Module("Pooling", layout.folder, {})]
+    size = opened.encoder.size
+    before: list[Dense] = []
+    layers: list[nn.Module] = []
+    modes: list[str] = []
+    pools_prompt = True
+    for module in modules:
+        path = module.folder / CONFIG
+        if module.kind == "Pooling" and not modes:
+            modes, pools_prompt = _read_pooling(module, size)
+            size *= len(modes)
+        elif module.kind == "Dense" and not modes:
+            if module.config.get("module_input_name") != "token_embeddings":
+                raise InputError(path, problem="Dense before Pooling", expected="one of token_embeddings")
+            before.append(read_dense(module, size))
+            size = before[-1].outputs
+        elif not modes:
+            raise InputError(path, problem=f"{module.kind} comes first", expected="Pooling after the network")
+        elif module.kind == "Dense":
+            dense = read_dense(module, size)
+            layers.append(dense)
+            size = dense.outputs
+        elif module.kind == "LayerNorm":
+            layers.append(_read_norm(module, size))
+        elif module.kind == "Normalize":
+            layers.append(Unit())
+        elif module.kind != "Dropout":
+            raise InputError(path, problem=f"{module.kind} after Pooling", expected="Dense or Normalize")
+    if not modes:
+        raise InputError(layout.folder, problem="no module Pooling", expected="a sentence encoder")
+    tokenizer = SubwordTokenizer(
+        opened.words.backend_tokenizer,
+        _forms(layout, opened.tokenizer, pools_prompt),
+        lowercase=bool(opened.options.get("do_lower_case")),
+    )
+    pooling = SentencePooling(modes, layers, _read_similarity(layout))
+    ranker = Ranker(opened.encoder, pooling, projection=stacked(before))
+    recipe = recipe_of(layout, "transformer", "+".join(modes), opened.max_tokens, opened.max_tokens)
+    return Checkpoint(ranker, tokenizer, recipe)
+
+
+def _read_pooling(module: Module, size: int) -> tuple[list[str], bool]:
+    """The modes of a module Pooling, and whether the tokens of a prompt are pooled."""
+    path, config = module.folder / CONFIG, module.config
+    dim = config.get("embedding_dimension", config.get("word_embedding_dimension", size))
+    if dim != size:
+        raise InputError(path, place="embedding_dimension", value=dim, expected=f"{size}, as states have")
+    older = [mode for name, mode in _MODES.items() if config.get(name)]
+    named = config.get("pooling_mode", older or "mean")
+    modes = [named] if isinstance(named, str) else list(named) if isinstance(named, list) else []
+    if not modes or any(mode not in _MODES.values() for mode in modes) or len(modes) > len(_MODES):
+        expected = f"some of {', '.join(_MODES.values())}"
+        raise InputError(path, place="pooling_mode", value=named, expected=expected)
+    return modes, bool(config.get("include_prompt", True))
+
+
+def _read_norm(module: Module, size: int) -> nn.Module:
+    """A module LayerNorm with its weights."""
+    norm = nn.ModuleDict({"norm": nn.LayerNorm(size)})
+    fill(norm, module.folder / WEIGHTS)
+    return norm["norm"]
+
+
+def _read_similarity(layout: Layout) -> Similarity:
+    """The similarity of embeddings; the cosine where none is named."""
+    name = layout.about.get("similarity_fn_name") or "cosine"
+    if name not in _SIMILARITIES:
+        expected = f"one of {', '.join(_SIMILARITIES)}"
+        raise InputError(layout.folder / ABOUT, place="similarity_fn_name", value=name, expected=expected)
+    return _SIMILARITIES[name](0, None)
+
+
+def read_prompts(layout: Layout) -> dict[Role, str]:
+    """The prompt of each role; empty where there is none.
+
+    Raises:
+        InputError: the entry has another form.
+    """
+    prompts: Any = layout.about.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(
+        text is None or isinstance(text, str) for text in prompts.values()
+    ):
+        expected = "the text of each prompt by its name"
+        raise InputError(layout.folder / ABOUT, place="prompts", value=prompts, expected=expected)
+    return {
+        role: next((prompts[name] or "" for name in names if name in prompts), "")
+        for role, names in _PROMPTS.items()
+    }
+
+
+def _forms(layout: Layout, tokenizer: SubwordTokenizer, pools_prompt: bool) -> dict[Role, TextForm]:
+    forms = {}
+    for role, prompt in read_prompts(layout).items():
+        if not prompt:
+            continue
+        own = 0 if pools_prompt else len(tokenizer.encode([prompt]).ids) - tokenizer.suffix_length
+        forms[role] = replace(TextForm(), prompt=prompt, prompt_tokens=own)
+    return forms

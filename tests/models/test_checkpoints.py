@@ -1,0 +1,374 @@
+"""Checkpoints of other libraries: in their own layouts, scored by them and by aptool, equal to 1e-5."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from networks import IDS, REASON, piece_tokenizer, write_network, write_with_tokenizer
+from tiny import THINGS
+
+from aptool.errors import AptoolError, InputError
+from aptool.models.checkpoints.read import load_any
+from aptool.scoring.systems import ModelSystem
+from aptool.scoring.tokenized import TokenizedPools
+
+transformers = pytest.importorskip("transformers", reason=REASON)
+library = pytest.importorskip(
+    "sentence_transformers", reason="these tests compare with sentence-transformers: pip install it"
+)
+
+QUESTIONS = ("where is the market", "river bridge?", "is the teacher near the window ?", "violin")
+ANSWERS = (
+    "the river is near the bridge ?",
+    "market",
+    "the silver hammer with the violin is the forest near the mountain",
+    "unheard of ?",
+    "",
+    " ".join([*THINGS, *THINGS]),
+)
+PAIRS = [(q, a) for q in range(len(QUESTIONS)) for a in range(len(ANSWERS))]
+
+
+def scored(folder, kind="auto", **options):
+    """(questions, answers) float32, through the scorer."""
+    model = load_any(folder, kind=kind)
+    text = model.recipe.text
+    rows = np.array(PAIRS)
+    pools = TokenizedPools(
+        questions=model.tokenizer.encode(QUESTIONS, text.max_question_tokens, "question"),
+        answers=model.tokenizer.encode(ANSWERS, text.max_answer_tokens),
+        pair_question=rows[:, 0],
+        pair_answer=rows[:, 1],
+        cache_keys=np.arange(len(ANSWERS)),
+        shared=None,
+    )
+    found = ModelSystem(model, **options).score(pools)
+    return torch.from_numpy(found).view(len(QUESTIONS), len(ANSWERS))
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    return write_network(tmp_path_factory.mktemp("checkpoints") / "bert")
+
+
+def sentence_encoder(network, folder, *modules, **options):
+    from sentence_transformers.base.modules import Transformer
+
+    torch.manual_seed(2)
+    first = Transformer(str(network), **options.pop("transformer", {}))
+    made = [module(first.get_embedding_dimension()) for module in modules]
+    model = library.SentenceTransformer(modules=[first, *made], device="cpu", **options)
+    model.save(str(folder), create_model_card=False)
+    return model
+
+
+def embedded_scores(model):
+    questions, answers = model.encode_query(list(QUESTIONS)), model.encode_document(list(ANSWERS))
+    return model.similarity(questions, answers)
+
+
+def pooling(mode, **options):
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    return lambda size: Pooling(size, mode, **options)
+
+
+def dense(outputs, **options):
+    from sentence_transformers.base.modules import Dense
+
+    return lambda size: Dense(size, outputs, **options)
+
+
+def normalize(size):
+    from sentence_transformers.base.modules import Normalize
+
+    return Normalize()
+
+
+PROMPTS = {"query": "where is the ", "document": "near "}
+
+
+@pytest.mark.parametrize("mode", ["mean", "cls", "max", "lasttoken", "weightedmean", ("cls", "mean")])
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan"])
+def test_sentence_encoders_of_every_pooling_and_similarity(network, tmp_path, mode, similarity):
+    model = sentence_encoder(network, tmp_path / "st", pooling(mode), similarity_fn_name=similarity)
+
+    torch.testing.assert_close(scored(tmp_path / "st"), embedded_scores(model).float(), atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("modules", "options"),
+    [
+        ((pooling("mean"), dense(8), normalize), {}),
+        ((pooling("mean"), dense(8, activation_function=torch.nn.GELU(), bias=False)), {}),
+        ((pooling("mean"), dense(16, use_residual=True)), {}),
+        ((pooling("mean"), normalize), {"prompts": PROMPTS, "similarity_fn_name": "dot"}),
+        ((pooling("mean", include_prompt=False),), {"prompts": PROMPTS}),
+        ((pooling("mean"),), {"transformer": {"max_seq_length": 7}}),
+        ((pooling("mean"),), {"prompts": {"query": "where ", "passage": "the "}}),
+    ],
+)
+def test_dense_layers_prompts_and_lengths_of_sentence_encoders(network, tmp_path, modules, options):
+    model = sentence_encoder(network, tmp_path / "st", *modules, **dict(options))
+
+    torch.testing.assert_close(scored(tmp_path / "st"), embedded_scores(model), atol=1e-5, rtol=1e-5)
+
+
+def test_a_network_without_modules_is_the_mean(network, tmp_path):
+    model = sentence_encoder(network, tmp_path / "st", pooling("mean"))
+
+    torch.testing.assert_close(scored(network), embedded_scores(model), atol=1e-5, rtol=1e-5)
+
+
+def cross_encoder(network, folder, labels, **options):
+    torch.manual_seed(3)
+    model = library.CrossEncoder(str(network), num_labels=labels, device="cpu", **options)
+    model.save(str(folder))
+    return model
+
+
+@pytest.mark.parametrize("options", [{}, {"activation_fn": torch.nn.Identity()}, {"max_length": 12}])
+def test_cross_encoders_with_one_label(network, tmp_path, options):
+    model = cross_encoder(network, tmp_path / "ce", 1, **options)
+
+    expected = model.predict([(QUESTIONS[q], ANSWERS[a]) for q, a in PAIRS], convert_to_tensor=True)
+
+    assert expected.std() > 1e-3
+    torch.testing.assert_close(scored(tmp_path / "ce").flatten(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_cross_encoders_with_two_labels_give_the_log_odds_of_the_second(network, tmp_path):
+    model = cross_encoder(network, tmp_path / "ce", 2)
+    texts = [(QUESTIONS[q], ANSWERS[a]) for q, a in PAIRS]
+
+    chances = model.predict(texts, apply_softmax=True, convert_to_tensor=True)[:, 1]
+
+    torch.testing.assert_close(scored(tmp_path / "ce").flatten().sigmoid(), chances, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "distilbert", "electra", "gpt2", "modernbert"])
+def test_cross_encoders_over_other_networks(tmp_path, kind):
+    from test_network_kinds import KINDS, MODERN
+
+    torch.manual_seed(0)
+    sizes = KINDS.get(kind, MODERN)
+    config = transformers.AutoConfig.for_model(kind, **{"pad_token_id": 0, **sizes}, vocab_size=len(IDS))
+    config.num_labels = 1
+    whole = transformers.AutoModelForSequenceClassification.from_config(config)
+    write_with_tokenizer(tmp_path / "ce", whole)
+    model = library.CrossEncoder(str(tmp_path / "ce"), device="cpu")
+
+    expected = model.predict([(QUESTIONS[q], ANSWERS[a]) for q, a in PAIRS[:12]], convert_to_tensor=True)
+
+    torch.testing.assert_close(scored(tmp_path / "ce").flatten()[:12], expected.float(), atol=1e-5, rtol=1e-5)
+
+
+def colbert(network, folder, **options):
+    from sentence_transformers.base.modules import Dense, Normalize, Transformer
+    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+    torch.manual_seed(4)
+    first = Transformer(str(network), **options.pop("transformer", {}))
+    name = "token_embeddings"
+    modules = [
+        first,
+        Dense(16, 8, bias=False, activation_function=torch.nn.Identity(), module_input_name=name),
+        MultiVectorMask(skiplist_words=options.pop("skip", [])),
+        Normalize(module_input_name=name),
+    ]
+    model = library.MultiVectorEncoder(modules=modules, device="cpu", **options)
+    model.save(str(folder), create_model_card=False)
+    return model
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"skip": ["?", "the"], "prompts": PROMPTS},
+        {"similarity_fn_name": "meanmaxsim", "transformer": {"document_length": 9, "query_length": 6}},
+        {"transformer": {"query_expansion": {"strategy": "fixed", "attend": False, "length": 14}}},
+        {"transformer": {"query_expansion": {"strategy": "fixed", "attend": True, "length": 14}}},
+        {"transformer": {"query_expansion": {"strategy": "min", "attend": False, "length": 5}}},
+    ],
+)
+def test_colbert_with_and_without_expansion(tmp_path, options):
+    network = with_mask_token(tmp_path / "bert")
+    model = colbert(network, tmp_path / "colbert", **json.loads(json.dumps(options)))
+
+    found = scored(tmp_path / "colbert")
+
+    questions, answers = model.encode_query(list(QUESTIONS)), model.encode_document(list(ANSWERS))
+    expected = model.similarity(questions, answers)
+    torch.testing.assert_close(found, expected.float(), atol=2e-5, rtol=1e-5)
+
+
+def with_mask_token(folder):
+    write_network(folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "mask_token": "[MASK]"}))
+    return folder
+
+
+def static_tokenizer():
+    tokenizer = piece_tokenizer()
+    tokenizer.post_processor = None
+    return tokenizer
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_model2vec_with_its_weights_and_shared_vectors(tmp_path, shared):
+    model2vec = pytest.importorskip("model2vec", reason="needs model2vec: pip install aptool[distill]")
+    generator = np.random.default_rng(5)
+    more = {}
+    if shared:
+        more = {"token_mapping": generator.integers(0, 9, len(IDS)), "weights": generator.random(len(IDS))}
+    vectors = generator.normal(size=(9 if shared else len(IDS), 6)).astype(np.float32)
+    model = model2vec.StaticModel(vectors, static_tokenizer(), **more)
+    model.save_pretrained(tmp_path / "static")
+
+    questions, answers = (torch.from_numpy(model.encode(list(t))).float() for t in (QUESTIONS, ANSWERS))
+    expected = torch.nn.functional.cosine_similarity(questions[:, None], answers[None], dim=-1)
+
+    torch.testing.assert_close(scored(tmp_path / "static"), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_static_embeddings_of_sentence_transformers(tmp_path):
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    torch.manual_seed(6)
+    first = StaticEmbedding(static_tokenizer(), embedding_dim=6)
+    model = library.SentenceTransformer(modules=[first], device="cpu")
+    model.save(str(tmp_path / "static"), create_model_card=False)
+
+    found, expected = scored(tmp_path / "static"), embedded_scores(model)
+
+    named = [answer for answer, text in enumerate(ANSWERS) if text]  # an empty text has no mean there
+    torch.testing.assert_close(found[:, named], expected[:, named], atol=1e-5, rtol=1e-5)
+
+
+def change(path, **entries):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
+
+
+def test_scoring_by_the_command(network, tmp_path, aptool, collection_folder):
+    sentence_encoder(network, tmp_path / "tiny-st", pooling("mean"))
+    pools, run = collection_folder / "dev.pools.parquet", tmp_path / "dev.run"
+
+    finished = aptool("score", pools, "--model", tmp_path / "tiny-st", "--output", run)
+
+    assert finished.code == 0, finished.err
+    assert run.read_text().split()[5] == "tiny-st"
+    refused = aptool(
+        "score", pools, "--model", tmp_path / "tiny-st", "--kind", "cross-encoder", "--output", run
+    )
+    assert refused.code == 1
+    assert refused.err == [
+        f"aptool: {tmp_path / 'tiny-st'}: sentence-transformers here; expected a model of kind cross-encoder"
+    ]
+
+
+def broken(tmp_path, network, what):
+    """A folder that is not read, and what its error says."""
+    folder = tmp_path / "st"
+    if what == "no head":
+        return network, "a network without head here; expected a model of kind cross-encoder"
+    sentence_encoder(network, folder, pooling("mean"), dense(8))
+    modules = json.loads((folder / "modules.json").read_text())
+    if what == "code":
+        (folder / "custom.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+        modules[1]["type"] = "custom.Pooling"
+        expected = "modules.json: module 1: type: 'custom.Pooling': expected one of Transformer, Pooling"
+    elif what == "elsewhere":
+        modules[1]["path"] = "../../etc"
+        expected = "module 1: path: '../../etc': expected a folder within it"
+    elif what == "two networks":
+        modules.append(modules[0])
+        expected = "modules.json: 2 networks; expected one network"
+    elif what == "two models":
+        change(folder / "config.json", architectures=["BertForSequenceClassification"])
+        (folder / "config_sentence_transformers.json").unlink()
+        expected = "two models here: sentence-transformers and cross-encoder; expected one, or --kind"
+    elif what == "auto_map":
+        change(folder / "config.json", auto_map={"AutoModel": "custom.Model"}, model_type="custom")
+        expected = "custom"
+    elif what == "sparse":
+        change(folder / "config_sentence_transformers.json", model_type="SparseEncoder")
+        expected = "model_type: 'SparseEncoder'"
+    elif what == "pickle":
+        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+        expected = "expected weights in safetensors files; pickled ones are not read"
+    elif what == "activation":
+        change(folder / "2_Dense" / "config.json", activation_function="custom.Evil")
+        expected = "activation_function: 'custom.Evil': expected torch's class for one of identity"
+    elif what == "dense":
+        change(folder / "2_Dense" / "config.json", out_features=1 << 20)
+        expected = "linear.weight: [8, 16]: expected shape [1048576, 16]"
+    elif what == "size":
+        change(folder / "config.json", hidden_size=1 << 13, intermediate_size=1 << 16)
+        expected = "weights; expected a network of at most"
+    elif what == "prefix":
+        change(folder / "config_sentence_transformers.json", model_type="ColBERT", query_prefix="[Q] ")
+        expected = "query_prefix: '[Q] ': expected a token of tokenizer.json"
+    elif what == "similarity":
+        change(folder / "config_sentence_transformers.json", similarity_fn_name="evil")
+        expected = "similarity_fn_name: 'evil': expected one of cosine, dot, euclidean, manhattan"
+    elif what == "empty":
+        folder = tmp_path
+        expected = "1 models here: st; expected the folder of one model"
+    (tmp_path / "st" / "modules.json").write_text(json.dumps(modules))
+    return folder, expected
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("no head", "code", "elsewhere", "two networks", "two models", "auto_map", "sparse", "pickle"),
+        *("activation", "dense", "size", "prefix", "similarity", "empty"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line_and_runs_nothing(network, tmp_path, what, capfd):
+    folder, expected = broken(tmp_path, network, what)
+    capfd.readouterr()
+
+    with pytest.raises(AptoolError) as error:
+        load_any(folder, kind="cross-encoder" if what == "no head" else "auto")
+
+    assert expected in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "ran").exists()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_labels_other_than_relevance_are_refused(network, tmp_path):
+    cross_encoder(network, tmp_path / "nli", 3)
+
+    with pytest.raises(InputError, match="num_labels: 3: expected 1 or 2"):
+        load_any(tmp_path / "nli")
+
+
+def test_a_name_of_the_hub_is_not_a_missing_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    for name in ("mine/none", "models/none", "none", "./a/b"):
+        with pytest.raises(AptoolError, match="folder not found; expected a model"):
+            load_any(name)
+    with pytest.raises(InputError, match="expected a model on the hub"):
+        load_any("nobody-here/none")
+
+
+def test_a_pair_is_truncated_longest_first():
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    from aptool.models.checkpoints.cross_encoder import longest_first
+
+    tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    lengths = np.array([(q, a) for q in range(1, 12) for a in range(1, 12)])
+    for room in range(2, 14):
+        tokenizer.enable_truncation(room, strategy="longest_first")
+        encoded = [tokenizer.encode("a " * q, "a " * a).sequence_ids for q, a in lengths]
+        expected = [(ids.count(0), ids.count(1)) for ids in encoded]
+        found = np.stack(longest_first(lengths[:, 0], lengths[:, 1], room), 1)
+        assert found.tolist() == [list(one) for one in expected]
