@@ -66,8 +66,8 @@ def evaluate(
 
     Raises:
         UsageError: an unknown measure.
-        InputError: the run and the qrels have no question in common, a relevance is too high, or no
-            relevance is as high as a level above 1.
+        InputError: the run and the qrels have no question or no answer in common, a relevance is too high, or
+            no relevance is as high as a level above 1.
         ValueError: a frame repeats a candidate or has a score that is not finite.
         TypeError: relevance is not a column of integers.
     """
@@ -80,6 +80,7 @@ def evaluate(
         given = next(iter(rankings), "no question")
         example = "".join(f", such as {question!r}" for question in list(judgements)[:1])
         raise InputError(run_name, value=given, expected=f"at least one question of {qrels_name}{example}")
+    _check_answers(judgements, rankings, common[0], run_name, qrels_name)
     unjudged = _unjudged(judgements, rankings, common)
     columns = {
         "question_id": list(judgements),
@@ -162,6 +163,25 @@ def _nested(frame: pl.DataFrame) -> dict[str, dict[str, Any]]:
             raise ValueError(f"question {question!r} has a candidate twice")
         start = end
     return nested
+
+
+def _check_answers(
+    judgements: Mapping[str, Mapping[str, int]],
+    rankings: Mapping[str, Mapping[str, float]],
+    question: str,
+    run_name: str,
+    qrels_name: str,
+) -> None:
+    """Refuses a run that has none of the qrels' answers: its ids are others, and every figure would be 0.
+
+    Args:
+        question: the first question of both, whose first answers are named.
+    """
+    judged = set().union(*judgements.values())
+    if all(judged.isdisjoint(ranking) for ranking in rankings.values()):
+        given, example = next(iter(rankings[question])), next(iter(judgements[question]))
+        expected = f"at least one answer of {qrels_name}, such as {example!r}"
+        raise InputError(run_name, place=f"question {question!r}", value=given, expected=expected)
 
 
 def _unjudged(

@@ -7,10 +7,12 @@ aptool data import trecqa train=train-all dev=clean-dev --output data/trecqa
 small="--set vectors.dim=16 --set encoder.features=16 --set training.epochs=2 --set training.minibatch=8"
 for system in ap-cnn qa-cnn; do
     aptool train data/wikiqa --preset $system --output models/$system $small
-    aptool score data/wikiqa/dev.pools.parquet --model models/$system --output data/wikiqa/dev.$system.run
+    for split in dev test; do
+        aptool score data/wikiqa/$split.pools.parquet --model models/$system --output data/wikiqa/$split.$system.run
+    done
     cp data/wikiqa/dev.$system.run $system.run
 done
-cp qa-cnn.run data/wikiqa/dev.bm25.run
+for split in dev test; do cp data/wikiqa/$split.qa-cnn.run data/wikiqa/$split.bm25.run; done
 cp -r models/ap-cnn models/wikiqa
 ln -s data/wikiqa wikiqa
 mkdir -p runs/eval/functions/ap-cnn/seed0

@@ -343,7 +343,7 @@ WRONG = {
 def test_mistakes_end_in_one_line(plots, aptool, folder, arguments, exit_code, expected):
     (folder / "other.run").write_text("z Q0 a 1 1 t\n")
     (folder / "other.qrels").write_text("z 0 a 1\n")
-    (folder / "wrong.qrels").write_text("q1 0 gone 1\n")
+    (folder / "wrong.qrels").write_text("q1 0 gone 1\nq1 0 a 0\n")
 
     code, out, err = aptool("plot", *arguments)
 
