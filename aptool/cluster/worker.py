@@ -13,7 +13,6 @@ import secrets
 import socket
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -21,7 +20,7 @@ import torch
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_writable, remove_leftovers, remove_matching
 from aptool.formats.claim import SupersededError, holds
-from aptool.formats.location import Location
+from aptool.formats.location import Location, location
 from aptool.formats.pools import Answers, read_answers
 from aptool.formats.storage import Input
 from aptool.formats.stores import store_of
@@ -200,7 +199,7 @@ def check_node(job: ScoringJob) -> None:
         AptoolError: it does not.
     """
     for path in job.paths:
-        if not Path(path).exists():
+        if not location(path).exists():
             raise InputError(path, problem="file not found", expected="a path that every node sees")
     if not holds(job.folder / OWNER, job.owner):
         raise InputError(

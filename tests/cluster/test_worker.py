@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from tiny import labelled_pools, row, write_pools
 
-from aptool.cluster.worker import ScoringJob, Worker
+from aptool.cluster.worker import ScoringJob, Worker, check_node
+from aptool.errors import InputError
 from aptool.formats.claim import Claim
 from aptool.formats.pools import list_units
+from aptool.formats.stores import store_of
 from aptool.scoring.baselines import RandomSystem
 from aptool.scoring.job import plan
 from aptool.scoring.parts import OWNER, parts_folder
@@ -110,3 +112,13 @@ def test_another_owner_of_the_folder_is_not_an_error_of_the_unit(place, job):
     assert outcome.fatal
     assert "has taken over" in outcome.error
     assert not first_part(place).path.exists()
+
+
+def test_a_model_on_an_object_store_is_seen_by_its_url(bucket, job):
+    check_node(job._replace(paths=()))
+    with pytest.raises(InputError, match=r"none: file not found; expected a path that every node sees"):
+        check_node(job._replace(paths=(f"{bucket}/none",)))
+    store, key = store_of(f"{bucket}/m/config.json")
+    store.create(key, b"{}")
+
+    check_node(job._replace(paths=(f"{bucket}/m",)))
