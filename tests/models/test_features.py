@@ -5,13 +5,16 @@ import math
 import numpy as np
 import pytest
 import torch
-from tiny import recipe
+from tiny import recipe, row, write_pools
 from torch import tensor
 
+from aptool.config import TextOptions
 from aptool.errors import InputError
+from aptool.formats.pools import list_units, read_answers, read_pools, write_answers
 from aptool.models.features import COLUMNS, PairFeatures, WordBags
 from aptool.models.heads import HEADS
 from aptool.models.ranker import check_recipe, identify_words
+from aptool.scoring.tokenized import PoolTokenizer
 from aptool.text.tokenizer import WordTokenizer, concatenated
 from aptool.training.losses import logistic
 
@@ -147,3 +150,18 @@ def test_features_of_a_network_over_subwords_are_refused():
 
     with pytest.raises(InputError, match=r"features\.columns: 'bm25'"):
         check_recipe(load_recipe("mean-minilm", ["features.columns=bm25", "head.type=linear"]))
+
+
+def test_answers_that_pools_share_keep_their_words(tokenizer, tmp_path):
+    # Two row groups refer to the shared answers: the second finds the first's tokens.
+    write_answers(tmp_path / "answers.parquet", [("a1", "the zebra ?"), ("a2", "river"), ("a3", "unicorn")])
+    names = {"q1": ("a1", "a2"), "q2": ("a1", "a3")}
+    first, second = (row(q, "zebra", [(a, None) for a in both]) for q, both in names.items())
+    path = write_pools(tmp_path / "pools.parquet", [first], [second])
+    shared = read_answers(tmp_path / "answers.parquet")
+    pools = PoolTokenizer(tokenizer, TextOptions())
+
+    for unit in list_units([path]):
+        read = read_pools(unit, shared)
+        answers = pools.tokenize(read).answers
+        assert answers.words.tolist() == tokenizer.encode(read.answers).words.tolist()
