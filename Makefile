@@ -31,9 +31,10 @@ eval: $(STAMP)  ## run the experiments of jobs/eval.toml, print their MAP/MRR ta
 	$(BIN)/aptool matrix jobs/eval.toml --output runs/eval
 	$(BIN)/aptool report runs/eval
 
-reproduce: $(STAMP)  ## train the paper's four systems, 5 seeds each: DATA=FOLDER VECTORS=FILE (docs/reproduce.md)
+reproduce: $(STAMP)  ## print the paper's tables with our figures: DATA=FOLDER VECTORS=FILE [QUICK=1: one seed]
 	@test -n '$(DATA)' && test -n '$(VECTORS)' || { echo 'make reproduce DATA=FOLDER VECTORS=FILE' >&2; exit 2; }
-	$(BIN)/aptool matrix jobs/reproduce.toml --let 'data=$(DATA)' --let 'vectors=$(VECTORS)' --output runs/reproduce
+	$(BIN)/aptool matrix jobs/reproduce.toml --let 'data=$(DATA)' --let 'vectors=$(VECTORS)' --output runs/reproduce \
+		$(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
 
 test: $(STAMP)  ## run the tests
 	$(BIN)/python -m pytest -n 2
