@@ -17,11 +17,16 @@ from aptool.version import __version__
 
 # What each extra of pyproject.toml adds; a test holds the two together.
 EXTRAS = {
+    "cloud": "paths on S3, Google Cloud Storage and Azure",
     "cluster": "--cluster: training and scoring with Ray",
     "distill": "word vectors from a sentence encoder, static embedding models",
     "transformers": "pretrained encoders and cross-encoders",
     "faults": "`python -m bench.faults`: the tools that it compares",
+    "fusion": "fuse --train: fusion that is learned",
+    "hub": "push, models from hf://",
     "ir-datasets": "data import ir-datasets",
+    "lambdamart": "fuse --method lambdamart",
+    "pyterrier": "aptool.pyterrier: models and runs as transformers of PyTerrier",
     "report": "report, plot and explain as pages and pictures",
 }
 PACKAGES = ("torch", "polars", "pyarrow", "numpy", "tokenizers", "pytrec-eval-terrier", "ray", "transformers")

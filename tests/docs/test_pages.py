@@ -68,7 +68,7 @@ def test_every_block_has_a_language(page):
 
 
 def with_commands() -> list[str]:
-    """The pages that have commands, but for the first steps, which ``test_start.py`` takes."""
+    """The pages that have commands, but for the first steps, which ``test_first_minutes.py`` takes."""
     return [page for page in pages() if page != "docs/start.md" and any(map(script_of, blocks(page)))]
 
 

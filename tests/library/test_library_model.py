@@ -245,7 +245,7 @@ def test_a_model_of_another_version_is_named(folder, change):
 TRAININGS = [
     ({"collection": None}, "path: None: expected the folder of a collection (str or os.PathLike)"),
     ({"collection": "nowhere"}, "nowhere"),
-    ({"preset": None}, "preset: None: expected text (str)"),
+    ({"preset": 7}, "preset: 7: expected text (str)"),
     ({"preset": "ap-cn"}, "preset 'ap-cn'"),
     ({"seed": -1}, "seed: -1: expected an integer of at least 0"),
     ({"seed": 1.5}, "seed: 1.5: expected an integer of at least 0"),

@@ -99,6 +99,8 @@ def hub(monkeypatch, tmp_path):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
     real_api, real_download = huggingface_hub.HfApi, huggingface_hub.snapshot_download
+    # Other tests of this process may have set it; the stand-in is on this machine.
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(huggingface_hub, "HfApi", lambda: real_api(endpoint=address, token="hf_test"))
     monkeypatch.setattr(
         huggingface_hub,
