@@ -1,4 +1,4 @@
-"""The options ``--cluster``, ``--workers`` and ``--gpus-per-worker``, for commands that use a cluster."""
+"""The options ``--cluster``, ``--workers``, ``--gpus-per-worker`` and ``--wait`` of commands."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from aptool.errors import UsageError
+
 if TYPE_CHECKING:
     from aptool.cluster.resources import Cluster
+
+WAIT = f"{__name__}.wait"  # the value of --wait in click's context
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -34,6 +38,14 @@ def cluster_options(command: Command) -> Command:
             "--gpus-per-worker",
             type=click.FloatRange(min=0),
             help="GPUs per worker; may be fractional.  [default: 1 on a cluster with GPUs, else 0]",
+        ),
+        click.option(
+            "--wait",
+            type=click.FloatRange(min=0),
+            metavar="SECONDS",
+            expose_value=False,
+            callback=lambda context, _, value: context.meta.update({WAIT: value}),
+            help="How long to wait for nodes or resources of the cluster.  [default: without end]",
         ),
     )
     for option in reversed(options):
@@ -63,6 +75,9 @@ def connected(cluster: str | None) -> Iterator[Cluster | None]:
     """Connects to a cluster while the block runs; yields None without ``--cluster``."""
     from aptool.library import executors
 
+    wait = click.get_current_context().meta.get(WAIT)
+    if wait is not None and cluster is None:
+        raise UsageError("--wait: requires --cluster")
     # Without an address the option is empty.
-    with executors.connected(cluster if cluster != "" else True, debug=debugging()) as found:
+    with executors.connected(cluster if cluster != "" else True, debug=debugging(), wait=wait) as found:
         yield found

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -44,7 +45,7 @@ TOKEN_HINT = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH
 
 
 @contextlib.contextmanager
-def connect(address: str = "", *, debug: bool = False) -> Iterator[Cluster]:
+def connect(address: str = "", *, debug: bool = False, wait: float | None = None) -> Iterator[Cluster]:
     """Connects this process to a cluster, and disconnects when the block ends.
 
     In a process that is connected already (a worker, a test, a notebook) that connection is used and kept.
@@ -54,6 +55,7 @@ def connect(address: str = "", *, debug: bool = False) -> Iterator[Cluster]:
             one that is started now on this machine and ends with the block; empty for ``RAY_ADDRESS``, and
             ``auto`` where that is not set.
         debug: let Ray's own messages through to the terminal.
+        wait: seconds for which work waits for resources; None is without end.
 
     Raises:
         UsageError: the address has no valid form.
@@ -71,7 +73,7 @@ def connect(address: str = "", *, debug: bool = False) -> Iterator[Cluster]:
         except ImportError as error:
             raise AptoolError(f"--cluster needs Ray: `pip install 'aptool[cluster]'` ({error})") from error
         if ray.is_initialized():
-            yield _connected(ray, wanted)
+            yield replace(_connected(ray, wanted), wait=wait)
             return
         if wanted not in ("auto", "local"):
             _check_port(wanted)
@@ -79,7 +81,7 @@ def connect(address: str = "", *, debug: bool = False) -> Iterator[Cluster]:
             rays = _init(ray, wanted, debug)
             try:
                 with contextlib.nullcontext() if debug else _own_stdout(rays):
-                    yield _connected(ray, wanted)
+                    yield replace(_connected(ray, wanted), wait=wait)
             finally:
                 # Ray prints here, on this thread, the messages that it held back as repetitions.
                 silent = rays | {threading.current_thread()}

@@ -8,11 +8,11 @@ import pickle
 import threading
 import time
 from collections.abc import Generator
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import ray
 import ray.data
+from ray.util import metrics
 
 from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.worker import Outcome, Reading, ScoringJob, Worker, read
@@ -40,8 +40,8 @@ def map_units(
     Args:
         parts: the units and the files of their scores.
         job: the settings of the workers.
-        workers: number of processes that score; None is as many as there is room for, and more as nodes join.
-        room: for how many there is room now.
+        workers: the most processes that score; None is without limit.
+        room: for how many there is room now, which start at once.
         each: what one of them gets.
         cluster: where.
         debug: show Ray's own progress bars and messages.
@@ -54,22 +54,21 @@ def map_units(
     _quiet(debug)
     rows = [{"number": number, "part": pickle.dumps(part)} for number, part in enumerate(parts)]
     dataset: ray.data.Dataset = ray.data.from_items(rows, override_num_blocks=len(rows))
+    dataset.set_name(f"aptool-score-{job.folder.name.removesuffix('.parts')}")  # as the dashboard shows it
     if each.gpus:
-        dataset = dataset.map(partial(_read, job), num_cpus=1)
-    if workers is not None:
-        pool = ray.data.ActorPoolStrategy(size=min(workers, len(rows)), max_tasks_in_flight_per_actor=2)
-    else:
-        begin = max(1, min(room, len(rows)))
-        pool = ray.data.ActorPoolStrategy(
-            min_size=1, max_size=len(rows), initial_size=begin, max_tasks_in_flight_per_actor=2
-        )
+        dataset = dataset.map(cast(Any, read_unit), fn_args=(job,), num_cpus=1)
+    most = min(len(rows), workers if workers is not None else len(rows))
+    pool = ray.data.ActorPoolStrategy(
+        min_size=1, max_size=most, initial_size=max(1, min(room, most)), max_tasks_in_flight_per_actor=2
+    )
     dataset = dataset.map_batches(
-        ScoringActor,
+        ScoreUnits,
         batch_size=1,
         fn_constructor_args=(job,),
         compute=pool,
         num_cpus=each.cpus,
         num_gpus=each.gpus or None,
+        memory=each.memory or None,
     )
     try:
         for batch in dataset.iter_batches(prefetch_batches=0, batch_size=1, batch_format="numpy"):
@@ -91,15 +90,21 @@ def _join_threads() -> None:
             thread.join(max(0.0, until - time.monotonic()))
 
 
-def _read(job: ScoringJob, row: dict[str, Any]) -> dict[str, Any]:
+def read_unit(row: dict[str, Any], job: ScoringJob) -> dict[str, Any]:
+    """Reads and tokenizes the unit of a row."""
     return {**row, **read(job, row["number"], pickle.loads(row["part"]))._asdict()}
 
 
-class ScoringActor:
+class ScoreUnits:
     """A ``Worker`` with the interface of Ray Data: batches of one row in, batches of one row out."""
 
     def __init__(self, job: ScoringJob) -> None:
         self._worker = Worker(job)
+        # Ray adds the tags of the process: node, worker and session.
+        self._pairs = metrics.Counter("aptool_pairs", "Pairs scored.")
+        self._units = metrics.Counter("aptool_units", "Row groups scored.")
+        self._retries = metrics.Counter("aptool_retries", "Row groups begun again, as a worker was lost.")
+        self._rate = metrics.Gauge("aptool_pairs_per_second", "Pairs per second of the last row group.")
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         """Scores the one unit of a batch."""
@@ -109,6 +114,12 @@ class ScoringActor:
         if "task" in row:
             reading = Reading(number, row["task"], str(row["error"]), bool(row["fatal"]))
         outcome = self._worker.score(number, part, reading)
+        if not outcome.error:
+            self._pairs.inc(outcome.pairs)
+            self._units.inc()
+            self._rate.set(outcome.pairs / max(outcome.seconds, 1e-3))
+        if outcome.attempts > 1:
+            self._retries.inc()
         return {name: [value] for name, value in outcome._asdict().items()}
 
 

@@ -5,14 +5,18 @@ private to its scheduler, so on a cluster that is partly taken the scheduler is 
 reserved for a moment, and those that could be placed are counted.
 """
 
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from aptool.cluster.waiting import Wait
 from aptool.errors import AptoolError, UsageError
 
-# Seconds to wait for resources that are taken: the workers of a driver that was killed need some to end.
-TIMEOUT_SECONDS = 15.0
+# Seconds for which taken resources are waited for without a word: the workers of a driver that was killed
+# need some to end.
+SILENT_SECONDS = 15.0
 
 # Seconds in which the scheduler places a reservation that there is room for, many times what it needs.
 PLACEMENT_SECONDS = 1.0
@@ -26,9 +30,25 @@ class Resources(NamedTuple):
 
     cpus: float = 1
     gpus: float = 0
+    memory: float = 0  # bytes that Ray counts on; 0 asks for none in particular
+
+    @property
+    def options(self) -> dict[str, float]:
+        """As Ray's tasks and actors take them."""
+        memory = {"memory": self.memory} if self.memory else {}
+        return {"num_cpus": self.cpus, "num_gpus": self.gpus, **memory}
+
+    @property
+    def bundle(self) -> dict[str, float]:
+        """As Ray's placement groups take them."""
+        amounts = {"CPU": float(self.cpus), "GPU": float(self.gpus), "memory": float(self.memory)}
+        return {name: amount for name, amount in amounts.items() if amount}
 
     def __str__(self) -> str:
         return f"{count(self.cpus, 'CPU')} and {count(self.gpus, 'GPU')}"
+
+
+NOTHING = Resources(0, 0)
 
 
 class Node(NamedTuple):
@@ -37,12 +57,11 @@ class Node(NamedTuple):
     node_id: str
     host: str
     total: Resources
-    memory: float  # bytes that Ray counts on there
 
 
 def fitting(there: Resources, each: Resources) -> int:
     """How many workers fit on a node with these resources."""
-    pairs = ((there.cpus, each.cpus), (there.gpus, each.gpus))
+    pairs = ((there.cpus, each.cpus), (there.gpus, each.gpus), (there.memory, each.memory))
     ratios = [amount / needed for amount, needed in pairs if needed > 0]
     return int(min(ratios) + 1e-6) if ratios else 0
 
@@ -53,6 +72,7 @@ class Cluster:
 
     address: str
     logs: str  # where Ray's own logs are
+    wait: float | None = None  # seconds to wait for resources; None is without end
 
     @property
     def through_client(self) -> bool:
@@ -68,7 +88,6 @@ class Cluster:
                 node["NodeID"],
                 node["NodeManagerAddress"],
                 _resources(node["Resources"]),
-                node["Resources"].get("memory", 0.0),
             )
             for node in ray.nodes()
             if node["Alive"]
@@ -77,7 +96,7 @@ class Cluster:
     def total(self) -> Resources:
         """What all nodes have together."""
         totals = [node.total for node in self.nodes()]
-        return Resources(sum(total.cpus for total in totals), sum(total.gpus for total in totals))
+        return Resources(*(sum(amounts) for amounts in zip(*totals, strict=True))) if totals else NOTHING
 
     def free(self) -> Resources:
         """What is free now on all nodes together."""
@@ -87,7 +106,7 @@ class Cluster:
 
     def memory(self, each: Resources) -> int:
         """Bytes that a worker can count on where most of them share a node."""
-        many = ((node.memory, fitting(node.total, each)) for node in self.nodes())
+        many = ((node.total.memory, fitting(node.total, each)) for node in self.nodes())
         return int(min((memory / workers for memory, workers in many if workers), default=0))
 
     def room(self, each: Resources) -> list[int]:
@@ -112,9 +131,8 @@ class Cluster:
         """
         from ray.util import placement_group, placement_group_table, remove_placement_group
 
-        bundle = {"CPU": float(each.cpus)} | ({"GPU": float(each.gpus)} if each.gpus else {})
         groups = [
-            placement_group([bundle], bundle_label_selector=[{"ray.io/node-id": node_id}])
+            placement_group([each.bundle], bundle_label_selector=[{"ray.io/node-id": node_id}])
             for node_id in wanted
         ]
         try:
@@ -129,32 +147,67 @@ class Cluster:
             for group in groups:
                 remove_placement_group(group)
 
-    def check_room(self, workers: int | None, each: Resources, timeout: float = TIMEOUT_SECONDS) -> int:
-        """How many workers fit.
+    def check_room(self, workers: int | None, each: Resources, request: int | None = None) -> int:
+        """How many workers fit; waits until they do.
 
-        What is taken now may be free in a moment, as after a driver was killed. What the cluster does not
-        have at all is reported at once.
+        Resources that the cluster lacks are requested, so that its autoscaler adds nodes.
 
         Args:
             workers: number of workers; None is as many as fit, at least one.
             each: what one of them needs.
-            timeout: seconds to wait for resources that are taken.
+            request: for how many an autoscaler is asked; None is ``workers``.
 
         Raises:
-            AptoolError: they do not fit.
+            AptoolError: they do not fit within ``wait`` seconds.
         """
         wanted = workers if workers is not None else 1
-        until = time.monotonic() + timeout
+        fit = sum(self.room(each))
+        if fit >= wanted:
+            return fit
+
+        def error() -> AptoolError:
+            within = f" within {self.wait:g} s" if self.wait else ""
+            return AptoolError(
+                f"--cluster {self.address}: {self.free()} free, of {self.total()}, on "
+                f"{count(len(self.nodes()), 'node')}: room for {fit}; expected room for "
+                f"{count(wanted, 'worker')} with {each} each{within}"
+            )
+
+        wait = Wait(self.wait, silent=0.0 if self.missing(wanted, each) else SILENT_SECONDS)
         while (fit := sum(self.room(each))) < wanted:
-            possible = sum(fitting(node.total, each) for node in self.nodes())
-            if possible < wanted or time.monotonic() > until:
-                raise AptoolError(
-                    f"--cluster {self.address}: {self.free()} free, of {self.total()}, on "
-                    f"{count(len(self.nodes()), 'node')}: room for {fit}; expected room for "
-                    f"{count(wanted, 'worker')} with {each} each"
+            if not self.missing(wanted, each):
+                wait.sleep(
+                    f"waiting for {count(wanted, 'worker')} with {each} each; {self.free()} free", error
                 )
-            time.sleep(0.2)
+                continue
+            with self.requested(max(wanted, request or 1), each):
+                while line := self.missing(wanted, each):
+                    wait.sleep(line, error)
         return fit
+
+    def missing(self, workers: int, each: Resources) -> str:
+        """What the cluster lacks for so many workers, in a line; empty if its nodes have room for them."""
+        if sum(fitting(node.total, each) for node in self.nodes()) >= workers:
+            return ""
+        total = self.total()
+        needed = Resources(*(workers * amount for amount in each))
+        lack = f"{count(needed.cpus, 'CPU')}; the cluster has {total.cpus:g}"
+        if needed.gpus > total.gpus:
+            lack = f"{count(needed.gpus, 'GPU')}; the cluster has {total.gpus:g}"
+        elif needed.cpus <= total.cpus:
+            lack = f"nodes with room for {count(workers, 'worker')} with {each} each"
+        return f"waiting for {lack}, its autoscaler may add nodes"
+
+    @contextlib.contextmanager
+    def requested(self, workers: int, each: Resources) -> Iterator[None]:
+        """Requests resources for workers while the block runs: an autoscaler adds nodes for them."""
+        from ray.util import placement_group, remove_placement_group
+
+        group = placement_group([each.bundle] * workers)
+        try:
+            yield
+        finally:
+            remove_placement_group(group)
 
 
 def worker_resources(cluster: Cluster, device: str = "auto", gpus: float | None = None) -> Resources:
@@ -162,30 +215,23 @@ def worker_resources(cluster: Cluster, device: str = "auto", gpus: float | None 
 
     Args:
         cluster: where it will run.
-        device: ``cpu`` takes no GPU, ``cuda`` requires one, ``auto`` takes one if the cluster has any.
+        device: ``cpu`` takes no GPU, ``cuda`` requires one, ``auto`` takes one if the cluster has any now.
         gpus: GPUs per worker; None is one.
 
     Raises:
         UsageError: the device is not one of these, or contradicts the number of GPUs.
-        AptoolError: the cluster has no GPU and one is required.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(f"--device {device!r}: expected auto, cpu or cuda with --cluster")
     if device == "cpu" and gpus:
         raise UsageError(f"--device cpu with --gpus-per-worker {gpus:g}: expected one of the two")
-    there = cluster.total().gpus
     if gpus is None:
-        gpus = 1.0 if device == "cuda" or (device == "auto" and there) else 0.0
-    if gpus and not there:
-        raise AptoolError(
-            f"--cluster {cluster.address}: no GPU in the cluster for {count(gpus, 'GPU')} per worker: "
-            "expected --device cpu, or nodes with GPUs"
-        )
+        gpus = 1.0 if device == "cuda" or (device == "auto" and cluster.total().gpus) else 0.0
     return Resources(1, gpus)
 
 
 def _resources(resources: dict[str, Any]) -> Resources:
-    return Resources(resources.get("CPU", 0.0), resources.get("GPU", 0.0))
+    return Resources(*(resources.get(name, 0.0) for name in ("CPU", "GPU", "memory")))
 
 
 def count(number: float, noun: str) -> str:

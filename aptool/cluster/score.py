@@ -21,6 +21,7 @@ import ray
 from aptool.cluster.connection import connect
 from aptool.cluster.ray_data import cause, map_units
 from aptool.cluster.resources import Cluster, Resources, count, worker_resources
+from aptool.cluster.waiting import said_while_missing
 from aptool.cluster.worker import ScoringJob, sweep
 from aptool.errors import AptoolError, error_with
 from aptool.formats.claim import Claim
@@ -46,6 +47,10 @@ MAX_FAULTS = 10
 TIMEOUT_SECONDS = 60.0
 
 ONE_CORE = Resources(cpus=1)
+
+# What a worker is counted on to need: a process with torch, and a model with what is computed from it.
+WORKER_BYTES = 512 << 20
+MODEL_COPIES = 3
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ class ClusterExecutor(Executor):
 
         Args:
             cluster: where.
-            workers: number of worker processes; None is as many as there is room for, and more as nodes join.
+            workers: number of worker processes; None is as many as there is room for.
             gpus_per_worker: may be fractional; None is one where the cluster has any. With a GPU a worker
                 only scores, and other processes read and tokenize for it; without, a worker does all of it,
                 as passing texts from one core to another would gain nothing.
@@ -124,19 +129,23 @@ class ClusterExecutor(Executor):
     def drive(self, work: Callable[[Executor], ScoredRun]) -> ScoredRun:
         """See ``Executor.drive``: Ray Data cannot be driven through Ray's client, so a node drives it."""
         if not self.cluster.through_client:
-            return work(self)
+            scored = work(self)
+            logger.info(closing_line(scored))
+            return scored
         address, logs = self.cluster.address, self.cluster.logs
         logger.info(f"cluster {address}: driven from one of its nodes; Ray's logs are in {logs}")
         options = {"workers": self._workers, "gpus_per_worker": self._gpus_per_worker}
+        wait = self.cluster.wait
         driver = ray.remote(num_cpus=0, max_retries=0)(_run_driver_remotely)
         try:
-            scored: ScoredRun = ray.get(driver.remote(work, options, Path.cwd()))
+            done: ScoredRun = ray.get(driver.remote(work, options, Path.cwd(), wait))
         except ray.exceptions.RayError as error:
             found = getattr(error, "cause", None)
             if isinstance(found, AptoolError):
                 raise error_with(found.exit_code, str(found)) from error
             raise AptoolError(f"--cluster {address}: {cause(error)}") from error
-        return scored
+        logger.info(closing_line(done))
+        return done
 
     def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> RemoteSystem:
         """See ``Executor.open``; the precision is decided once, on one worker, for all of them."""
@@ -148,12 +157,17 @@ class ClusterExecutor(Executor):
             )
         cluster, folder = self.cluster, absolute_path(str(find_folder(system.folder)))
         each = worker_resources(cluster, system.device, self._gpus_per_worker)
-        cluster.check_room(self._workers, each)
         model = load_any(folder, kind=system.kind)
+        weights = sum(one.numel() * one.element_size() for one in model.ranker.state_dict().values())
+        each = each._replace(memory=WORKER_BYTES + MODEL_COPIES * weights)
+        cluster.check_room(None, each, self._workers)  # with a core, also where there are GPUs: for reading
+        if each.gpus:
+            # Cores are for the tasks that read: workers that took all of them would wait for these forever.
+            each = each._replace(cpus=0)
         device = "cuda" if each.gpus else "cpu"
         precision: Precision = "fp32" if system.precision == "auto" else system.precision
         if system.precision == "auto" and each.gpus:
-            trial = ray.remote(num_cpus=each.cpus, num_gpus=each.gpus)(_try_precision)
+            trial: Any = ray.remote(_try_precision).options(**each.options)
             unit, shared = _absolute(units[0]), _absolute_input(answers) if answers is not None else None
             try:
                 precision = ray.get(trial.remote(system, folder, unit, shared))
@@ -187,8 +201,10 @@ class ClusterExecutor(Executor):
         assert isinstance(system, RemoteSystem)
         assert self._claim is not None
         cluster, each, workers = self.cluster, system.resources, self._workers
-        room = cluster.check_room(workers, each)
-        described = count(workers, "worker") if workers is not None else f"room for {count(room, 'worker')}"
+        room = cluster.check_room(None, each, workers)
+        described = f"room for {count(room, 'worker')}"
+        if workers is not None:
+            described = count(workers, "worker") + (f", {described} now," if room < workers else "")
         logger.info(
             f"cluster {cluster.address}: {described} with {each} each; Ray's logs are in {cluster.logs}"
         )
@@ -208,7 +224,10 @@ class ClusterExecutor(Executor):
         )
         faults: list[str] = []
         done = len(parts) - len(missing)
-        with contextlib.closing(map_units(todo, job, workers, room, each, cluster, self._debug)) as outcomes:
+        with (
+            said_while_missing(lambda: cluster.missing(1, each)),
+            contextlib.closing(map_units(todo, job, workers, room, each, cluster, self._debug)) as outcomes,
+        ):
             for outcome in outcomes:
                 if outcome.fatal:
                     raise AptoolError(f"--cluster {cluster.address}: {outcome.error}")
@@ -218,7 +237,9 @@ class ClusterExecutor(Executor):
                         break
                     continue
                 done += 1
-                yield ScoredPart(todo[outcome.number].pairs, outcome.worker, outcome.attempts)
+                # A worker with a GPU takes no core of Ray's, but keeps one busy.
+                cores, gpus = outcome.seconds * max(each.cpus, 1), outcome.seconds * each.gpus
+                yield ScoredPart(todo[outcome.number].pairs, outcome.worker, outcome.attempts, cores, gpus)
         if faults:
             more = f" (and {len(faults) - 1} more like it)" if len(faults) > 1 else ""
             raise AptoolError(
@@ -228,6 +249,15 @@ class ClusterExecutor(Executor):
         _await(missing)
         check_counts(parts)
         self._claim.reissue()  # from here on no worker writes anything
+
+
+def closing_line(scored: ScoredRun) -> str:
+    """What a run took, in a line."""
+    return (
+        f"score: {count(scored.units, 'row group')}, {scored.resumed} resumed, {scored.retried} retried, by "
+        f"{count(scored.workers, 'worker')} in {scored.seconds:.0f} s: "
+        f"{scored.core_seconds:.0f} core-seconds, {scored.gpu_seconds:.0f} GPU-seconds"
+    )
 
 
 def absolute_path(path: str | Path) -> str:
@@ -246,14 +276,14 @@ def _absolute_input(file: Input) -> Input:
 
 
 def _run_driver_remotely(
-    work: Callable[[Executor], ScoredRun], options: dict[str, Any], start: Path
+    work: Callable[[Executor], ScoredRun], options: dict[str, Any], start: Path, wait: float | None
 ) -> ScoredRun:
     """Drives the run from a node; relative paths start from the folder of the user's process."""
     before = Path.cwd()
     with contextlib.suppress(OSError):  # where the folder does not exist absolute paths still work
         os.chdir(start)
     try:
-        with connect("auto") as cluster:
+        with connect("auto", wait=wait) as cluster:
             return work(ClusterExecutor(cluster, **options))
     finally:
         os.chdir(before)

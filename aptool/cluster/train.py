@@ -15,6 +15,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from ray.train.torch import TorchConfig, TorchTrainer, get_device
 
 from aptool.cluster.messages import POLL_SECONDS, BoardPost, listening, start_board
 from aptool.cluster.resources import Cluster, Resources, count, fitting
+from aptool.cluster.waiting import said_while_missing
 from aptool.config import Recipe
 from aptool.errors import AptoolError, UsageError, first_line
 from aptool.formats.atomic import atomic_file, remove_tree
@@ -42,8 +44,10 @@ logger = logging.getLogger(__name__)
 # How often lost workers are started again, from the last complete epoch.
 RESTARTS = 8
 
-# Seconds that as many workers as before may take to start again.
-START_SECONDS = 30
+# Seconds that as many workers as before may take to start again, while a lost node is replaced; without a
+# number of workers training goes on with fewer after the first, with one it waits as long as it may.
+START_SECONDS = 180
+LONGEST_START_SECONDS = 7 * 24 * 3600
 
 # Seconds that workers wait for each other: the first one may be training word vectors meanwhile.
 TIMEOUT_SECONDS = 6 * 3600
@@ -135,7 +139,11 @@ def fit_on_cluster(
             Path.cwd(), collection.path, recipe, location(output), seed, lease, versions, bool(each.gpus)
         )
         try:
-            error_found = _attempt(job, f"{key}-{lease}", number, each)
+            start_seconds = START_SECONDS
+            if workers is not None:
+                start_seconds = int(cluster.wait) if cluster.wait is not None else LONGEST_START_SECONDS
+            with said_while_missing(partial(cluster.missing, number, each)):
+                error_found = _attempt(job, f"{key}-{lease}", number, each, start_seconds)
             break
         except (ray.train.TrainingFailedError, ray.exceptions.RayError) as error:
             if isinstance(error, ray.train.ControllerError) and workers is None and number > 1:
@@ -161,10 +169,12 @@ def fit_on_cluster(
     return result
 
 
-def _attempt(job: TrainingJob, name: str, number: int, each: Resources) -> WorkerError | None:
+def _attempt(
+    job: TrainingJob, name: str, number: int, each: Resources, start_seconds: int
+) -> WorkerError | None:
     """Trains with a number of workers, which are started again when one of them is lost."""
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
-    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(START_SECONDS))
+    os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(max(1, start_seconds))
     logging.getLogger("ray.train").setLevel(logging.ERROR)
     board = start_board()
     trainer = TorchTrainer(
@@ -176,8 +186,9 @@ def _attempt(job: TrainingJob, name: str, number: int, each: Resources) -> Worke
         scaling_config=ray.train.ScalingConfig(
             num_workers=number,
             use_gpu=bool(each.gpus),
-            resources_per_worker={"CPU": each.cpus, **({"GPU": each.gpus} if each.gpus else {})},
-            placement_strategy="SPREAD",
+            resources_per_worker=each.bundle,
+            # GPUs of one node exchange gradients much faster; cores of several nodes are more memory.
+            placement_strategy="PACK" if each.gpus else "SPREAD",
         ),
         run_config=ray.train.RunConfig(
             # A new name each time: training resumes from our checkpoint, not from Ray's.

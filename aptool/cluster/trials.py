@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import ray
 from aptool.cluster.messages import BoardPost, start_board, take_messages
 from aptool.cluster.ray_data import cause
 from aptool.cluster.resources import Cluster, Resources, count
+from aptool.cluster.waiting import LINE_SECONDS
 from aptool.cluster.worker import host
 from aptool.errors import AptoolError, UsageError
 from aptool.experiments.side_by_side import Event, run_trial
@@ -51,6 +53,8 @@ class ClusterProcesses:
             f"cluster {cluster.address}: room for {count(room, 'trial')} with {each} each; Ray's logs are in "
             f"{cluster.logs}"
         )
+        self._cluster = cluster
+        self._line_at = time.monotonic() + LINE_SECONDS
         self._each = each
         self._number = number
         self._board = start_board()
@@ -73,7 +77,7 @@ class ClusterProcesses:
         """See ``Processes.start``."""
         runner = replace(runner, device="cuda" if self._each.gpus else "cpu")
         task = ray.remote(_run_trial).options(
-            num_cpus=self._each.cpus, num_gpus=self._each.gpus, max_retries=RESTARTS, name=f"trial {trial}"
+            **self._each.options, max_retries=RESTARTS, name=f"trial {trial}"
         )
         reference = task.remote(trial, runner, Path.cwd(), BoardPost(self._board, number))
         self._tasks[reference] = number, trial
@@ -81,6 +85,10 @@ class ClusterProcesses:
     def events(self, timeout: float) -> list[Event]:
         """See ``Processes.events``."""
         ended: list[Any] = []
+        if time.monotonic() >= self._line_at:
+            self._line_at = time.monotonic() + LINE_SECONDS
+            if missing := self._cluster.missing(1, self._each):
+                logger.info(missing)
         if self._tasks:
             ended, _ = ray.wait(list(self._tasks), num_returns=1, timeout=timeout)
         # A task posts all of its messages before it ends.

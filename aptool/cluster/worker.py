@@ -11,6 +11,7 @@ import os
 import pickle
 import secrets
 import socket
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
@@ -55,6 +56,7 @@ class Outcome(NamedTuple):
     worker: str  # host and process id
     error: str  # one line; empty if the unit was scored
     fatal: bool  # whether every other unit would fail likewise
+    seconds: float = 0.0  # that the worker spent on it
 
 
 class Reading(NamedTuple):
@@ -127,6 +129,7 @@ class Worker:
         failed = Outcome(number, 0, 1, self._name, self._failure, True)
         if self._failure:
             return failed
+        started = time.monotonic()
         if reading is not None and reading.error:
             return failed._replace(error=reading.error, fatal=reading.fatal)
         try:
@@ -151,7 +154,7 @@ class Worker:
         except AptoolError as error:
             end(part, "score")
             return failed._replace(error=str(error), fatal=False)
-        return Outcome(number, part.pairs, attempts, self._name, "", False)
+        return Outcome(number, part.pairs, attempts, self._name, "", False, time.monotonic() - started)
 
     def _check_owner(self) -> None:
         if not holds(self._job.folder / OWNER, self._job.owner):

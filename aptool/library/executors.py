@@ -54,12 +54,15 @@ def check_workers(
 
 
 @contextmanager
-def connected(cluster: Address, *, debug: bool = False) -> "Iterator[Cluster | None]":
+def connected(
+    cluster: Address, *, debug: bool = False, wait: float | None = None
+) -> "Iterator[Cluster | None]":
     """A cluster that is connected to while the block runs; None for this process.
 
     Args:
         cluster: see ``Address``.
         debug: let Ray's own messages through.
+        wait: seconds for which work waits for resources of the cluster; None is without end.
 
     Raises:
         AptoolError: there is no such cluster.
@@ -71,7 +74,7 @@ def connected(cluster: Address, *, debug: bool = False) -> "Iterator[Cluster | N
 
     from aptool.cluster.connection import connect
 
-    with connect(address, debug=debug) as found:
+    with connect(address, debug=debug, wait=wait) as found:
         yield found
 
 

@@ -25,6 +25,8 @@ class ScoredRun:
     retried: int  # units that were started more than once because a worker was lost
     workers: int  # processes that scored
     seconds: float  # of the last call; units that an earlier one left are not in it
+    core_seconds: float  # of its workers: time that a core, or as many as a worker had, spent on units
+    gpu_seconds: float  # likewise, of GPUs
 
 
 def gather(

@@ -43,6 +43,8 @@ class ScoredPart(NamedTuple):
     pairs: int
     worker: str  # host and process that scored it
     tries: int = 1  # more than one if workers were lost with it
+    core_seconds: float = 0.0
+    gpu_seconds: float = 0.0
 
 
 class Executor(ABC):
@@ -116,6 +118,18 @@ class LocalExecutor(Executor):
     ) -> Generator[ScoredPart]:
         """See ``Executor.run``."""
         worker = f"{socket.gethostname()}:{os.getpid()}"
+        on_gpu = str(system.describe().get("device", "")).startswith("cuda")
+        wall, cores = time.monotonic(), time.process_time()
+
+        def written(part: Part, writing: Future[None]) -> ScoredPart:
+            """Waits for a part; what was spent since the last one counts as its own."""
+            nonlocal wall, cores
+            writing.result()
+            now, used = time.monotonic(), time.process_time()
+            spent = ScoredPart(part.pairs, worker, 1, used - cores, (now - wall) * on_gpu)
+            wall, cores = now, used
+            return spent
+
         writing: tuple[Part, Future[None]] | None = None
         with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
             reads = (reader.submit(read_task, part, system, self._answers) for part in missing)
@@ -125,15 +139,10 @@ class LocalExecutor(Executor):
                 task, reading = reading.result(), next(reads, None)
                 frame = score_task(task, system)
                 if writing is not None:
-                    yield _written(*writing, worker)
+                    yield written(*writing)
                 writing = part, writer.submit(write_part, part, frame, system.truncated(task.prepared))
             if writing is not None:
-                yield _written(*writing, worker)
-
-
-def _written(part: Part, writing: Future[None], worker: str) -> ScoredPart:
-    writing.result()
-    return ScoredPart(part.pairs, worker)
+                yield written(*writing)
 
 
 def score(
@@ -196,7 +205,7 @@ def _score(
     tag = tag if tag is not None else opened.tag
     parts = plan(units, opened, output, tag, answers)
     workers: set[str] = set()
-    retried = 0
+    retried, core_seconds, gpu_seconds = 0, 0.0, 0.0
     with executor.claim(output) as claim, get_progress().task("score") as update:
         missing = missing_parts(parts)
         throughput = _Throughput(update, len(parts), len(parts) - len(missing))
@@ -205,6 +214,8 @@ def _score(
                 throughput.add(part.pairs)
                 workers.add(part.worker)
                 retried += part.tries > 1
+                core_seconds += part.core_seconds
+                gpu_seconds += part.gpu_seconds
         check_unchanged(_inputs(units, answers))
         merged = merge(parts, output, claim.check)
     if merged.truncated:
@@ -217,6 +228,8 @@ def _score(
         retried=retried,
         workers=len(workers),
         seconds=round(time.monotonic() - started, 3),
+        core_seconds=round(core_seconds, 3),
+        gpu_seconds=round(gpu_seconds, 3),
     )
     write_metadata(output, gather(tag, opened, units, scored_run, command))
     return scored_run

@@ -4,11 +4,13 @@ import json
 import os
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
-from slow import remote_system
+from slow import ONE_CORE, remote_system
 
+from aptool.cli.display import messages_on_stderr
 from aptool.cluster.connection import connect
+from aptool.cluster.resources import Resources
 from aptool.cluster.score import ClusterExecutor
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units
@@ -46,9 +48,10 @@ class Watched(Progress):
         yield self._update
 
 
-def main(address, pools, output, notes, phase="", seconds=0.0, workers=None):
+def main(address, pools, output, notes, phase="", seconds=0.0, workers=None, gpus=0.0, verbose=False):
     progress = Watched(die_after(3, ignore) if phase == "scoring" else ignore)
-    with connect(address) as cluster, use_progress(progress):
+    messages = messages_on_stderr() if verbose else nullcontext()
+    with messages, connect(address) as cluster, use_progress(progress):
         executor = ClusterExecutor(cluster, workers=workers)
         if phase == "beginning":
             executor.run = die
@@ -62,7 +65,8 @@ def main(address, pools, output, notes, phase="", seconds=0.0, workers=None):
         if phase == "removing":
             parts.remove_matching = remove_two_and_die
         try:
-            scored = score.score(list_units([pools]), remote_system(notes, seconds), output, executor)
+            system = remote_system(notes, seconds, Resources(0, gpus) if gpus else ONE_CORE)
+            scored = score.score(list_units([pools]), system, output, executor)
         except AptoolError as error:
             sys.exit(str(error))
         sys.stdout.write(f"{scored}\n")

@@ -146,17 +146,18 @@ def test_other_versions(score, nodes):
 
 
 def test_no_room(score, address):
-    finished = score("--cluster", address, "--workers", 3)
+    finished = score("--cluster", address, "--gpus-per-worker", 2, "--wait", 0)
 
     assert_one_line(
-        finished, 1, "2 CPUs and 0 GPUs free, of 2 CPUs", "room for 2; expected room for 3 workers"
+        finished, 1, "2 CPUs and 0 GPUs free, of 2 CPUs", "room for 0; expected room for 1 worker"
     )
 
 
-def test_no_gpu(score, address):
-    finished = score("--cluster", address, "--gpus-per-worker", 0.5)
+def test_more_workers_than_there_is_room_for_start_with_what_there_is(score, folder, address):
+    finished = score("--cluster", address, "--workers", 3)
 
-    assert_one_line(finished, 1, "no GPU in the cluster for 0.5 GPUs per worker")
+    assert finished.code == 0, finished.err
+    assert ": 3 workers, room for 2 workers now, with 1 CPU and 0 GPUs each" in finished.err[0]
 
 
 def test_no_pools(score, folder, address):

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -147,7 +148,7 @@ def test_reading_apart_from_scoring(nodes, cluster, scene):
     try:
         wait_for(lambda: cluster.total().gpus == 1)
         assert cluster.check_room(None, Resources(1, 0.5)) == 2
-        result = scene.score(cluster, seconds=0.2, workers=2, each=Resources(cpus=0.5, gpus=0.5))
+        result = scene.score(cluster, seconds=0.2, workers=2, each=Resources(cpus=0, gpus=0.5))
     finally:
         nodes.remove_node(node)
 
@@ -167,8 +168,9 @@ def test_driven_from_a_node(cluster, scene, monkeypatch):
 
     scene.assert_whole()
     assert (result.pairs, result.units, result.resumed) == (96, UNITS, 0)
-    with pytest.raises(AptoolError, match="room for 2; expected room for 3 workers"):
-        score(units, system, "out.run", ClusterExecutor(outside, workers=3))
+    outside, large = replace(outside, wait=0), remote_system(scene.notes, 0.0, Resources(3))
+    with pytest.raises(AptoolError, match="room for 0; expected room for 1 worker with 3 CPUs"):
+        score(units, large, "out.run", ClusterExecutor(outside))
 
 
 def score_and_meanwhile(cluster, scene, act, **more):

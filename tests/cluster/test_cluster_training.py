@@ -2,6 +2,10 @@
 
 import json
 import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,7 +135,7 @@ def test_a_node_that_is_lost_for_good(cluster, nodes, collection_folder, alone, 
     import dying_training
 
     monkeypatch.setattr("aptool.cluster.train._train_worker", dying_training.slow_worker)
-    monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "15")
+    monkeypatch.setattr("aptool.cluster.train.START_SECONDS", 15)
     extra = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
 
     def lose(entry):
@@ -146,6 +150,42 @@ def test_a_node_that_is_lost_for_good(cluster, nodes, collection_folder, alone, 
     assert any("resuming after epoch" in line for line in told.messages)
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
     assert_close(tmp_path / "model", alone)
+
+
+def test_a_node_that_is_replaced_after_a_while(
+    run, nodes, surroundings, address, collection_folder, tmp_path
+):
+    """Ninety seconds: three times as long as Ray Train waits where it is not told otherwise."""
+    settings = [part for option in options("ap-cnn", *ASKED) for part in ("--set", option)]
+    arguments = ["train", collection_folder, "--seed", SEED, *settings]
+    arguments += ["--cluster", address, "--workers", 3]
+    extra = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
+    undisturbed = run("-m", "aptool", *arguments, "--output", "undisturbed")
+    assert undisturbed.code == 0, undisturbed.err
+    # A driver whose workers are slow; it is not killed in any of its four epochs.
+    program = [Path(__file__).with_name("dying_training.py"), 99, *arguments, "--output", "model"]
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        command = [sys.executable, *map(str, program)]
+        training = subprocess.Popen(command, stdout=file, stderr=file, cwd=tmp_path, env=surroundings)
+    try:
+        while "epoch 2: " not in log.read_text():
+            assert training.poll() is None, log.read_text()
+            time.sleep(0.1)
+        nodes.remove_node(extra, allow_graceful=False)
+        time.sleep(90)
+        assert training.poll() is None, log.read_text()
+        extra = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
+        assert training.wait(200) == 0, log.read_text()
+    finally:
+        training.kill()
+        training.wait()
+        nodes.remove_node(extra)
+
+    lines = log.read_text().splitlines()
+    assert "waiting for 3 CPUs; the cluster has 2, its autoscaler may add nodes" in lines
+    assert any("resuming after epoch" in line for line in lines)
+    assert same(tmp_path / "model", tmp_path / "undisturbed")
 
 
 def test_as_typed_with_nothing_else(run, address, collection_folder, tmp_path):
@@ -179,7 +219,7 @@ def test_an_error_on_the_workers_is_one_line_and_no_restart(cluster, collection_
 
 def test_more_workers_than_there_is_room_for(cluster, address, collection_folder, tmp_path):
     with pytest.raises(AptoolError) as error:
-        trained(cluster, collection_folder, tmp_path / "model", workers=3)
+        trained(replace(cluster, wait=0), collection_folder, tmp_path / "model", workers=3)
 
     assert f"{address}: 2 CPUs and 0 GPUs free, of 2 CPUs" in str(error.value)
     assert "room for 2; expected room for 3 workers with 1 CPU and 0 GPUs each" in str(error.value)

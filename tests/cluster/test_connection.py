@@ -1,5 +1,6 @@
 """Addresses, errors and output of a connection, and resources of nodes, without a cluster."""
 
+import contextlib
 import itertools
 import socket
 import sys
@@ -7,6 +8,7 @@ import threading
 import time
 
 import pytest
+from recorded import recorded
 
 from aptool.cluster.connection import _check_port, _own_stdout, checked_address, connection_error
 from aptool.cluster.resources import Cluster, Node, Resources, count, fitting, worker_resources
@@ -34,7 +36,7 @@ NUMBERS = itertools.count()
 
 
 def node(cpus, gpus=0.0):
-    return Node(f"node-{next(NUMBERS)}", "host", Resources(cpus, gpus), memory=8e9)
+    return Node(f"node-{next(NUMBERS)}", "host", Resources(cpus, gpus, 8e9))
 
 
 def test_what_fits_on_a_node():
@@ -49,8 +51,8 @@ def test_what_fits_on_a_node():
 class Some(Cluster):
     """A cluster of given nodes; ``taken`` is what other drivers use of each."""
 
-    def __init__(self, *nodes, taken=None):
-        super().__init__("head:1", "logs")
+    def __init__(self, *nodes, taken=None, wait=None):
+        super().__init__("head:1", "logs", wait)
         object.__setattr__(self, "given", nodes)
         object.__setattr__(self, "taken", taken if taken is not None else [NOTHING] * len(nodes))
 
@@ -64,6 +66,10 @@ class Some(Cluster):
             total.gpus - sum(used.gpus for used in self.taken),
         )
 
+    def requested(self, workers, each):
+        """There is no autoscaler."""
+        return contextlib.nullcontext()
+
     def placed(self, wanted, each):
         """What Ray's scheduler would do."""
         placed = []
@@ -75,7 +81,7 @@ class Some(Cluster):
 
 def test_room_is_counted_node_by_node():
     """Two nodes of three cores have room for two workers of two, not for three."""
-    cluster = Some(node(3), node(3))
+    cluster = Some(node(3), node(3), wait=0)
 
     assert cluster.check_room(2, Resources(2)) == 2
     with pytest.raises(AptoolError) as error:
@@ -87,28 +93,55 @@ def test_room_is_counted_node_by_node():
 
 def test_room_on_nodes_that_are_partly_taken():
     """Three of eight cores are free, on two nodes: room for three workers of one core, for one of two."""
-    cluster = Some(node(4), node(4), taken=[Resources(2, 0), Resources(3, 0)])
+    cluster = Some(node(4), node(4), taken=[Resources(2, 0), Resources(3, 0)], wait=0)
 
     assert cluster.room(Resources(1)) == [2, 1]
     assert cluster.room(Resources(2)) == [1, 0]
     with pytest.raises(AptoolError, match="room for 1; expected room for 2 workers with 2 CPUs"):
-        cluster.check_room(2, Resources(2), timeout=0)
+        cluster.check_room(2, Resources(2))
 
 
-def test_taken_resources_are_waited_for_and_missing_ones_are_not():
+def test_taken_resources_are_waited_for():
+    with pytest.raises(AptoolError, match="0 CPUs and 0 GPUs free, of 2 CPUs"):
+        Some(node(2), taken=[Resources(2, 0)], wait=0).check_room(1, Resources(1))
     taken = Some(node(2), taken=[Resources(2, 0)])
-
-    with pytest.raises(AptoolError, match="0 CPUs and 0 GPUs free, of 2 CPUs"):
-        taken.check_room(1, Resources(1), timeout=0)
-    with pytest.raises(AptoolError, match="0 CPUs and 0 GPUs free, of 2 CPUs"):
-        taken.check_room(3, Resources(1), timeout=1e9)
 
     def release():
         time.sleep(0.3)
         object.__setattr__(taken, "taken", [NOTHING])
 
     threading.Thread(target=release).start()
-    assert taken.check_room(2, Resources(1), timeout=60) == 2
+    assert taken.check_room(2, Resources(1)) == 2
+
+
+def test_missing_resources_are_named_every_half_minute_until_the_wait_ends(monkeypatch):
+    """Of a wait of 65 s, on a clock of its own: lines at 0, 30 and 60 s."""
+    from aptool.cluster import waiting
+
+    now = [0.0]
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + 1))
+    cluster = Some(node(2), wait=65)
+
+    with (
+        recorded() as told,
+        pytest.raises(AptoolError, match=r"room for 2; expected room for 3 workers .* within 65 s"),
+    ):
+        cluster.check_room(3, Resources(1))
+    assert told.messages == ["waiting for 3 CPUs; the cluster has 2, its autoscaler may add nodes"] * 3
+    assert cluster.missing(2, Resources(1, 1)) == (
+        "waiting for 2 GPUs; the cluster has 0, its autoscaler may add nodes"
+    )
+    assert cluster.missing(1, Resources(1, memory=9e9)).startswith("waiting for nodes with room for 1 worker")
+    assert cluster.missing(2, Resources(1)) == ""
+
+
+def test_nodes_that_join_end_the_wait():
+    cluster = Some()
+    threading.Timer(0.5, lambda: object.__setattr__(cluster, "given", (node(1), node(1)))).start()
+    object.__setattr__(cluster, "taken", [NOTHING, NOTHING])
+
+    assert cluster.check_room(2, Resources(1)) == 2
 
 
 def test_cores_are_shared_out_among_workers_that_train():
@@ -132,8 +165,7 @@ def test_a_gpu_each_where_there_are_any():
     assert worker_resources(with_gpus, "cpu") == Resources(1, 0)
     assert worker_resources(with_gpus, gpus=0.25) == Resources(1, 0.25)
     assert worker_resources(without) == Resources(1, 0)
-    with pytest.raises(AptoolError, match="no GPU in the cluster for 1 GPU per worker"):
-        worker_resources(without, "cuda")
+    assert worker_resources(without, "cuda") == Resources(1, 1)  # an autoscaler may add one
     with pytest.raises(UsageError, match="--device cpu with --gpus-per-worker 1"):
         worker_resources(with_gpus, "cpu", 1)
     with pytest.raises(UsageError, match="'cuda:1': expected auto, cpu or cuda"):

@@ -27,7 +27,7 @@ class FreeCluster(Cluster):
         object.__setattr__(self, "totals", totals)
 
     def nodes(self):
-        return [Node(str(i), f"host{i}", Resources(*total), 0.0) for i, total in enumerate(self.totals)]
+        return [Node(str(i), f"host{i}", Resources(*total)) for i, total in enumerate(self.totals)]
 
     def free(self):
         return self.total()

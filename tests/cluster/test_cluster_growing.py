@@ -1,0 +1,147 @@
+"""A cluster that starts without workers and grows by its autoscaler, on this machine.
+
+Ray's own fake nodes; ``ray.cluster_utils.AutoscalingCluster`` would run ``ray stop``, which ends every Ray
+process of the machine, so the head is started here.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from slow import SlowSystem, scored
+from tiny import labelled_pools, row, write_pools
+
+from aptool.formats.pools import list_units
+from aptool.scoring.score import score
+
+UNITS = 8
+STORE = 80 << 20
+
+
+def configuration(types, address):
+    """Of Ray's autoscaler, with a provider whose nodes are processes of this machine."""
+    head = {"ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0}}
+    nothing = ("auth", "docker", "file_mounts", "head_node", "worker_nodes")
+    none = (
+        "cluster_synced_files",
+        "rsync_exclude",
+        "rsync_filter",
+        "initialization_commands",
+        "setup_commands",
+    )
+    commands = ("setup", "head_setup", "worker_setup", "head_start_ray", "worker_start_ray")
+    return {
+        **{name: {} for name in nothing},
+        **{name: [] for name in none},
+        **{f"{name}_commands": [] for name in commands},
+        "file_mounts_sync_continuously": False,
+        "cluster_name": "growing",
+        "max_workers": 8,
+        "provider": {"type": "fake_multinode", "gcs_address": address},
+        "available_node_types": head | types,
+        "head_node_type": "ray.head.default",
+        "upscaling_speed": 1.0,
+        "idle_timeout_minutes": 5,
+    }
+
+
+@pytest.fixture
+def grow(surroundings, tmp_path):
+    """Starts a head without cores whose autoscaler adds nodes of these types; ended after the test."""
+    started, short = [], tempfile.mkdtemp()  # Ray's sockets have paths of at most 107 bytes
+
+    def start(**types):
+        path = tmp_path / "autoscaler.json"
+        entries = {
+            name: {"resources": resources, "node_config": {}, "min_workers": 0, "max_workers": most}
+            for name, (resources, most) in types.items()
+        }
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        path.write_text(json.dumps(configuration(entries, f"127.0.0.1:{port}")))
+        command = [
+            *(Path(sys.executable).with_name("ray"), "start", "--head", "--block", "--num-cpus=0"),
+            *(f"--port={port}", f"--autoscaling-config={path}", f"--object-store-memory={STORE}"),
+            *("--include-dashboard=false", f"--temp-dir={short}", "--node-ip-address=127.0.0.1"),
+        ]
+        environment = {"AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1"}
+        with (tmp_path / "head.log").open("w") as log:
+            head = subprocess.Popen(
+                command,
+                env=surroundings | environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        started.append(head)
+        until = time.monotonic() + 60
+        while "Ray runtime started" not in (tmp_path / "head.log").read_text():
+            assert head.poll() is None, (tmp_path / "head.log").read_text()
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        return f"127.0.0.1:{port}"
+
+    yield start
+    for head in started:
+        with contextlib.suppress(ProcessLookupError):  # its nodes are in its group
+            os.killpg(head.pid, signal.SIGKILL)
+        head.wait()
+    shutil.rmtree(short, ignore_errors=True)
+
+
+@pytest.fixture
+def pools(tmp_path):
+    """Eight row groups of two pools."""
+    rows = [
+        row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True)))
+        for p in labelled_pools("test", 2 * UNITS)
+    ]
+    path = tmp_path / "test.pools.parquet"
+    write_pools(path, *(rows[start : start + 2] for start in range(0, 2 * UNITS, 2)))
+    return path
+
+
+def run_driver(driver, address, pools, folder, **more):
+    """The lines that a driver prints; its run file is that of one process."""
+    notes = folder / "notes"
+    notes.mkdir(exist_ok=True)
+    output = folder / "out.run"
+    process = driver(
+        address=address, pools=str(pools), output=str(output), notes=str(notes), verbose=True, **more
+    )
+    lines, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, lines
+    score(list_units([pools]), SlowSystem(notes, 0), folder / "alone.run", tag="slow")
+    assert output.read_bytes() == (folder / "alone.run").read_bytes()
+    return lines
+
+
+def test_from_no_worker(grow, driver, pools, tmp_path):
+    address = grow(small=({"CPU": 1}, 2))
+
+    lines = run_driver(driver, address, pools, tmp_path, seconds=5.0, workers=2)
+
+    assert "waiting for 1 CPU; the cluster has 0, its autoscaler may add nodes" in lines
+    assert "2 workers, room for 1 worker now" in lines or "2 workers with 1 CPU" in lines
+    assert len(scored(tmp_path / "notes")) >= 2 * UNITS  # this process scored each unit as well
+
+
+@pytest.mark.parametrize("share", [0.5, 0.25])
+def test_two_cores_and_a_gpu_that_workers_share(grow, driver, pools, tmp_path, share):
+    """Workers leave the cores to the tasks that read for them. This GPU is a resource in name only."""
+    address = grow(gpu=({"CPU": 2, "GPU": 1}, 1))
+
+    lines = run_driver(driver, address, pools, tmp_path, seconds=1.0, gpus=share)
+
+    assert "waiting for" in lines
+    assert f"room for {int(1 / share)} workers with 0 CPUs and {share} GPUs each" in lines
