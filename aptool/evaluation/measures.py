@@ -174,8 +174,7 @@ def _check_answers(
 ) -> None:
     """Refuses a run that has none of the qrels' answers: its ids are others, and every figure would be 0.
 
-    Args:
-        question: the first question of both, whose first answers are named.
+    The error names the first answers of ``question``, the first question of both.
     """
     judged = set().union(*judgements.values())
     if all(judged.isdisjoint(ranking) for ranking in rankings.values()):
