@@ -9,7 +9,7 @@ export NO_MKDOCS_2_WARNING := true
 QUIET := --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-cluster test-lowest test-wheel test-docs cluster-demo docs lint fix eval reproduce bench hooks release clean
+.PHONY: help setup test test-cluster test-lowest test-wheel test-docs cluster-demo campaign docs lint fix eval reproduce bench hooks release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19
@@ -61,6 +61,9 @@ test-wheel: $(STAMP)  ## install the wheel alone in .venv-wheel and use it: the 
 
 cluster-demo: $(STAMP)  ## start two nodes on this machine, run a small evaluation on them as jobs, stop them
 	$(BIN)/python jobs/demo.py
+
+campaign: $(STAMP)  ## try 100,000 bad inputs on every surface: SEED=1, INPUTS=100000, ONLY=number of one input
+	PYTHONPATH=.:tests $(BIN)/python tests/campaign/run.py --seed $(or $(SEED),1) --inputs $(or $(INPUTS),100000) $(if $(ONLY),--only $(ONLY))
 
 docs: $(DOCS_STAMP)  ## build the site into site/; a broken link ends it
 	$(BIN)/python -m mkdocs build --strict --quiet

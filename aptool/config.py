@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from aptool.documents import parse_toml, read_toml
-from aptool.errors import InputError, UsageError
+from aptool.errors import InputError, UsageError, printable
 
 T = TypeVar("T")
 
@@ -249,7 +249,7 @@ def load_recipe(preset: str, overrides: Sequence[str] = ()) -> Recipe:
     """
     path = Path(preset)
     if path.suffix == ".toml":
-        name, table = path.stem, read_toml(path, "a recipe")
+        name, table = printable(path.stem), read_toml(path, "a recipe")
     elif preset in preset_names():
         file = resources.files("aptool") / "presets" / f"{preset}.toml"
         name, table = preset, parse_toml(file.read_text(encoding="utf-8"), preset)

@@ -20,6 +20,7 @@ LARGEST_JSON = 1 << 28
 _MOST_DOTS = 256
 
 _MOST_DIGITS = 20  # of a 64-bit integer with its sign
+_LONE = re.compile("[\ud800-\udfff]")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -87,6 +88,12 @@ def parse_json(
     except ValueError as error:
         raise InputError(where, place=place, problem=first_line(error), expected=expected) from error
     return value
+
+
+def json_text(value: Any) -> str:
+    """A document as indented JSON in UTF-8; what UTF-8 cannot express becomes escapes."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return _LONE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text) + "\n"
 
 
 def read_toml(path: str | DocumentPath, expected: str) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class InputError(AptoolError):
             parts.append(f"{one_line(problem).rstrip('.')}; expected {expected}")
         else:
             parts.append(f"expected {expected}")
-        super().__init__(": ".join(parts))
+        super().__init__(printable(": ".join(parts)))
         self.path = str(path)
 
 
@@ -75,6 +75,11 @@ def shortened(value: object) -> str:
         return f"an integer of {value.bit_length():,} bits"
     text = repr(value)
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """A text that UTF-8 can express: the bytes of a file's name that it cannot are written as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def first_line(error: BaseException) -> str:

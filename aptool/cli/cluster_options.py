@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from aptool.cli.parameters import whole_number
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def cluster_options(command: Command) -> Command:
         ),
         click.option(
             "--workers",
-            type=click.IntRange(min=1),
+            type=whole_number(),
             help="Number of worker processes.  [default: as many as there is room for]",
         ),
         click.option(

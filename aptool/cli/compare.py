@@ -9,6 +9,7 @@ import click
 
 from aptool.cli.comparisons import as_json as to_json
 from aptool.cli.comparisons import print_comparisons, print_deltas
+from aptool.cli.parameters import Seed, whole_number
 from aptool.cli.runs import (
     confidence_option,
     level_option,
@@ -43,7 +44,7 @@ logger = logging.getLogger(__name__)
 @click.option(
     "--top",
     metavar="N",
-    type=click.IntRange(0),
+    type=whole_number(0),
     default=5,
     show_default=True,
     help="Number of questions with the largest gains, and with the largest losses, to show.",
@@ -58,7 +59,7 @@ logger = logging.getLogger(__name__)
     type=click.IntRange(1000, 10_000_000),
     help="Number of random sign assignments of a permutation test that is not exact.  [default: 100000]",
 )
-@click.option("--seed", default=0, show_default=True, help="Random seed.", type=click.IntRange(0))
+@click.option("--seed", default=0, show_default=True, help="Random seed.", type=Seed())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
 def compare(
     runs: tuple[str, ...],

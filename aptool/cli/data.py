@@ -10,7 +10,7 @@ import click
 
 from aptool.cli.collections import report_collection
 from aptool.cli.data_import import import_
-from aptool.cli.parameters import LOCATION, HiddenArgument, one_output
+from aptool.cli.parameters import LOCATION, HiddenArgument, Seed, one_output, whole_number
 from aptool.cli.retrieval import pools
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError
@@ -37,7 +37,7 @@ def data() -> None:
 @data.command()
 @click.argument("out", cls=HiddenArgument, required=False, type=LOCATION)
 @_output_or_argument
-@click.option("--limit", type=int, metavar="N", help="Maximum number of functions.")
+@click.option("--limit", type=whole_number(0), metavar="N", help="Maximum number of functions.")
 def functions(out: Location | None, output: Location | None, limit: int | None) -> None:
     """Build the collection of functions: code search over the installed Python packages."""
     from aptool.datasets.functions import build
@@ -59,8 +59,14 @@ def functions(out: Location | None, output: Location | None, limit: int | None) 
     required=True,
     help="Published collection whose size and lengths it takes.",
 )
-@click.option("--scale", type=float, default=1.0, show_default=True, help="Factor on questions and answers.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(0, 1000, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Factor on questions and answers.",
+)
+@click.option("--seed", type=Seed(), default=0, show_default=True, help="Random seed.")
 def synthetic(out: Location | None, output: Location | None, like: str, scale: float, seed: int) -> None:
     """Generate a collection of made-up words with the shape of a published one, for measurements."""
     from aptool.datasets.synthetic import build
@@ -118,7 +124,7 @@ def check(context: click.Context, paths: tuple[str, ...], leaks: bool) -> None:
 
 @data.command()
 @click.argument("collection", metavar="COLLECTION")
-@click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Number of folds.")
+@click.option("--folds", type=click.IntRange(2, 1000), default=5, show_default=True, help="Number of folds.")
 @click.option(
     "--split",
     "splits",

@@ -19,7 +19,7 @@ from aptool.cli.runs import (
     split_measures,
 )
 from aptool.cli.tables import print_table
-from aptool.errors import UsageError
+from aptool.errors import UsageError, printable
 
 if TYPE_CHECKING:
     import polars as pl
@@ -183,7 +183,7 @@ def _write_per_question(path: str, evaluations: dict[str, Evaluation]) -> None:
     from aptool.formats.atomic import atomic_file
 
     frame = pl.concat(
-        evaluation.per_question.select(pl.lit(run).alias("run"), pl.all())
+        evaluation.per_question.select(pl.lit(printable(run)).alias("run"), pl.all())
         for run, evaluation in evaluations.items()
     )
     with atomic_file(path) as temporary:

@@ -16,6 +16,9 @@ from aptool.errors import AptoolError
 from aptool.threads import limit_spinning
 from aptool.version import __version__
 
+# Characters of an error; click repeats a wrong value of any length.
+_LONGEST_LINE = 2000
+
 
 class LazyGroup(click.Group):
     """A group that imports the module of a command only when that command runs.
@@ -121,6 +124,10 @@ def main() -> NoReturn:
         if debug:
             raise
         _fail(str(error), error.exit_code)
+    except MemoryError:
+        if debug:
+            raise
+        _fail("not enough memory", 1)
     except OSError as error:
         # Permission denied, file name too long, disk full: these can come up anywhere.
         if debug or error.strerror is None:
@@ -138,5 +145,7 @@ def _make_streams_tolerant() -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    click.echo(f"aptool: {' '.join(message.splitlines())}", err=True)
+    line = " ".join(message.splitlines())
+    line = line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
+    click.echo(f"aptool: {line}", err=True)
     sys.exit(code)

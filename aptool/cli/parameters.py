@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from aptool.config import BELOW
 from aptool.formats.urls import is_remote
 
 if TYPE_CHECKING:
@@ -78,6 +79,18 @@ def complete_preset(ctx: click.Context, param: click.Parameter, incomplete: str)
 
     names = [CompletionItem(name) for name in preset_names() if name.startswith(incomplete)]
     return names or [CompletionItem(incomplete, type="file")]  # bash forgets the names beside a file
+
+
+def whole_number(least: int = 1) -> click.IntRange:
+    """A whole number of an option: like those of a recipe it has bounds, see ``config.BELOW``."""
+    return click.IntRange(least, int(BELOW[int]) - 1)
+
+
+class Seed(click.IntRange):
+    """A random seed: what every generator of numbers takes."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 2**63 - 1)
 
 
 class HiddenArgument(click.Argument):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.parameters import LOCAL_PATH, LOCATION, device_option
+from aptool.cli.parameters import LOCAL_PATH, LOCATION, device_option, whole_number
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ NAME = "report.html"
 @click.option(
     "--questions",
     metavar="N",
-    type=click.IntRange(min=1),
+    type=whole_number(),
     default=2500,
     show_default=True,
     help="Number of questions of each collection to include in the browser.",
@@ -40,7 +40,7 @@ NAME = "report.html"
 @click.option(
     "--depth",
     metavar="N",
-    type=click.IntRange(min=1),
+    type=whole_number(),
     default=10,
     show_default=True,
     help="Number of answers from the top of each ranking to include; relevant answers are always included.",
@@ -73,9 +73,9 @@ def report(
     environment()
     check_installed()
     picked = pick_device(device)
+    read = read_runs(runs)
     check_writable(page)
     check_apart(page, (path for path in runs.rglob("*") if path.suffix != ".html"))
-    read = read_runs(runs)
     found = find_collections(read, given)
 
     from aptool.reporting.report import Limits, write_report

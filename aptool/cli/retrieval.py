@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from aptool.cli.collections import name_of, output_option, questions_option, report_collection
-from aptool.cli.parameters import LOCATION
+from aptool.cli.parameters import LOCATION, Seed, whole_number
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ def _pool_options(depth: int) -> Callable[[Command], Command]:
             (
                 click.option(
                     "--depth",
-                    type=click.IntRange(min=1),
+                    type=whole_number(),
                     default=depth,
                     show_default=True,
                     help="Candidates of each question, from the top of the first stage.",
                 ),
                 click.option(
                     "--negatives",
-                    type=click.IntRange(min=0),
+                    type=whole_number(0),
                     metavar="N",
                     help="Keep N of them that are not relevant, drawn at random (for training).",
                 ),
@@ -52,9 +52,7 @@ def _pool_options(depth: int) -> Callable[[Command], Command]:
                     is_flag=True,
                     help="Add the relevant documents that the first stage missed (for training).",
                 ),
-                click.option(
-                    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed."
-                ),
+                click.option("--seed", type=Seed(), default=0, show_default=True, help="Random seed."),
             )
         ):
             command = option(command)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.errors import MOST_EXAMPLES, UsageError, first_few
+from aptool.errors import MOST_EXAMPLES, UsageError, first_few, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,14 +131,14 @@ def short_names(runs: Sequence[str]) -> dict[str, str]:
         runs: distinct paths; a single one is named by its last component.
     """
     if len(runs) == 1:
-        return {runs[0]: Path(runs[0]).name}
+        return {runs[0]: printable(Path(runs[0]).name)}
     words = [re.split(r"([/.])", run) for run in runs]
     for end in (-1, 0):
         while len({parts[end] for parts in words}) == 1 and min(map(len, words)) > 1:
             for parts in words:
                 del parts[end]
     names = ["".join(parts).strip("/.") for parts in words]
-    return dict(zip(runs, names if all(names) else runs, strict=True))
+    return dict(zip(runs, map(printable, names if all(names) else runs), strict=True))
 
 
 def pools_beside(qrels: str) -> str | None:

@@ -6,7 +6,7 @@ import click
 
 from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected, debugging
 from aptool.cli.defaults import default_model, default_run
-from aptool.cli.parameters import LOCATION, UTF8, device_option
+from aptool.cli.parameters import LOCATION, UTF8, device_option, whole_number
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--tokens-per-batch",
-    type=click.IntRange(1),
+    type=whole_number(),
     metavar="N",
     help="Tokens per batch; fewer need less memory.  [default: 8,192; on a GPU 262,144]",
 )

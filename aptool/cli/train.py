@@ -8,7 +8,7 @@ import click
 
 from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected
 from aptool.cli.defaults import default_collection
-from aptool.cli.parameters import LOCATION, complete_preset, device_option
+from aptool.cli.parameters import LOCATION, Seed, complete_preset, device_option
 from aptool.progress import measures_line
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ logger = logging.getLogger(__name__)
 )
 @click.option(
     "--seed",
-    type=click.IntRange(0, 2**63 - 1),
+    type=Seed(),
     default=0,
     show_default=True,
     help="Random seed.",
 )
 @click.option(
     "--seeds",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 10_000),
     metavar="N",
     help="Train N models, with consecutive seeds from --seed, into OUTPUT/seed0 and so on.",
 )

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.parameters import LOCATION, HiddenArgument, device_option, one_output
+from aptool.cli.parameters import LOCATION, HiddenArgument, Seed, device_option, one_output, whole_number
+from aptool.config import WIDEST
 from aptool.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,19 +26,21 @@ def vectors() -> None:
 @click.argument("out", cls=HiddenArgument, required=False, type=LOCATION)
 @_output
 @click.option("--split", default="train", show_default=True, help="Split to learn from.")
-@click.option("--dim", type=click.IntRange(min=1), default=100, show_default=True, help="Vector dimension.")
+@click.option(
+    "--dim", type=click.IntRange(1, WIDEST), default=100, show_default=True, help="Vector dimension."
+)
 @click.option(
     "--window", type=click.IntRange(1, 32), default=5, show_default=True, help="Context window, in words."
 )
-@click.option("--epochs", type=click.IntRange(min=1), default=5, show_default=True, help="Training epochs.")
+@click.option("--epochs", type=whole_number(), default=5, show_default=True, help="Training epochs.")
 @click.option(
     "--min-count",
-    type=click.IntRange(min=1),
+    type=whole_number(),
     default=1,
     show_default=True,
     help="Minimum number of occurrences of a word.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
+@click.option("--seed", type=Seed(), default=0, show_default=True, help="Random seed.")
 def learn(
     collection: str,
     out: "Location | None",
@@ -106,7 +109,9 @@ def learn(
     metavar="FOLDER",
     help="Collection whose words get vectors; may be repeated.",
 )
-@click.option("--dim", type=click.IntRange(min=1), default=300, show_default=True, help="Vector dimension.")
+@click.option(
+    "--dim", type=click.IntRange(1, WIDEST), default=300, show_default=True, help="Vector dimension."
+)
 @click.option(
     "--sif",
     type=click.FloatRange(min=0, min_open=True),

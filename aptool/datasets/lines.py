@@ -4,9 +4,7 @@ A line ends in LF or CR LF and nowhere else: Python's ``str.splitlines`` would a
 `csv` at a lone CR. A byte order mark is skipped; gzip is recognised by its first bytes.
 """
 
-import gzip
 import io
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +12,10 @@ from typing import IO, cast
 
 from aptool.errors import AptoolError, InputError
 from aptool.formats import storage
+from aptool.formats.unpacking import GZIP, Unpacked
 from aptool.formats.urls import is_remote
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -68,8 +66,8 @@ def open_plain(path: str | Path) -> Iterator[IO[bytes]]:
         # A file served over HTTP without byte ranges cannot seek; a buffer lets it be looked at first.
         file = io.BufferedReader(cast(io.RawIOBase, opened))
         with readable(path):
-            packed = file.peek(2)[:2] == _GZIP
-        yield cast(IO[bytes], gzip.GzipFile(fileobj=file) if packed else file)
+            packed = file.peek(2)[:2] == GZIP
+        yield cast(IO[bytes], Unpacked(path, file) if packed else file)
 
 
 @contextmanager
@@ -92,8 +90,6 @@ def readable(path: str | Path) -> Iterator[None]:
         yield
     except AptoolError:
         raise
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(path, problem=str(error), expected="a complete gzip file") from error
     except OSError as error:
         raise storage.unreadable(path, error) from error
     except Exception as error:

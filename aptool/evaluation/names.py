@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from aptool.errors import UsageError
+from aptool.errors import UsageError, shortened
 from aptool.evaluation.trec_eval import AT_RANK, known_measures, printed_names
 
 DEFAULT_MEASURES = ("map", "recip_rank", "P_1")
@@ -85,6 +85,7 @@ FAMILIES = {
     "NumRet": Family("num_ret", parameters=()),
     "NumRelRet": Family("num_rel_ret"),
 }
+_LONGEST_NAME = 200
 _NAME = re.compile(r"([A-Za-z]+)(?:\(([^()]*)\))?(?:@([0-9.]+))?", re.ASCII)
 _INTEGER = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 _DECIMAL = re.compile(r"0*\.\d+", re.ASCII)
@@ -121,10 +122,10 @@ def parse_measures(names: Iterable[str]) -> tuple[Measure, ...]:
     found: dict[str, Measure] = {}
     bad: list[str] = []
     for name in names:
-        measures = _parse(name)
+        measures = _parse(name) if len(name) <= _LONGEST_NAME else ()
         found |= {measure.name: measure for measure in measures if measure.name not in found}
         if not measures:
-            bad.append(repr(name) + _suggestion(name))
+            bad.append(shortened(name) + (_suggestion(name) if len(name) <= _LONGEST_NAME else ""))
     if bad:
         raise UsageError(f"unknown measures: {', '.join(bad)}")
     if not found:

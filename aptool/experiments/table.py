@@ -1,10 +1,10 @@
 """The results of an experiment matrix: a row per system and collection, mean ± deviation over seeds."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from aptool.documents import json_text
 from aptool.evaluation.names import measure_title
 from aptool.evaluation.seeds import Spread, mean_and_sd
 from aptool.experiments.folds import fold_deviations
@@ -88,7 +88,7 @@ def write_table(
         whole = [f"{title}\n\n{markdown_table(cells, left=1)}" for title, cells in paper_tables(results)]
         cells = [paper_cells(comparisons), seed_cells(results)]
         _write(folder / "paper.md", "\n".join([*whole, *(markdown_table(one, left=2) for one in cells)]))
-    _write(folder / "table.json", json.dumps(document, indent=2) + "\n")
+    _write(folder / "table.json", json_text(document))
 
 
 def not_above_random(summaries: Sequence[Summary], matrix: ExperimentMatrix) -> list[str]:

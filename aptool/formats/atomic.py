@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from aptool.errors import AptoolError, InputError
-from aptool.formats.local_store import check_parent, flush, umask
+from aptool.formats.local_store import check_parent, flush, resolved, umask, writing
 from aptool.formats.location import Location, ObjectPath, PathOrUrl, location
 from aptool.formats.object_folder import check_object_folder, published
 from aptool.formats.stores import store_of
@@ -66,20 +66,21 @@ def atomic_folder(
         with published(there, mark, by_content=by_content) as temporary:
             yield temporary
         return
-    final = there.resolve()
+    final = resolved(there)
     temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".part", dir=final.parent))
     replaced = temporary.with_name(temporary.name + ".old")
     try:
-        yield temporary
-        for file in temporary.rglob("*"):
-            if file.is_file():
-                flush(file)
-                file.chmod(0o666 & ~umask())  # some libraries write private files
-        temporary.chmod(0o777 & ~umask())
-        if final.exists():
-            _keep_others(final, temporary, set(own_files(final)))
-            os.replace(final, replaced)
-        os.replace(temporary, final)
+        with writing(path):
+            yield temporary
+            for file in temporary.rglob("*"):
+                if file.is_file():
+                    flush(file)
+                    file.chmod(0o666 & ~umask())  # some libraries write private files
+            temporary.chmod(0o777 & ~umask())
+            if final.exists():
+                _keep_others(final, temporary, set(own_files(final)))
+                os.replace(final, replaced)
+            os.replace(temporary, final)
     finally:
         if replaced.exists() and not final.exists():  # stopped between the two renames
             os.replace(replaced, final)

@@ -10,11 +10,12 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from aptool.documents import read_json
+from aptool.documents import json_text, read_json
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats import ids
 from aptool.formats.atomic import atomic_folder
@@ -97,16 +98,37 @@ class Collection:
 
     @property
     def answers(self) -> Location | None:
-        """The file of shared answers; None if pools have their own."""
+        """The file of shared answers; None if pools have their own. Raises like ``verify``."""
         path = self.path / ANSWERS
-        return path if path.is_file() else None
+        if not path.is_file():
+            return None
+        if isinstance(path, Path):
+            self.verify(ANSWERS)
+        return path
 
     def _file(self, split: str, suffix: str) -> Location:
         if split not in self.splits:
             raise InputError(
                 self.path, problem=f"split {split!r}", expected=f"one of {', '.join(self.splits)}"
             )
-        return self.path / f"{split}{suffix}"
+        path = self.path / f"{split}{suffix}"
+        if isinstance(path, Path):  # an object would be fetched for it, and its pages have checksums
+            self.verify(path.name)
+        return path
+
+    def verify(self, name: str) -> None:
+        """Checks that a file has the content that the manifest has the hash of.
+
+        Raises:
+            InputError: it has another, or is missing.
+        """
+        file, digest = self.path / name, self.manifest["files"].get(name)
+        if not file.is_file():
+            raise InputError(file, problem="file not found", expected=f"the file that {MANIFEST} lists")
+        found = _known_sha256(file) if isinstance(file, Path) else _sha256(file)
+        if digest is not None and found != digest:
+            expected = f"{digest[:12]}…, as {MANIFEST} has it"
+            raise InputError(file, column="sha256", value=f"{found[:12]}…", expected=expected)
 
 
 def answers_beside(pools: PathOrUrl) -> Location | None:
@@ -262,8 +284,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         }
         check_document("collection", manifest, self._path / MANIFEST)
         ordered = {key: manifest[key] for key in load_schema("collection")["properties"] if key in manifest}
-        text = json.dumps(ordered, indent=2, ensure_ascii=False) + "\n"
-        (self._into / MANIFEST).write_text(text, encoding="utf-8")
+        (self._into / MANIFEST).write_text(json_text(ordered), encoding="utf-8")
 
 
 def _own_files(folder: Path) -> set[str]:
@@ -285,6 +306,17 @@ def _own_files(folder: Path) -> set[str]:
     return {MANIFEST, *written}
 
 
-def _sha256(path: Path) -> str:
+def _known_sha256(path: Path) -> str:
+    """The hash of a file, computed once as long as the file is the same by size and time."""
+    found = path.stat()
+    return _sha256_of(str(path.absolute()), found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _sha256_of(path: str, size: int, changed: int) -> str:
+    return _sha256(Path(path))
+
+
+def _sha256(path: Location) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

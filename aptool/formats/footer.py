@@ -72,6 +72,15 @@ class _Reader:
         return fields
 
 
+def read_footer(file: Any) -> bytes:
+    """The footer of an open Parquet file."""
+    size = file.size()
+    file.seek(max(0, size - 8))
+    length = int.from_bytes(file.read(4), "little")
+    file.seek(max(0, size - 8 - length))
+    return bytes(file.read(length))
+
+
 def value_counts(footer: bytes) -> list[dict[tuple[str, ...], int]]:
     """For each row group, the number of values of each column, by its path.
 
@@ -85,3 +94,22 @@ def value_counts(footer: bytes) -> list[dict[tuple[str, ...], int]]:
         ]
     except (IndexError, KeyError, TypeError, AttributeError) as error:
         raise ValueError("damaged or encrypted metadata of a column") from error
+
+
+def candidate_counts(footer: bytes) -> list[int]:
+    """The number of candidates in each row group of a pools file.
+
+    No pool is empty, so every value of the column of their ids is a candidate.
+
+    Raises:
+        ValueError: as ``value_counts``, or a row group has no such column.
+    """
+    return [_candidates(group) for group in value_counts(footer)]
+
+
+def _candidates(columns: dict[tuple[str, ...], int]) -> int:
+    # Between the two come the names that a writer gives a list and its elements.
+    for path, count in columns.items():
+        if len(path) == 4 and path[0] == "candidates" and path[-1] == "answer_id":
+            return count
+    raise ValueError("no column candidates.answer_id in the metadata of a row group")

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -11,8 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from aptool.errors import InputError
+from aptool.errors import AptoolError, InputError
 from aptool.formats.store import ReplacedError, Stat, Store
+
+# How libraries written in Rust name an error of the system.
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 class LocalStore(Store):
@@ -75,18 +79,17 @@ class LocalStore(Store):
     def scratch(self, key: str) -> Iterator[Path]:
         """See ``Store.scratch``; the file is in the folder where it will be."""
         self.check_writable(key)
-        final = Path(key).resolve()  # the target of a link is replaced, not the link
+        final = resolved(key)  # the target of a link is replaced, not the link
         handle, name = tempfile.mkstemp(prefix=f".{final.name}.", suffix=".part", dir=final.parent)
         os.close(handle)
         temporary = Path(name)
         try:
-            yield temporary
-            flush(temporary)
-            # mkstemp makes files private; the result gets the mode that open() would give it.
-            temporary.chmod(0o666 & ~umask())
-            os.replace(temporary, final)
-        except OSError as error:
-            raise InputError(key, problem=error.strerror or str(error), expected="a writable file") from error
+            with writing(key):
+                yield temporary
+                flush(temporary)
+                # mkstemp makes files private; the result gets the mode that open() would give it.
+                temporary.chmod(0o666 & ~umask())
+                os.replace(temporary, final)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -143,6 +146,42 @@ def _stat(found: os.stat_result) -> Stat:
     return Stat(found.st_size, f"{found.st_size}-{found.st_mtime_ns}")
 
 
+def resolved(path: str | Path) -> Path:
+    """The absolute path of an output, without links.
+
+    Raises:
+        InputError: it is a link to itself, or its name is not UTF-8, which some libraries cannot write.
+    """
+    try:
+        found = Path(path).resolve()
+        str(found).encode("utf-8")
+    except (RuntimeError, OSError) as error:
+        raise InputError(path, problem="a link to itself", expected="a path to write to") from error
+    except UnicodeEncodeError as error:
+        expected = "a path to write to whose name is UTF-8"
+        raise InputError(path, problem="a name that is not UTF-8", expected=expected) from error
+    return found
+
+
+@contextmanager
+def writing(path: object) -> Iterator[None]:
+    """Names the output in what a disk raises, also through libraries that have errors of their own."""
+    try:
+        yield
+    except AptoolError:
+        raise
+    except OSError as error:
+        raise InputError(
+            path, problem=error.strerror or str(error), expected="a writable file or folder"
+        ) from error
+    except Exception as error:
+        found = _SYSTEM_ERROR.search(str(error))
+        if found is None:
+            raise
+        reason = os.strerror(int(found[1]))
+        raise InputError(path, problem=reason, expected="a writable file or folder") from error
+
+
 def check_parent(path: str | Path) -> None:
     """Creates the folder of ``path`` and checks that it can be written to.
 
@@ -150,7 +189,7 @@ def check_parent(path: str | Path) -> None:
         InputError: it cannot.
     """
     try:
-        parent = Path(path).resolve().parent
+        parent = resolved(path).parent
         parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=parent):
             pass

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from aptool.errors import InputError, first_line
 from aptool.formats import storage
+from aptool.formats.footer import candidate_counts, read_footer
 from aptool.formats.location import PathOrUrl
 
 T = TypeVar("T")
@@ -29,8 +30,9 @@ class ParquetReader:
             InputError: it is not a Parquet file.
         """
         self._path = str(path)
+        self._source = file
         self._threads = not isinstance(file, pa.PythonFile)  # see storage.open_native
-        self._file = self._checked(None, lambda: pq.ParquetFile(file))
+        self._file = self._checked(None, lambda: pq.ParquetFile(file, page_checksum_verification=True))
         self.schema: pa.Schema = self._checked(None, lambda: self._file.schema_arrow)
         for field in self.schema:
             self._checked("schema", partial(_names, field))
@@ -54,6 +56,14 @@ class ParquetReader:
         return self._checked(
             place, lambda: self._file.read_row_group(group, columns, use_threads=self._threads)
         )
+
+    def candidate_counts(self) -> list[int]:
+        """The number of candidates in each row group of a pools file; see ``footer.candidate_counts``.
+
+        Raises:
+            InputError: the metadata of a column are damaged or encrypted.
+        """
+        return self._checked(None, lambda: candidate_counts(read_footer(self._source)))
 
     def rows(self, columns: list[str]) -> Iterator[dict[str, Any]]:
         """Some columns of all rows as plain values, one row group in memory at a time.
@@ -94,3 +104,8 @@ def open_parquet(path: PathOrUrl, version: str | None = None) -> Iterator[Parque
     """
     with storage.open_native(path, version) as file:
         yield ParquetReader(path, file)
+
+
+def parquet_writer(path: PathOrUrl, schema: pa.Schema) -> pq.ParquetWriter:
+    """Writes a Parquet file whose pages have checksums; readers find a changed bit."""
+    return pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)

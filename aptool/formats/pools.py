@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from aptool.errors import InputError
 from aptool.formats.columns import (
@@ -27,7 +26,7 @@ from aptool.formats.columns import (
     strings,
 )
 from aptool.formats.location import PathOrUrl
-from aptool.formats.parquet import ParquetReader, open_parquet
+from aptool.formats.parquet import ParquetReader, open_parquet, parquet_writer
 from aptool.formats.schemas import arrow_schema, load_schema
 from aptool.formats.storage import stat
 
@@ -105,6 +104,7 @@ def list_units(paths: Iterable[PathOrUrl]) -> list[Unit]:
         version = stat(path).version
         with open_parquet(path, version) as reader:
             check_columns(path, reader.schema, "pools")
+            reader.candidate_counts()  # scoring relies on them
             sizes = [
                 reader.metadata.row_group(group).num_rows for group in range(reader.metadata.num_row_groups)
             ]
@@ -223,7 +223,7 @@ class PoolsWriter:
 
     def __init__(self, path: PathOrUrl) -> None:
         self._schema = arrow_schema("pools")
-        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
+        self._writer = parquet_writer(path, self._schema)
         self._rows: list[dict[str, object]] = []
         self._bytes = self._candidates = 0
 
@@ -260,7 +260,7 @@ class PoolsWriter:
 def write_answers(path: PathOrUrl, answers: Iterable[tuple[str, str]]) -> None:
     """Writes ``(answer id, text)`` pairs as an answers file; not atomic, see ``formats.atomic``."""
     schema = arrow_schema("answers")
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    with parquet_writer(path, schema) as writer:
         for ids, texts in _batched(answers, ROW_GROUP_CANDIDATES):
             writer.write_table(pa.table({"answer_id": ids, "text": texts}, schema=schema))
 

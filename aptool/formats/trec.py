@@ -13,7 +13,6 @@ import gzip
 import io
 import math
 import re
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, NamedTuple
@@ -26,11 +25,11 @@ from aptool.formats import ids
 from aptool.formats.location import PathOrUrl
 from aptool.formats.storage import open_binary, unreadable
 from aptool.formats.stores import store_of
+from aptool.formats.unpacking import GZIP, Unpacked
 
 _BLANKS = b"\t\v\f\r"
 _AS_SPACES = bytes.maketrans(_BLANKS, b" " * len(_BLANKS))
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
 # Level 1 is five times as fast as the default 6, and files are a seventh larger.
 _GZIP_LEVEL = 1
 _BLOCK = 1 << 20  # bytes that are checked, or compressed, at one time
@@ -191,11 +190,8 @@ def _bytes_of(path: PathOrUrl) -> bytes:
         except OSError as error:
             raise unreadable(path, error) from error
     if str(path).endswith(".gz"):
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(path, problem=str(error), expected="a complete gzip file") from error
-    elif data.startswith(_GZIP):
+        data = Unpacked(path, io.BytesIO(data)).read()
+    elif data.startswith(GZIP):
         raise InputError(path, problem="gzip data", expected="text, or a name that ends in .gz")
     nul = data.find(b"\0")
     if nul >= 0:

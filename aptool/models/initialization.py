@@ -17,13 +17,18 @@ from torch import nn
 
 from aptool.config import Recipe, VectorOptions
 from aptool.errors import InputError
+from aptool.formats.atomic import atomic_file
 from aptool.formats.location import Location
+from aptool.formats.object_folder import local_copy
+from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.text.skipgram import learn_vectors
 from aptool.text.tokenizer import PAD, UNK, TextTokenizer, Tokens, WordTokenizer
-from aptool.text.vectors import WordVectors, coverage, read_vectors, write_vectors
+from aptool.text.vectors import WordVectors, coverage, read_vectors
 from aptool.version import __version__
 
 logger = logging.getLogger(__name__)
+
+_MATRIX = "vectors"  # the name of the learned vectors in their cache
 
 
 class EncoderSpec(NamedTuple):
@@ -152,10 +157,11 @@ def learned_vectors(
     """
     inputs = [options.dim, options.window, options.epochs, seed, __version__, tokenizer.words]
     digest = hashlib.sha256(json.dumps(inputs).encode() + tokens.ids.tobytes() + tokens.offsets.tobytes())
-    cached = cache / f"learned-{digest.hexdigest()[:16]}.bin" if cache is not None else None
+    cached = cache / f"learned-{digest.hexdigest()[:16]}.safetensors" if cache is not None else None
     words = slice(UNK + 1, None)  # PAD and UNK are not words
     if cached is not None and cached.is_file():
-        return read_vectors(cached, tokenizer.words[words])
+        matrix = _cached_matrix(cached, (len(tokenizer), options.dim))
+        return WordVectors(tokenizer.words[words], matrix[words], "learned")
     logger.info(f"learning {options.dim}-dimensional word vectors from {len(tokens.ids)} tokens")
     matrix = learn_vectors(
         tokens.ids,
@@ -166,7 +172,17 @@ def learned_vectors(
         epochs=options.epochs,
         seed=seed,
     )
-    vectors = WordVectors(tokenizer.words[words], matrix[words], "learned")
     if cached is not None:
-        write_vectors(cached, vectors)
-    return vectors
+        with atomic_file(cached) as temporary:
+            write_tensors(temporary, {_MATRIX: torch.from_numpy(matrix)}, {})
+    return WordVectors(tokenizer.words[words], matrix[words], "learned")
+
+
+def _cached_matrix(path: Location, shape: tuple[int, int]) -> np.ndarray:
+    with local_copy(path) as here:
+        matrix = read_tensors(here, checked=True)[0].get(_MATRIX)
+    if matrix is None or tuple(matrix.shape) != shape or matrix.dtype != torch.float32:
+        raise InputError(
+            path, problem="damaged", expected=f"learned vectors; remove {path} to learn them again"
+        )
+    return matrix.numpy()

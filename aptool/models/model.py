@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 import yaml
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 
 from aptool.config import Recipe, recipe_from_dict
 from aptool.documents import read_json
@@ -28,6 +27,7 @@ from aptool.formats.urls import is_object_url
 from aptool.models.hub import local_folder
 from aptool.models.network_config import check_network_config
 from aptool.models.ranker import Ranker, build_ranker, encoder_type, identify_words, max_weights
+from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.text.tokenizer import TextTokenizer
 from aptool.version import __version__
 
@@ -103,8 +103,7 @@ def save_model(
     with new_model_folder(folder) as into:
         (into / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         tokenizer.save(into / TOKENIZER)
-        weights = {name: tensor.detach().contiguous().cpu() for name, tensor in ranker.state_dict().items()}
-        save_file(weights, into / WEIGHTS, metadata={"format": "pt"})
+        write_tensors(into / WEIGHTS, ranker.state_dict(), {"format": "pt"})
         (into / "README.md").write_text(model_card(config), encoding="utf-8")
         (into / "training").mkdir()
         lines = "".join(json.dumps(entry) + "\n" for entry in history)
@@ -348,10 +347,7 @@ def _check_shapes(path: Path, ranker: Ranker) -> None:
 
 
 def _read_weights(path: Path) -> dict[str, torch.Tensor]:
-    try:
-        weights = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise InputError(path, problem=str(error), expected="a safetensors file") from error
+    weights, _ = read_tensors(path)
     for name, weight in weights.items():
         if not torch.isfinite(weight).all():
             raise InputError(path, place=name, problem="NaN or infinite", expected="finite weights")

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from aptool.documents import parse_json
-from aptool.errors import InputError
+from aptool.errors import InputError, first_line
 from aptool.formats.location import PathOrUrl, location
 from aptool.formats.object_folder import located
 from aptool.formats.pools import Answers, list_units, read_pools
@@ -139,8 +139,12 @@ def read_history(model: PathOrUrl) -> pl.DataFrame:
     path = located(location(model), CONFIG, HISTORY)
     if not path.is_file():
         raise InputError(path, problem="file not found", expected="the history of a trained model")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(path, problem=str(error), expected="text in UTF-8") from error
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         expected = "a JSON object with the key 'epoch'"
         entry = parse_json(line, path, place=f"line {number}", expected=expected)
         if not isinstance(entry, dict) or "epoch" not in entry:
@@ -148,7 +152,11 @@ def read_history(model: PathOrUrl) -> pl.DataFrame:
         rows.append(_flat(entry))
     if not rows:
         raise InputError(path, problem="no line", expected="one line per epoch")
-    return pl.DataFrame(rows, infer_schema_length=None)
+    try:
+        return pl.DataFrame(rows, infer_schema_length=None)
+    except (pl.exceptions.PolarsError, TypeError, OverflowError) as error:
+        expected = "the same kind of value in every line"
+        raise InputError(path, problem=first_line(error), expected=expected) from error
 
 
 def training_curves(histories: Mapping[str, pl.DataFrame]) -> pl.DataFrame:

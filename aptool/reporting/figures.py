@@ -139,6 +139,8 @@ def plot_files(path: PathOrUrl) -> tuple[list[Location], Location]:
     """
     check_installed()
     given = location(path)
+    if given.name in ("", ".."):
+        raise UsageError(f"{str(path)!r}: expected the name of a file")
     if given.suffix in SUFFIXES:
         pictures, table = [given], given.with_suffix(".csv")
     elif given.suffix:

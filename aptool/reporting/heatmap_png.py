@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from aptool.errors import AptoolError
+from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import atomic_file
 from aptool.formats.location import PathOrUrl
 from aptool.reporting.heatmap import Explanation, TextWeights
@@ -24,6 +24,8 @@ _STRONGEST = 0.75  # opacity of the greatest weight
 _DPI = 150
 # Characters that no installed font has are drawn as boxes.
 _NO_GLYPH = r"Glyph .* missing"
+# More words make an image that nothing displays.
+_MOST_WORDS = 5_000
 # Larger matrices are drawn without words on the axes.
 _NAMED_ROWS, _NAMED_COLUMNS = 60, 80
 
@@ -40,6 +42,10 @@ def write_png(path: PathOrUrl, explanation: Explanation, name: str) -> None:
         AptoolError: matplotlib is not installed.
         InputError: the file cannot be written.
     """
+    words = len(explanation.question.spans) + len(explanation.answer.spans)
+    if words > _MOST_WORDS:
+        expected = f"at most {_MOST_WORDS:,} in an image; --html has no limit"
+        raise InputError(path, problem=f"{words:,} words", expected=expected)
     figure = draw(explanation, name)
     with atomic_file(path) as temporary, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=_NO_GLYPH)

@@ -6,7 +6,7 @@ The templates escape every text; styles and scripts are inline.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aptool.errors import AptoolError
+from aptool.errors import AptoolError, printable
 from aptool.formats.atomic import atomic_file
 from aptool.formats.location import PathOrUrl
 from aptool.reporting.heatmap import Explanation, TextWeights
@@ -38,7 +38,7 @@ def write_explanation(path: PathOrUrl, explanation: Explanation, name: str, mode
         AptoolError: jinja2 is not installed.
         InputError: the file cannot be written.
     """
-    write_page(path, "explain.html", {"explanation": explanation, "name": name, "model": model})
+    write_page(path, "explain.html", {"explanation": explanation, "name": name, "model": printable(model)})
 
 
 def write_page(path: PathOrUrl, template: str, values: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from aptool.errors import AptoolError, InputError
 from aptool.formats import storage
-from aptool.formats.footer import value_counts
+from aptool.formats.footer import candidate_counts, read_footer
 from aptool.formats.location import PathOrUrl
 from aptool.formats.pools import Answers, Unit, read_pools
 from aptool.formats.storage import Input
@@ -51,7 +51,8 @@ def plan(
     shared = _identity(*answers)[0] if answers is not None else None
     for unit in units:
         if unit.path not in footers:
-            footers[unit.path] = _identity(unit.path, unit.version)
+            identity, footer = _identity(unit.path, unit.version)
+            footers[unit.path] = identity, _pairs(unit.path, footer)
         identity, pairs = footers[unit.path]
         name = json.dumps([identity, unit.row_group, system.fingerprint, shared, tag])
         digest = hashlib.sha256(name.encode()).hexdigest()[:24]
@@ -94,26 +95,21 @@ def score_task(task: Task, system: System) -> pl.DataFrame:
     )
 
 
-def _identity(path: str, version: str | None) -> tuple[str, list[int]]:
-    """What distinguishes a file from another that replaced it, and the number of pairs of each row group."""
+def _identity(path: str, version: str | None) -> tuple[str, bytes]:
+    """What distinguishes a file from another that replaced it, and its footer."""
     with storage.open_native(path, version) as file:
-        size = file.size()
-        file.seek(max(0, size - (1 << 16)))
+        file.seek(max(0, file.size() - (1 << 16)))
         tail = file.read()
-        length = int.from_bytes(tail[-8:-4], "little")
-        file.seek(max(0, size - 8 - length))
-        footer = file.read(length)
+        footer = read_footer(file)
     digest = hashlib.sha256(tail).hexdigest()
-    try:
-        groups = value_counts(footer)
-    except ValueError as error:
-        raise InputError(path, problem=str(error), expected="a readable Parquet file") from error
     # A folder of this machine may be moved; elsewhere nothing but the whole URL names a file.
     name = path if is_remote(path) else Path(path).name
-    return json.dumps([name, version, digest]), [_pairs(group) for group in groups]
+    return json.dumps([name, version, digest]), footer
 
 
-def _pairs(columns: dict[tuple[str, ...], int]) -> int:
-    """Number of candidates in a row group; no pool is empty, so every value of the column is one."""
-    ids = (count for path, count in columns.items() if path[0] == "candidates" and path[-1] == "answer_id")
-    return next(ids, 0)
+def _pairs(path: str, footer: bytes) -> list[int]:
+    """The number of pairs of each row group."""
+    try:
+        return candidate_counts(footer)
+    except ValueError as error:
+        raise InputError(path, problem=str(error), expected="a readable Parquet file") from error

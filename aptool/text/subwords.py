@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from aptool.errors import InputError, first_line
 from aptool.text.forms import PLAIN, TextForm
-from aptool.text.tokenizer import Role, TextTokenizer, Tokens, truncate
+from aptool.text.tokenizer import Role, TextTokenizer, Tokens, read_tokenizer, truncate
 
 
 class SpecialTokens(NamedTuple):
@@ -76,17 +75,11 @@ class SubwordTokenizer(TextTokenizer):
     @classmethod
     def load(cls, path: str | Path) -> "SubwordTokenizer":
         """See ``TextTokenizer.load``."""
-        if not Path(path).is_file():
-            raise InputError(path, problem="file not found", expected="the tokenizer of a model")
-        try:
-            return cls(Tokenizer.from_file(str(path)))
-        except Exception as error:  # the library raises nothing more special
-            reason = first_line(error)
-            raise InputError(path, problem=reason, expected="a tokenizer.json") from error
+        return cls(read_tokenizer(path))
 
     def save(self, path: str | Path) -> None:
         """See ``TextTokenizer.save``."""
-        self._tokenizer.save(str(path), pretty=False)
+        Path(path).write_text(self._tokenizer.to_str(), encoding="utf-8")
 
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))

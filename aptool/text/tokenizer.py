@@ -4,6 +4,7 @@ PAD and UNK are two different ids. A text without a single word becomes one UNK,
 a state sequence and every pair a defined score.
 """
 
+import json
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ from tokenizers.normalizers import Lowercase
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.trainers import WordLevelTrainer
 
+from aptool.documents import read_json
 from aptool.errors import InputError, first_line
 
 # What a text is; a tokenizer may put questions to the network in another way than answers.
@@ -169,13 +171,7 @@ class WordTokenizer(TextTokenizer):
         Raises:
             InputError: the file is missing, or is not a tokenizer.
         """
-        if not Path(path).is_file():
-            raise InputError(path, problem="file not found", expected="the tokenizer of a model")
-        try:
-            tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises nothing more special
-            reason = first_line(error)
-            raise InputError(path, problem=reason, expected="a tokenizer.json") from error
+        tokenizer = read_tokenizer(path)
         if (tokenizer.token_to_id(PAD_WORD), tokenizer.token_to_id(UNK_WORD)) != (PAD, UNK):
             raise InputError(path, expected=f"{PAD_WORD} with id {PAD} and {UNK_WORD} with id {UNK}")
         ids = tokenizer.get_vocab().values()
@@ -185,7 +181,7 @@ class WordTokenizer(TextTokenizer):
 
     def save(self, path: str | Path) -> None:
         """Writes a ``tokenizer.json``."""
-        self._tokenizer.save(str(path), pretty=False)
+        Path(path).write_text(self._tokenizer.to_str(), encoding="utf-8")
 
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size())
@@ -232,6 +228,24 @@ class WordTokenizer(TextTokenizer):
     def places(self, text: str, role: Role = "answer") -> np.ndarray:
         """See ``TextTokenizer.places``: a token is a word."""
         return np.arange(max(1, len(self.split(text))))
+
+
+def read_tokenizer(path: str | Path) -> Tokenizer:
+    """A tokenizer of any kind, without the truncation and padding that its file may ask for.
+
+    Texts are truncated as the recipe says, and padded where they are batched; a file could ask for gigabytes.
+
+    Raises:
+        InputError: the file is missing, or is not a tokenizer.
+    """
+    document = read_json(path, "the tokenizer of a model")
+    try:
+        document |= {"truncation": None, "padding": None}
+        return Tokenizer.from_str(json.dumps(document))
+    except BaseException as error:  # the library raises nothing more special, and panics are not exceptions
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        raise InputError(path, problem=first_line(error), expected="a tokenizer.json") from error
 
 
 def concatenated(parts: Sequence[Tokens]) -> Tokens:

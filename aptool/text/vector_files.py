@@ -4,20 +4,19 @@ The format is detected from a file's first bytes and never from its name. At mos
 in memory at a time, and a row's numbers are only parsed on request.
 """
 
-import gzip
 import logging
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from aptool.errors import InputError
 from aptool.formats import storage
 from aptool.formats.location import PathOrUrl
+from aptool.formats.unpacking import GZIP, Unpacked
 
 logger = logging.getLogger(__name__)
 
@@ -77,9 +76,9 @@ def open_vectors(path: PathOrUrl) -> Iterator[VectorFile]:
     with _failures_named(path), storage.open_binary(path) as opened:
         start = opened.read(2)
         file: Stream = _Rejoined(start, opened)
-        packed = start == b"\x1f\x8b"
+        packed = start == GZIP
         if packed:
-            file = gzip.GzipFile(fileobj=cast(IO[bytes], file), mode="rb")
+            file = Unpacked(path, file)
         yield _recognise(path, file, " (gz)" if packed else "")
 
 
@@ -298,7 +297,5 @@ def _failures_named(path: PathOrUrl) -> Iterator[None]:
     """Turns exceptions of a stream into an InputError that names the file."""
     try:
         yield
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(path, problem=str(error), expected="a complete gzip file") from error
     except OSError as error:
         raise storage.unreadable(path, error) from error

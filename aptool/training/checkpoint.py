@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from aptool.config import Recipe
 from aptool.documents import read_json
-from aptool.errors import InputError
+from aptool.errors import InputError, one_line
 from aptool.formats.atomic import atomic_file, remove_leftovers, remove_matching
 from aptool.formats.collection import Collection
 from aptool.formats.location import Location, PathOrUrl, location
@@ -28,12 +26,15 @@ from aptool.formats.object_folder import local_copy
 from aptool.models.model import CONFIG
 from aptool.models.ranker import encoder_type
 from aptool.models.start import start_fingerprint
+from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.training.loop import TrainingState
 from aptool.version import __version__
 
 STATE = "state.safetensors"
 VECTORS = "vectors"  # learned vectors, so that they are learned once
-LEARNED_VECTORS = re.compile(r"learned-[0-9a-f]{16}\.bin|\.learned-[0-9a-f]{16}\.bin\.[a-z0-9_]{8}\.part")
+LEARNED_VECTORS = re.compile(
+    r"learned-[0-9a-f]{16}\.safetensors|\.learned-[0-9a-f]{16}\.safetensors\.[a-z0-9_]{8}\.part"
+)
 
 
 def training_key(
@@ -83,7 +84,7 @@ def save_state(folder: Location, key: str, state: TrainingState) -> None:
     }
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_file(folder / STATE) as temporary:
-        save_file({name: one.detach().cpu().contiguous() for name, one in tensors.items()}, temporary, facts)
+        write_tensors(temporary, tensors, facts)
 
 
 def load_state(folder: Location, key: str) -> TrainingState | None:
@@ -96,19 +97,18 @@ def load_state(folder: Location, key: str) -> TrainingState | None:
     if not path.is_file():
         return None
     try:
-        with local_copy(path) as here, safe_open(here, framework="pt") as file:
-            facts = file.metadata()
-            if facts["key"] != key:
-                return None
-            # Copies, not views of the file: the next epoch replaces it.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        with local_copy(path) as here:
+            tensors, facts = read_tensors(here, checked=True)
+        if facts["key"] != key:
+            return None
         history, best_epoch = json.loads(facts["history"]), int(facts["best_epoch"])
         weights = _under("weights/", tensors)
         best = _under("best/", tensors) or {name: weight.clone() for name, weight in weights.items()}
         optimizers = [_restore(optimizer, tensors) for optimizer in json.loads(facts["optimizers"])]
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+    except (InputError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        problem = f"damaged ({one_line(str(error))})"
         expected = f"a training checkpoint; remove {folder} to train from the beginning"
-        raise InputError(path, problem=str(error), expected=expected) from error
+        raise InputError(path, problem=problem, expected=expected) from error
     return TrainingState(history, best_epoch, weights, best, optimizers)
 
 
@@ -167,7 +167,8 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def source_identity(source: str) -> list[Any] | None:
     """Names, sizes and modification times of the files of initial weights; None if there are no files."""
     path = Path(source)
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    # The layouts of models have their files in a folder and in the folders of their modules.
+    files = sorted([*path.glob("*"), *path.glob("*/*")]) if path.is_dir() else [path]
     return [
         [file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files if file.is_file()
     ] or None

@@ -307,7 +307,7 @@ BAD = {
     "unknown option": (["C", "--presets", "ap-cnn"], 2, "--preset"),
     "seed that is no number": (["C", "--seed", "one"], 2, "'one' is not a valid integer"),
     "negative seed": (["C", "--seed", "-1"], 2, "-1 is not in the range 0<=x<="),
-    "no seeds": (["C", "--seeds", "0"], 2, "0 is not in the range x>=1"),
+    "no seeds": (["C", "--seeds", "0"], 2, "0 is not in the range 1<=x<=10000"),
     "workers without a cluster": (["C", "--workers", "2"], 2, "--workers: requires --cluster"),
     "address that is none": (["C", "--cluster", "http://head:8265"], 2, "--cluster 'http://head:8265': the"),
     "unknown device": (["C", "--device", "abacus"], 2, "--device 'abacus': "),

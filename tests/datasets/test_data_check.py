@@ -139,7 +139,7 @@ def test_qrels_of_another_collection(collection):
     def accept(manifest):
         import hashlib
 
-        digest = hashlib.sha256(collection.qrels("dev").read_bytes()).hexdigest()
+        digest = hashlib.sha256((collection.path / "dev.qrels").read_bytes()).hexdigest()
         manifest["files"]["dev.qrels"] = digest
         manifest["splits"]["dev"]["positives"] = 2
 

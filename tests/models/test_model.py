@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny import SYSTEMS, ranker, recipe
 
-from aptool.errors import AptoolError
+from aptool.errors import AptoolError, InputError
 from aptool.formats.pools import list_units, read_pools
 from aptool.models.model import load_model, model_fingerprint, save_model
 from aptool.scoring.scorer import Scorer
@@ -121,8 +121,8 @@ def test_saving_that_fails_leaves_the_old_model(tmp_path, monkeypatch):
     def full(*given, **named):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("aptool.models.model.save_file", full)
-    with pytest.raises(OSError, match="No space"):
+    monkeypatch.setattr("aptool.models.model.write_tensors", full)
+    with pytest.raises(InputError, match="No space"):
         save(tmp_path / "model", seed=2)
 
     assert model_fingerprint(tmp_path / "model") == before

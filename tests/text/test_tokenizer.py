@@ -128,9 +128,9 @@ def test_a_saved_tokenizer_is_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "expected a tokenizer.json"),
+        ("{", "expected the tokenizer of a model"),
         ("{}", "expected a tokenizer.json"),
-        ("", "expected a tokenizer.json"),
+        ("", "expected the tokenizer of a model"),
     ],
 )
 def test_a_file_that_is_no_tokenizer_is_named(tmp_path, content, message):

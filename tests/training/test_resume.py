@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from recorded import recorded
-from safetensors.torch import load_file, save_file
 from tiny import options, recipe
 
 from aptool.config import VectorOptions
 from aptool.errors import AptoolError, InputError
 from aptool.formats.collection import Collection
 from aptool.models.initialization import learned_vectors
+from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.text.tokenizer import WordTokenizer
 from aptool.training.checkpoint import save_state, training_folder
 from aptool.training.fit import check_training, fit
@@ -30,9 +30,9 @@ MOMENTS = {
     "in the first epoch": ("aptool.training.loop:_step", "before", 3, 0),
     "in the third epoch": ("aptool.training.loop:_step", "after", 13, 2),
     "before dev is judged": ("aptool.training.loop:_seed_dropout", "before", 4, 3),
-    "while the state is written": ("aptool.training.checkpoint:save_file", "after", 3, 2),
+    "while the state is written": ("aptool.training.checkpoint:write_tensors", "after", 3, 2),
     "between the state and its report": ("aptool.training.fit:save_state", "after", 2, 2),
-    "while the model is written": ("aptool.models.model:save_file", "after", 1, 4),
+    "while the model is written": ("aptool.models.model:write_tensors", "after", 1, 4),
 }
 
 
@@ -189,13 +189,9 @@ def test_a_state_that_does_not_do_what_it_did_is_refused(collection, tmp_path):
     output = tmp_path / "model"
     stopped(collection, output)
     path = training_folder(output) / "state.safetensors"
-    tensors = load_file(path)
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as file:
-        facts = file.metadata()
+    tensors, facts = read_tensors(path)
     noise = {name: one * 0 + 0.1 if name.startswith("weights/") else one for name, one in tensors.items()}
-    save_file(noise, path, facts)
+    write_tensors(path, noise, facts)
 
     with pytest.raises(AptoolError, match=r"model\.training: the weights of epoch 2 have dev map 0\.\d{4}; "):
         fit(collection, recipe("ap-cnn"), output, seed=3)

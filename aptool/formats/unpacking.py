@@ -1,0 +1,84 @@
+"""Gzip from anywhere: unpacked as it is read, and refused where it unpacks to more than text ever does."""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Protocol, cast
+
+from aptool.errors import InputError
+
+GZIP = b"\x1f\x8b"
+
+# Text packs to a twentieth of its size, repeated lines to a hundredth; gzip reaches a thousandth.
+MOST_TIMES = 200
+ALWAYS_BYTES = 64 << 20
+
+
+class Readable(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most ``size`` bytes; empty at the end."""
+
+
+class _Counted:
+    """A stream that counts what is read of it."""
+
+    def __init__(self, file: Readable) -> None:
+        self._file = file
+        self.bytes = 0
+
+    def read(self, size: int, /) -> bytes:
+        data = self._file.read(size)
+        self.bytes += len(data)
+        return data
+
+
+class Unpacked(gzip.GzipFile):
+    """The content of a gzip stream; reading raises InputError, naming the file, where that is not sound."""
+
+    def __init__(self, path: object, file: Readable) -> None:
+        """Unpacks ``file``; ``path`` is its name in messages."""
+        self._path = path
+        self._packed = _Counted(file)
+        self._unpacked = 0
+        super().__init__(fileobj=cast(IO[bytes], self._packed), mode="rb")
+
+    def read(self, size: int | None = -1) -> bytes:
+        """At most ``size`` bytes; all that are left where it is negative."""
+        if size is None or size < 0:
+            return b"".join(iter(lambda: self.read(1 << 20), b""))
+        with sound_gzip(self._path):
+            return self._checked(super().read(size))
+
+    def read1(self, size: int = -1) -> bytes:
+        """What one read of the packed stream gives."""
+        with sound_gzip(self._path):
+            return self._checked(super().read1(size))
+
+    def readline(self, size: int | None = -1) -> bytes:
+        """A line, read in pieces that are counted one by one."""
+        pieces = []
+        with sound_gzip(self._path):
+            while True:
+                piece = self._checked(super().readline(1 << 20))
+                pieces.append(piece)
+                if not piece or piece.endswith(b"\n"):
+                    return b"".join(pieces)
+
+    def _checked(self, data: bytes) -> bytes:
+        self._unpacked += len(data)
+        if self._unpacked > ALWAYS_BYTES and self._unpacked > MOST_TIMES * self._packed.bytes:
+            problem = f"unpacks to more than {MOST_TIMES} times its size"
+            raise InputError(str(self._path), problem=problem, expected="packed text, or the file unpacked")
+        return data
+
+
+@contextmanager
+def sound_gzip(path: object) -> Iterator[None]:
+    """Turns damage of a gzip stream into an InputError that names the file."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(str(path), problem=str(error), expected="a complete gzip file") from error

@@ -1,0 +1,95 @@
+"""Plain readers, independent of aptool's: what a file means, line by line.
+
+They are slow and lenient where aptool may be strict; what aptool accepts, they must read alike.
+"""
+
+import struct
+from collections import defaultdict
+from pathlib import Path
+
+
+def judgements(data: bytes) -> dict[str, dict[str, int]]:
+    """question -> answer -> relevance."""
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for line in _lines(data):
+        question, _, answer, relevance = line
+        found[question][answer] = int(relevance)
+    return found
+
+
+def scores(data: bytes) -> dict[str, dict[str, float]]:
+    """question -> answer -> score."""
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for line in _lines(data):
+        question, _, answer, _, score, *_ = line
+        found[question][answer] = float(score)
+    return found
+
+
+def _lines(data: bytes) -> list[list[str]]:
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    lines = [[field.decode() for field in line.split()] for line in data.split(b"\n")]
+    return [line for line in lines if line and not line[0].startswith("#")]
+
+
+def measures(qrels: dict[str, dict[str, int]], run: dict[str, dict[str, float]]) -> dict[str, float]:
+    """MAP, MRR and P@1 over the questions of the qrels, by their definitions."""
+    sums = {"map": 0.0, "recip_rank": 0.0, "P_1": 0.0}
+    for question, labels in qrels.items():
+        ranked = sorted(
+            run.get(question, {}).items(), key=lambda pair: (pair[1], pair[0].encode()), reverse=True
+        )
+        relevant = [labels.get(answer, 0) > 0 for answer, _ in ranked]
+        total = sum(value > 0 for value in labels.values())
+        ranks = [rank for rank, one in enumerate(relevant, 1) if one]
+        sums["map"] += sum(n / rank for n, rank in enumerate(ranks, 1)) / total if total else 0.0
+        sums["recip_rank"] += 1 / ranks[0] if ranks else 0.0
+        sums["P_1"] += float(bool(ranks) and ranks[0] == 1)
+    return {name: value / len(qrels) for name, value in sums.items()}
+
+
+def table(data: bytes) -> list[tuple[str, str, int]]:
+    """question, answer, label of each row of a table with tabs."""
+    lines = data.removeprefix(b"\xef\xbb\xbf").decode().split("\n")
+    rows = [line.removesuffix("\r").split("\t") for line in lines if line.strip()]
+    columns = [rows[0].index(name) for name in ("question", "answer", "label")]
+    return [(row[columns[0]], row[columns[1]], int(row[columns[2]])) for row in rows[1:]]
+
+
+def text_vectors(data: bytes, dim: int) -> dict[str, list[float]]:
+    """word -> numbers, for the rows that have nothing unusual."""
+    found: dict[str, list[float]] = {}
+    for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        fields = line.strip(b" \t\r").split(b" ")
+        if len(fields) == dim + 1 and fields[0]:
+            try:
+                found.setdefault(fields[0].decode(), [float(field) for field in fields[1:]])
+            except ValueError:
+                continue
+    return found
+
+
+def binary_vectors(data: bytes) -> dict[bytes, tuple[float, ...]]:
+    """word -> numbers of a word2vec binary file."""
+    head, _, rest = data.partition(b"\n")
+    count, dim = map(int, head.split())
+    found: dict[bytes, tuple[float, ...]] = {}
+    for _ in range(count):
+        word, _, rest = rest.partition(b" ")
+        found.setdefault(word.lstrip(b"\n"), struct.unpack(f"<{dim}f", rest[: 4 * dim]))
+        rest = rest[4 * dim :]
+    return found
+
+
+def listing(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Every path of a folder with its size, time and kind."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        is_folder = path.is_dir() and not path.is_symlink()
+        found[str(path.relative_to(folder))] = (
+            status.st_mode,
+            0 if is_folder else status.st_size,
+            0 if is_folder else status.st_mtime_ns,
+        )
+    return found

@@ -1,0 +1,183 @@
+"""Bad inputs by the thousand, in processes that are watched from outside.
+
+Every input follows from the seed and its number. A failure is printed with the command that repeats it.
+"""
+
+import argparse
+import multiprocessing
+import os
+import random
+import resource
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+SECONDS, MEGABYTES = 10, 1024  # of processor time and of memory, at most, for an input
+PATIENCE = 60  # seconds without a word from a process, which is then ended
+
+for setting in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[setting] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+def attempt(world: Any, seed: int, number: int, folder: Path) -> tuple[str, str, str]:
+    """The surface of one input, how it ended, and what failed; '' if nothing did."""
+    from surfaces import SURFACES, Case, schedule
+    from world import inside
+
+    order = schedule()
+    name = order[number % len(order)]
+    case = Case(world, random.Random(f"{seed}/{number}"))
+    began, failure = time.process_time(), ""
+    printed = os.fstat(2).st_size
+    try:
+        with inside(folder):
+            SURFACES[name][1](case)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        failure = f"{type(error).__name__}: {str(error)[:300]} ({Path(last.filename).name}:{last.lineno})"
+    seconds = time.process_time() - began
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    if not failure and seconds > SECONDS:
+        failure = f"took {seconds:.0f} s"
+    if not failure and size > MEGABYTES:
+        failure = f"took {size} MB"
+    if not failure and os.fstat(2).st_size > printed:
+        failure = "a library wrote to stderr"
+    return name, case.ended, failure
+
+
+def work(base: str, seed: int, numbers: range, share: Connection) -> None:
+    """Attempts inputs one after another; tells each before and after."""
+    import torch
+    from world import World
+
+    torch.set_num_threads(1)
+    words = Path(base) / f"stderr-{os.getpid()}"
+    os.dup2(os.open(words, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+    world = World(Path(base) / "world")
+    for number in numbers:
+        share.send((number, None))
+        outcome = attempt(world, seed, number, Path(base) / f"work-{os.getpid()}" / "here")
+        share.send((number, outcome))
+        if "MB" in outcome[2]:  # the peak of a process never falls again
+            break
+    share.close()
+
+
+class Campaign:
+    """Inputs shared among processes; a process that dies or hangs is replaced, and its input has failed."""
+
+    def __init__(self, seed: int, inputs: range, processes: int) -> None:
+        self.seed = seed
+        self.inputs = inputs
+        self.processes = processes
+        self.totals: Counter[tuple[str, str]] = Counter()
+        self.failures: list[tuple[int, str, str]] = []
+
+    def run(self) -> None:
+        from surfaces import schedule
+        from world import World
+
+        with tempfile.TemporaryDirectory(prefix="campaign-") as base:
+            World(Path(base) / "world")
+            self._order = schedule()
+            shares = {}
+            for first in range(self.processes):
+                numbers = self.inputs[first :: self.processes]
+                self._start(base, numbers, shares)
+            while shares:
+                now = time.monotonic()
+                for share in wait(list(shares), timeout=1):
+                    self._hear(share, shares, base)
+                for entry in list(shares.values()):
+                    if now - entry["heard"] > PATIENCE:
+                        entry["process"].kill()
+                        entry["heard"] = now
+
+    def _start(self, base: str, numbers: range, shares: dict[Any, Any]) -> None:
+        if not numbers:
+            return
+        ours, theirs = multiprocessing.Pipe(duplex=False)
+        context = multiprocessing.get_context("spawn")
+        process = context.Process(target=work, args=(base, self.seed, numbers, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        shares[ours] = {"process": process, "numbers": numbers, "at": None, "heard": time.monotonic()}
+
+    def _hear(self, share: Any, shares: dict[Any, Any], base: str) -> None:
+        try:
+            number, outcome = share.recv()
+        except EOFError:
+            self._ended(shares.pop(share), shares, base)
+            return
+        entry = shares[share]
+        entry["heard"] = time.monotonic()
+        entry["at"], entry["finished"] = number, outcome is not None
+        if outcome is not None:
+            self._count(number, outcome)
+
+    def _ended(self, entry: dict[str, Any], shares: dict[Any, Any], base: str) -> None:
+        """Goes on after the last input of a process that has ended, in another process."""
+        entry["process"].join()
+        numbers, done, code = entry["numbers"], entry["at"], entry["process"].exitcode
+        if done is None:  # it would be started for ever
+            raise SystemExit(f"a process ended with {code} before its first input")
+        if not entry["finished"]:
+            name = self._order[done % len(self._order)]
+            self._count(done, (name, "dead", f"the process ended with {code}"))
+        self._start(base, numbers[numbers.index(done) + 1 :], shares)
+
+    def _count(self, number: int, outcome: tuple[str, str, str]) -> None:
+        name, ended, failure = outcome
+        self.totals[name, "failed" if failure else ended] += 1
+        if failure:
+            self.failures.append((number, name, failure))
+            print(f"{name}: {failure}\n    make campaign SEED={self.seed} ONLY={number}", flush=True)
+
+    def table(self) -> str:
+        """The totals by surface."""
+        kinds = ("0", "1", "2", "-", "failed")
+        titles = ("exit 0", "exit 1", "exit 2", "none", "failed")
+        lines = [f"{'surface':<14}" + "".join(f"{title:>9}" for title in titles)]
+        for name in sorted({name for name, _ in self.totals}):
+            lines.append(f"{name:<14}" + "".join(f"{self.totals[name, kind]:>9,}" for kind in kinds))
+        return "\n".join(lines)
+
+
+def main() -> int:
+    """Runs a campaign from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--inputs", type=int, default=100_000)
+    parser.add_argument("--only", type=int, help="The number of one input, run in this process.")
+    parser.add_argument("--processes", type=int, default=2)
+    given = parser.parse_args()
+    if given.only is not None:
+        from world import World
+
+        with tempfile.TemporaryDirectory(prefix="campaign-") as base:
+            name, ended, failure = attempt(
+                World(Path(base) / "world"), given.seed, given.only, Path(base) / "here"
+            )
+        print(f"input {given.only} of seed {given.seed}, {name}: exit {ended} {failure}")
+        return int(bool(failure))
+    began = time.monotonic()
+    campaign = Campaign(given.seed, range(given.inputs), given.processes)
+    campaign.run()
+    print(campaign.table())
+    minutes = (time.monotonic() - began) / 60
+    tried = sum(campaign.totals.values())
+    print(f"seed {given.seed}: {tried:,} inputs, {len(campaign.failures)} failed, {minutes:.1f} minutes")
+    return int(bool(campaign.failures) or tried < given.inputs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

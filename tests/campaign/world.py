@@ -1,0 +1,142 @@
+"""What every input of the campaign starts from: a tiny collection, a model and their runs, made once."""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from tiny import OPTIONS, SIZES, labelled_pools, recipe
+
+
+class Finished(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: list[str]
+
+
+class World:
+    """The files that inputs are made from; never written to again."""
+
+    def __init__(self, folder: Path) -> None:
+        from aptool.formats.collection import Collection, CollectionWriter
+        from aptool.models.initialization import Corpus  # noqa: F401 - loads torch once, before any clock runs
+        from aptool.training.fit import fit
+
+        self.folder = folder
+        self.collection = folder / "c"
+        self.shared = folder / "s"
+        self.model = folder / "m"
+        self.run = folder / "test.run"
+        if folder.exists():
+            return
+        folder.mkdir(parents=True)
+        with CollectionWriter(self.collection, name="tiny", source="made for the campaign") as writer:
+            for split, questions in (("train", 20), ("dev", 8), ("test", 8)):
+                writer.add_split(split, labelled_pools(split, questions))
+        texts: dict[str, str] = {}
+        with CollectionWriter(self.shared, name="shared", source="made for the campaign") as writer:
+            pools = labelled_pools("test", 8)
+            for pool in pools:
+                texts |= dict(zip(pool.answer_ids, pool.texts or (), strict=True))
+            writer.add_answers(texts.items())
+            writer.add_split("test", (pool._replace(texts=None) for pool in pools))
+        small = recipe("ap-cnn", "training.epochs=1", "vectors.dim=8", "encoder.features=8")
+        fit(Collection(self.collection), small, self.model, seed=1)
+        self._write_more()
+
+    def _write_more(self) -> None:
+        from aptool.text.vectors import WordVectors, write_vectors
+
+        pools = self.collection / "test.pools.parquet"
+        shared = self.shared / "test.pools.parquet"
+        assert command("score", pools, "--model", self.model, "--output", self.run).code == 0
+        assert command("score", shared, "--model", self.model, "--output", self.folder / "s.run").code == 0
+        rows = [
+            f"{pool.question}\t{text}\t{pool.relevance.get(answer, 0)}"
+            for pool in labelled_pools("test", 8)
+            for answer, text in zip(pool.answer_ids, pool.texts or (), strict=True)
+        ]
+        (self.folder / "x.tsv").write_text(
+            "\n".join(["question\tanswer\tlabel", *rows, ""]), encoding="utf-8"
+        )
+        lines = [
+            json.dumps(
+                {
+                    "question": pool.question,
+                    "candidates": [
+                        {"text": text, "label": pool.relevance.get(answer, 0)}
+                        for answer, text in zip(pool.answer_ids, pool.texts or (), strict=True)
+                    ],
+                }
+            )
+            for pool in labelled_pools("test", 8)
+        ]
+        (self.folder / "x.jsonl").write_text("\n".join([*lines, ""]), encoding="utf-8")
+        words = ["river", "mountain", "kitchen", "engine", "naïve", "the"]
+        matrix = np.arange(24, dtype=np.float32).reshape(6, 4) / 7
+        write_vectors(self.folder / "v.bin", WordVectors(words, matrix, "made"))
+        write_vectors(self.folder / "v.txt", WordVectors(words, matrix, "made"), binary=False)
+        text = (self.folder / "v.txt").read_bytes().partition(b"\n")[2]
+        (self.folder / "glove.txt").write_bytes(text)
+        self._write_state()
+
+    def _write_state(self) -> None:
+        import torch
+
+        from aptool.training.checkpoint import save_state
+        from aptool.training.loop import TrainingState
+
+        weights = {"u": torch.arange(6.0), "v": torch.ones(2, 3)}
+        moments = {"state": {0: {"step": torch.tensor(3.0), "exp_avg": torch.zeros(6)}}, "param_groups": []}
+        state = TrainingState([{"epoch": 1, "dev": {"map": 0.5}}], 1, weights, dict(weights), [moments])
+        save_state(self.folder / "state", "key", state)
+
+
+def small_options() -> list[str]:
+    """Options of `aptool train` for the smallest training."""
+    options = (*OPTIONS, *SIZES["cnn"], "training.epochs=1")
+    return [word for option in options for word in ("--set", option)]
+
+
+def command(*arguments: Any) -> Finished:
+    """Runs the real command in this process.
+
+    Raises:
+        Exception: what the command should have turned into a line.
+    """
+    from aptool.cli.main import main
+
+    out, err = io.StringIO(), io.StringIO()
+    before = sys.argv
+    sys.argv = ["aptool", *map(str, arguments)]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                main()
+            except SystemExit as end:
+                code = end.code or 0
+    finally:
+        sys.argv = before
+    assert isinstance(code, int)
+    return Finished(code, out.getvalue(), err.getvalue().splitlines())
+
+
+@contextlib.contextmanager
+def inside(folder: Path) -> Any:
+    """A new folder that is the current one, removed at the end."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        shutil.rmtree(folder, ignore_errors=True)

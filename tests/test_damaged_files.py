@@ -1,0 +1,263 @@
+"""Damage that no format notices by itself, and files that unpack to gigabytes: one line each."""
+
+import gzip
+import json
+import os
+import random
+import resource
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from tiny import row, write_pools
+
+from aptool.errors import InputError
+from aptool.formats.collection import Collection
+from aptool.formats.pools import Unit, list_units, read_pools
+from aptool.formats.trec import read_qrels, read_run
+from aptool.models.model import load_model
+from aptool.models.tensor_file import read_tensors, write_tensors
+
+
+def flipped(path, seed):
+    """Flips one bit of a file."""
+    data = bytearray(path.read_bytes())
+    generator = random.Random(seed)
+    data[generator.randrange(len(data))] ^= 1 << generator.randrange(8)
+    path.write_bytes(data)
+
+
+def test_a_flipped_bit_of_pools_never_changes_them(collection_folder, tmp_path):
+    whole = collection_folder / "test.pools.parquet"
+    expected = read_pools(Unit(str(whole), 0))
+    path = tmp_path / "x.pools.parquet"
+    refused = 0
+    for seed in range(150):
+        shutil.copy(whole, path)
+        flipped(path, seed)
+        try:
+            units = list_units([path])
+            pools = [read_pools(unit) for unit in units]
+        except InputError:
+            refused += 1
+            continue
+        assert [one.answers.to_pylist() for one in pools] == [expected.answers.to_pylist()]
+        assert pools[0].answer_ids.equals(expected.answer_ids)
+        assert pools[0].question_ids.equals(expected.question_ids)
+        assert pools[0].questions.equals(expected.questions)
+    assert refused > 50
+
+
+def test_a_changed_bit_of_tensors_is_found(tmp_path):
+    tensors = {"a": torch.arange(1000.0), "b": torch.zeros(3, 4, dtype=torch.bfloat16), "n": torch.tensor(7)}
+    whole = tmp_path / "whole"
+    write_tensors(whole, tensors, {"key": "value"})
+    found, facts = read_tensors(whole)
+    assert facts == {"key": "value"}
+    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+    for seed in range(200):
+        shutil.copy(whole, tmp_path / "x")
+        flipped(tmp_path / "x", seed)
+        try:
+            found, facts = read_tensors(tmp_path / "x")
+        except InputError:
+            continue
+        # The name of the checksum itself was hit, or spaces between values.
+        assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+        assert facts["key"] == "value"
+
+
+def test_files_of_a_collection_that_changed_are_refused(collection_folder, tmp_path):
+    for name in ("train.qrels", "dev.pools.parquet"):
+        shutil.copytree(collection_folder, tmp_path / name)
+        flipped(tmp_path / name / name, 3)
+        collection = Collection(tmp_path / name)
+        with pytest.raises(InputError, match=r"as collection\.json has it"):
+            collection.qrels("train"), collection.pools("dev")
+        assert collection.pools("test").is_file()
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}},
+        {"truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 5}},
+        {
+            "padding": {
+                "strategy": {"Fixed": 10_000_000},
+                "direction": "Right",
+                "pad_to_multiple_of": None,
+                "pad_id": 99_999_999,
+                "pad_type_id": 0,
+                "pad_token": "[PAD]",
+            }
+        },
+        {"truncation": "nonsense", "padding": [1, 2]},
+    ],
+)
+def test_a_tokenizer_file_neither_truncates_nor_pads(model_folder, tmp_path, entries):
+    shutil.copytree(model_folder, tmp_path / "m")
+    path = tmp_path / "m" / "tokenizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
+    texts = ["where is the river near the mountain", "here", ""]
+
+    found = load_model(tmp_path / "m").tokenizer.encode(texts)
+
+    expected = load_model(model_folder).tokenizer.encode(texts)
+    assert np.array_equal(found.ids, expected.ids)
+    assert np.array_equal(found.offsets, expected.offsets)
+
+
+BOMBS = {
+    "x.run.gz": (b"", b"q1 Q0 a1 1 1.0 t\n", b""),
+    "x.tsv.gz": (b"question\tanswer\tlabel\nq\t", b"a" * 16, b"\t1\n"),
+    "x.jsonl.gz": (b'{"question":"q","candidates":[{"label":1,"text":"', b"a" * 16, b'"}]}\n'),
+    "x.qrels.gz": (b"", b"q1 0 a1 1\n", b""),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_what_unpacks_to_gigabytes_is_one_line(aptool, tmp_path, name):
+    begin, middle, end = BOMBS[name]
+    path = tmp_path / name
+    with gzip.open(path, "wb") as file:
+        file.write(begin)
+        for _ in range(400):
+            file.write(middle * (1 << 20 >> 4))
+        file.write(end)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    if name.startswith(("x.run", "x.qrels")):
+        read = read_run if name.startswith("x.run") else read_qrels
+        with pytest.raises(InputError, match="unpacks to more than 200 times its size"):
+            read(path)
+    else:
+        kind = name.split(".")[1]
+        found = aptool("data", "import", kind, f"test={path}", "--output", tmp_path / "c")
+        assert found.code == 1
+        assert len(found.err) == 1
+        assert "unpacks to more than 200 times its size" in found.err[0]
+        assert not (tmp_path / "c").exists()
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert (after - before) >> 10 < 600
+
+
+def test_an_answer_id_within_a_candidate_is_no_candidate(aptool, model_folder, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    inner = pa.list_(pa.struct([("answer_id", pa.string())]))
+    candidate = pa.struct([("meta", inner), ("answer_id", pa.string()), ("text", pa.string())])
+    schema = pa.schema(
+        [
+            ("question_id", pa.string()),
+            ("question", pa.string()),
+            ("candidates", pa.list_(pa.field("element", candidate))),
+        ]
+    )
+    candidates = [
+        {"meta": [{"answer_id": "z"}, {"answer_id": "y"}], "answer_id": "a", "text": "here"},
+        {"meta": [], "answer_id": "b", "text": "there"},
+    ]
+    table = pa.Table.from_pylist(
+        [{"question_id": "q1", "question": "where", "candidates": candidates}], schema=schema
+    )
+    for number, compliant in enumerate((True, False)):
+        path = tmp_path / f"x{number}.pools.parquet"
+        pq.write_table(table, path, use_compliant_nested_type=compliant)
+        assert aptool("data", "check", path).code == 0
+        assert aptool("score", path, "--model", model_folder).code == 0
+        assert len((tmp_path / f"x{number}.run").read_text().splitlines()) == 2
+
+
+def test_paths_that_end_in_themselves_or_are_no_text_are_one_line(
+    aptool, model_folder, collection_folder, tmp_path
+):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    odd = tmp_path / os.fsdecode(b"m\xff")
+    pools = collection_folder / "test.pools.parquet"
+    for output, problem in ((tmp_path / "loop", "a link to itself"), (odd, "a name that is not UTF-8")):
+        for command in (
+            ("score", pools, "--model", model_folder),
+            ("train", collection_folder),
+            ("data", "functions"),
+            ("vectors", "learn", collection_folder),
+        ):
+            found = aptool(*command, "--output", output)
+            assert found.code == 1
+            assert problem in found.err[-1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["loop"]
+
+
+def test_names_of_inputs_that_are_no_text_are_written_as_escapes(aptool, model_folder, tmp_path):
+    name = tmp_path / os.fsdecode(b"t\xff.tsv")
+    name.write_text("question\tanswer\tlabel\nwhat\tit\t1\nwhat\tno\t0\n")
+    assert aptool("data", "import", "tsv", f"test={name}", "--output", tmp_path / "c").code == 0
+    assert Collection(tmp_path / "c").manifest["source"] == "imported from t\\udcff.tsv"
+
+    model = tmp_path / os.fsdecode(b"m\xff")
+    shutil.copytree(model_folder, model)
+    found = aptool("score", tmp_path / "c", "--model", model, "--output", tmp_path / "x.run")
+    assert found.code == 1
+    assert "not valid UTF-8" in found.err[0]
+    run = tmp_path / os.fsdecode(b"r\xff.run")
+    assert aptool("score", tmp_path / "c", "--model", model_folder, "--output", tmp_path / "x.run").code == 0
+    (tmp_path / "x.run").rename(run)
+    for suffix in ("csv", "jsonl", "parquet"):
+        table = tmp_path / f"p.{suffix}"
+        qrels = tmp_path / "c" / "test.qrels"
+        assert aptool("eval", run, "--qrels", qrels, "--per-question", table).code == 0
+        assert table.is_file()
+
+
+def test_a_wide_header_takes_no_time(aptool, tmp_path):
+    columns = ["question", "answer", "label", *map(str, range(20_000))]
+    (tmp_path / "x.tsv").write_text("\t".join([*columns, "19999"]) + "\n")
+
+    found = aptool("data", "import", "tsv", f"test={tmp_path / 'x.tsv'}", "--output", tmp_path / "c")
+
+    assert "'19999': expected each column's name once" in found.err[0]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("eval", "x.run", "--measures", "P_" + "9" * 60_000),
+        ("eval", "x.run", "--measures", "m" * 60_000),
+        ("score", "x.pools.parquet", "--tokens-per-batch", "9" * 5000),
+        ("score", "x.pools.parquet", "--tokens-per-batch", "9" * 20),
+        ("train", "c", "--seeds", "1" + "0" * 18),
+        ("train", "c", "--seed", "9" * 30),
+        ("vectors", "learn", "c", "--output", "v.bin", "--dim", "1000000000000"),
+        ("vectors", "learn", "c", "--output", "v.bin", "--min-count", "1" + "0" * 30),
+        ("train", "c", "--device", "meta"),
+        ("train", "c", "--device", "hpu"),
+        ("plot", "scores", "x.run", "--output", "."),
+        ("plot", "scores", "x.run", "--output", ".."),
+        ("plot", "scores", "x.run", "--output", "/"),
+    ],
+)
+def test_wrong_options_are_one_short_line_of_usage(aptool, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    write_pools(tmp_path / "x.pools.parquet", [row()])
+
+    found = aptool(*arguments)
+
+    assert found.code == 2
+    assert [line[:8] for line in found.err if not line.startswith("--output not given")] == ["aptool: "]
+    assert len(found.err[-1]) < 2100
+
+
+def test_a_report_of_nothing_leaves_nothing(aptool, tmp_path):
+    assert aptool("report", tmp_path / "typo" / "deep").code == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_image_of_very_many_words_is_refused(aptool, model_folder, tmp_path):
+    words = " ".join(["word"] * 6000)
+    pair = ("--question", "where", "--answer", words)
+    found = aptool("explain", "--model", model_folder, *pair, "--png", tmp_path / "e.png")
+
+    assert found.code == 1
+    assert "expected at most 5,000 in an image; --html has no limit" in found.err[0]
