@@ -1,8 +1,7 @@
 """Poolings that match tokens: the score follows from S (M, L), the similarities of the tokens of both texts.
 
-A token's state is scaled to unit length, so S holds cosines. Nothing is computed of an answer alone but its
-states, and a pair costs one product and the reduction of S: less than attention, which goes on to weigh the
-states.
+A token's state is scaled to unit length, so S holds cosines. Of an answer, the states of all its tokens are
+kept; a pair costs one product and the reduction of S.
 
 - ``maxsim``: ColBERT (Khattab and Zaharia, 2020), the best answer token of each question token.
 - ``symmetric-maxsim``: the mean of that and of the best question token of each answer token.
@@ -12,13 +11,13 @@ states.
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from aptool.config import bounded
-from aptool.models.pooling import Pooling, StateOptions, segment_max
+from aptool.models.pooling import Pooling, StateOptions
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import unit
 
@@ -54,18 +53,6 @@ class MatchPooling(Pooling):
             (n,) scores.
         """
 
-    @abstractmethod
-    def reduce_stored(self, S: Tensor, answers: Ragged) -> Tensor:
-        """Scores of one question with k answers from their similarities, stored end to end.
-
-        Args:
-            S: (N', M) similarities of all answer tokens with the M question tokens.
-            answers: k sequences of those N' tokens.
-
-        Returns:
-            (k,) scores, those of ``reduce``.
-        """
-
 
 class MaxSimPooling(MatchPooling):
     """s = mean over the question's tokens m of max over the answer's tokens l of S_ml."""
@@ -91,11 +78,6 @@ class MaxSimPooling(MatchPooling):
         total = best.masked_fill(~mask_q, 0).sum(1)
         return total if self.sums else total / mask_q.sum(1)
 
-    def reduce_stored(self, S: Tensor, answers: Ragged) -> Tensor:
-        """See ``MatchPooling.reduce_stored``."""
-        best = segment_max(S, answers)  # (k, M)
-        return best.sum(1) if self.sums else best.mean(1)
-
 
 class SymmetricMaxSimPooling(MatchPooling):
     """s = (mean over m of max over l of S_ml + mean over l of max over m of S_ml) / 2."""
@@ -110,11 +92,6 @@ class SymmetricMaxSimPooling(MatchPooling):
         of_q = S.masked_fill(~mask_a[:, None], -torch.inf).amax(2).masked_fill(~mask_q, 0)  # (n, M)
         of_a = S.masked_fill(~mask_q[:, :, None], -torch.inf).amax(1).masked_fill(~mask_a, 0)  # (n, L)
         return (of_q.sum(1) / mask_q.sum(1) + of_a.sum(1) / mask_a.sum(1)) / 2
-
-    def reduce_stored(self, S: Tensor, answers: Ragged) -> Tensor:
-        """See ``MatchPooling.reduce_stored``."""
-        of_a = torch.segment_reduce(S.amax(1), "mean", lengths=answers.lengths, axis=0)
-        return (segment_max(S, answers).mean(1) + of_a) / 2
 
 
 class SoftMaxSimPooling(MatchPooling):
@@ -141,16 +118,6 @@ class SoftMaxSimPooling(MatchPooling):
         """See ``MatchPooling.reduce``."""
         weights = (S / self.temperature).masked_fill(~mask_a[:, None], -torch.inf).softmax(2)
         return (weights * S).sum(2).masked_fill(~mask_q, 0).sum(1) / mask_q.sum(1)
-
-    def reduce_stored(self, S: Tensor, answers: Ragged) -> Tensor:
-        """See ``MatchPooling.reduce_stored``."""
-        # Cosines are at most 1: with it in place of each maximum, exp cannot overflow; where T is so small
-        # that it could underflow, the maximum is subtracted.
-        largest = segment_max(S, answers).repeat_interleave(answers.lengths, dim=0)
-        weights = ((S - largest) / self.temperature).exp()
-        sums = torch.segment_reduce(torch.cat([weights * S, weights], 1), "sum", lengths=answers.lengths)
-        weighted, total = sums.chunk(2, 1)
-        return (weighted / total).mean(1)
 
 
 class KernelPooling(MatchPooling):
@@ -184,6 +151,11 @@ class KernelPooling(MatchPooling):
         # Similar tokens count for the answer and dissimilar ones against it, until training knows better.
         self.weights = nn.Parameter(means / options.kernels)
 
+    @classmethod
+    def max_weights(cls, size: int, options: Any) -> int:
+        """See ``Pooling.max_weights``: one weight a kernel."""
+        return int(options.kernels)
+
     def counts(self, S: Tensor) -> Tensor:
         """(..., k) by how much each similarity belongs to each kernel."""
         return ((S[..., None] - self.means) / self.width).square().mul(-0.5).exp()
@@ -193,8 +165,3 @@ class KernelPooling(MatchPooling):
         counts = self.counts(S).masked_fill(~mask_a[:, None, :, None], 0).sum(2)  # (n, M, k)
         logs = counts.clamp_min(self.LEAST).log().masked_fill(~mask_q[..., None], 0)
         return (logs.sum(1) / mask_q.sum(1, keepdim=True)) @ self.weights
-
-    def reduce_stored(self, S: Tensor, answers: Ragged) -> Tensor:
-        """See ``MatchPooling.reduce_stored``."""
-        counts = torch.segment_reduce(self.counts(S), "sum", lengths=answers.lengths, axis=0)  # (n, M, k)
-        return counts.clamp_min(self.LEAST).log().mean(1) @ self.weights
