@@ -41,7 +41,7 @@ def map_units(
         parts: the units and the files of their scores.
         job: the settings of the workers.
         workers: the most processes that score; None is without limit.
-        room: for how many there is room now, which start at once.
+        room: for how many there is room now.
         each: what one of them gets.
         cluster: where.
         debug: show Ray's own progress bars and messages.
@@ -58,9 +58,14 @@ def map_units(
     if each.gpus:
         dataset = dataset.map(cast(Any, read_unit), fn_args=(job,), num_cpus=1)
     most = min(len(rows), workers if workers is not None else len(rows))
-    pool = ray.data.ActorPoolStrategy(
-        min_size=1, max_size=most, initial_size=max(1, min(room, most)), max_tasks_in_flight_per_actor=2
-    )
+    if workers is not None:
+        # All are started; those without room wait for nodes, and an autoscaler sees what they need.
+        pool = ray.data.ActorPoolStrategy(size=most, max_tasks_in_flight_per_actor=2)
+    else:
+        begin = max(1, min(room, most))
+        pool = ray.data.ActorPoolStrategy(
+            min_size=1, max_size=most, initial_size=begin, max_tasks_in_flight_per_actor=2
+        )
     dataset = dataset.map_batches(
         ScoreUnits,
         batch_size=1,
