@@ -57,7 +57,9 @@ def from_ir_measures(records: Iterable[Any], tag: str = "run") -> Run:
 
 
 def save_ranx(content: Run | Qrels, path: PathLike) -> None:
-    """Writes a run or qrels as a file of ranx, which for its ``Run.from_file`` or ``Qrels.from_file``.
+    """Writes a run or qrels as a file of ranx.
+
+    JSON is for its ``Run.from_file`` and ``Qrels.from_file``, Parquet for its ``Run.from_parquet``.
 
     Args:
         content: the run or the qrels.
