@@ -44,6 +44,8 @@ class Encoder(nn.Module, ABC):
     Tokenizer: ClassVar[type[TextTokenizer]]
     # What it gives to the pooling: states, or the token ids, for a pooling that encodes pairs itself.
     output_kind: ClassVar[Literal["states", "ids"]] = "states"
+    # Whether ids may carry the flags of ``aptool.text.forms``, which say that a state is not pooled.
+    has_flags: ClassVar[bool] = True
     size: int  # c, features per state
     spec: EncoderSpec
 
@@ -113,6 +115,7 @@ class WordEncoder(Encoder):
     """An encoder over word embeddings W0, shared by questions and answers; PAD is the zero vector."""
 
     Tokenizer = WordTokenizer
+    has_flags = False
 
     def __init__(self, words: int, dim: int) -> None:
         super().__init__()

@@ -130,7 +130,7 @@ class Ranker(nn.Module):
             dropped = torch.rand(len(tokens.values), device=tokens.values.device) < self.word_dropout
             tokens = tokens.with_values(tokens.values.masked_fill(dropped, UNK))
         states: Ragged = self.encoder(tokens)
-        if self.encoder.output_kind == "states":
+        if self.encoder.output_kind == "states" and self.encoder.has_flags:
             states = _pooled(tokens, states)
         if self.projection is not None:
             states = states.with_values(self.projection(states.values))
