@@ -8,7 +8,7 @@ import inspect
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import click
 import griffe
@@ -16,8 +16,10 @@ import mkdocs_gen_files
 
 import aptool
 from aptool.cli.main import cli
-from aptool.config import TextOptions, TrainingOptions, VectorOptions, preset_names
+from aptool.config import Recipe, preset_names
+from aptool.models.heads import HEADS
 from aptool.models.ranker import ENCODERS, POOLINGS
+from aptool.models.similarity import SIMILARITIES
 
 ROOT = Path(aptool.__file__).parents[1]
 
@@ -80,25 +82,27 @@ def library() -> None:
 def options() -> None:
     """The page of the options of a recipe, from the dataclasses that hold them."""
     parts = ["# Options of a recipe", "`aptool train --set SECTION.KEY=VALUE`, or an entry of a recipe file."]
-    for section, kind in (("text", TextOptions), ("vectors", VectorOptions), ("training", TrainingOptions)):
-        parts += [f"## `{section}`", *_options(kind)]
-    for section, kinds in (("encoder", ENCODERS), ("pooling", POOLINGS)):
+    registries = {"encoder": ENCODERS, "pooling": POOLINGS, "similarity": SIMILARITIES, "head": HEADS}
+    for section, kinds in registries.items():
         parts.append(f"## `{section}`")
         for name, of_type in kinds.items():
             parts += [f'### `{section}.type = "{name}"`', *_options(of_type.Options)]
+    for section, kind in get_type_hints(Recipe).items():
+        if dataclasses.is_dataclass(kind):
+            parts += [f"## `{section}`", *_options(kind)]
     write("options", *parts)
 
 
-def _options(kind: type[Any]) -> list[str]:
-    """What an options class says, and a table of its fields."""
-    sections = griffe.Docstring(inspect.getdoc(kind) or "").parse("google", warnings=False)
+def _options(kind: Any) -> list[str]:
+    """What an options class says, and a table of its fields, those that it inherits included."""
     described: dict[str, str] = {}
     text = ""
-    for section in sections:
-        if section.kind is griffe.DocstringSectionKind.attributes:
-            described = {attribute.name: attribute.description for attribute in section.value}
-        elif section.kind is griffe.DocstringSectionKind.text:
-            text = section.value
+    for base in reversed(kind.__mro__):
+        for section in griffe.Docstring(inspect.cleandoc(base.__doc__ or "")).parse("google", warnings=False):
+            if section.kind is griffe.DocstringSectionKind.attributes:
+                described |= {attribute.name: attribute.description for attribute in section.value}
+            elif section.kind is griffe.DocstringSectionKind.text:
+                text = section.value
     rows = []
     for entry in dataclasses.fields(kind):
         default = "" if entry.default is dataclasses.MISSING else f"`{json.dumps(entry.default)}`"
