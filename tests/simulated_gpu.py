@@ -16,12 +16,16 @@ import functools
 import sys
 from collections import Counter
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import aptool
+
+PACKAGE = f"{Path(aptool.__file__).parent}/"
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 aten = torch.ops.aten
 
@@ -352,7 +356,7 @@ def _line_of_aptool():
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if "/aptool/" in name and "/site-packages/" not in name:
-            return f"{name.rsplit('/aptool/', 1)[1]}:{frame.f_lineno}"
+        if name.startswith(PACKAGE):
+            return f"{name.removeprefix(PACKAGE)}:{frame.f_lineno}"
         frame = frame.f_back
     return "elsewhere"
