@@ -28,13 +28,16 @@ SEED = 3
 OURS = ("epoch ", "learning ", "train: ", "training ", "vectors for ")
 
 
-def trained(cluster, collection, output, *overrides, on_epoch=lambda entry: None, **more):
+def trained(cluster, collection, output, *overrides, rate=None, on_epoch=lambda entry: None, **more):
     from aptool.cluster.train import fit_on_cluster  # imports Ray, which reads the environment then
 
+    asked = recipe("ap-cnn", *ASKED, *overrides)
+    if rate is not None:  # a learning rate that a recipe file could not have
+        asked = replace(asked, training=replace(asked.training, learning_rate=rate))
     with recorded(on_epoch) as told:
         result = fit_on_cluster(
             Collection(collection),
-            recipe("ap-cnn", *ASKED, *overrides),
+            asked,
             output,
             cluster=cluster,
             seed=SEED,
@@ -209,9 +212,10 @@ def test_a_complete_model_is_not_trained_again(cluster, collection_folder, toget
 
 
 def test_an_error_on_the_workers_is_one_line_and_no_restart(cluster, collection_folder, tmp_path):
-    diverging = ("training.optimizer=sgd", "training.learning_rate=1e30")
     with pytest.raises(AptoolError, match=r"the loss is nan after \d+ updates") as error:
-        trained(cluster, collection_folder, tmp_path / "model", *diverging, workers=2)
+        trained(
+            *(cluster, collection_folder, tmp_path / "model"), "training.optimizer=sgd", rate=1e30, workers=2
+        )
 
     assert "\n" not in str(error.value)
     assert not (tmp_path / "model").exists()
