@@ -25,8 +25,8 @@ import torch
 
 from aptool.config import load_recipe
 from aptool.formats.pools import PoolRecord, PoolsWriter, list_units, write_answers
+from aptool.models.build import build_ranker
 from aptool.models.model import load_model, save_model
-from aptool.models.ranker import build_ranker
 from aptool.scoring import job
 from aptool.scoring import score as scoring
 from aptool.scoring.systems import ModelSystem

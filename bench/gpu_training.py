@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from aptool.config import load_recipe
-from aptool.models.ranker import Ranker, build_ranker
+from aptool.models.build import build_ranker
+from aptool.models.ranker import Ranker
 from aptool.scoring.scorer import Scorer
 from aptool.training.data import IndexLists, TrainingSet
 from aptool.training.loop import train

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from aptool.config import load_recipe
-from aptool.models.ranker import build_ranker
+from aptool.models.build import build_ranker
 from aptool.scoring.scorer import Precision, Scorer
 from bench.pairwise import score_pairwise
 from bench.workloads import VOCABULARY, Workload, insuranceqa

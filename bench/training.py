@@ -26,7 +26,8 @@ import torch
 from aptool.config import Recipe, load_recipe
 from aptool.datasets.synthetic import build
 from aptool.formats.collection import Collection
-from aptool.models.ranker import Ranker, build_ranker
+from aptool.models.build import build_ranker
+from aptool.models.ranker import Ranker
 from aptool.progress import Progress, Update, use_progress
 from aptool.text.tokenizer import WordTokenizer
 from aptool.training.data import IndexLists, TrainingSet, tokenize

@@ -22,8 +22,9 @@ import numpy as np
 import torch
 
 from aptool.config import load_recipe
+from aptool.models.build import build_ranker, initialize
 from aptool.models.initialization import Corpus, EncoderSpec
-from aptool.models.ranker import Ranker, build_ranker, initialize
+from aptool.models.ranker import Ranker
 from aptool.scoring.scorer import Scorer
 from bench import workloads
 

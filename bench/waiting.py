@@ -45,7 +45,7 @@ def pairs_per_second(folder: Path, system: str, seconds: float) -> float:
 
     from aptool.config import load_recipe
     from aptool.formats.collection import Collection
-    from aptool.models.ranker import build_ranker
+    from aptool.models.build import build_ranker
     from aptool.progress import Progress, Update, use_progress
     from aptool.text.tokenizer import WordTokenizer
     from aptool.training.data import tokenize

@@ -10,8 +10,8 @@ from tiny import THINGS
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from aptool.config import load_recipe
+from aptool.models.build import build_ranker, initialize
 from aptool.models.initialization import Corpus
-from aptool.models.ranker import build_ranker, initialize
 
 REASON = 'these tests need the extra: pip install "aptool[transformers]"'
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a name that is not a folder is not looked up

@@ -4,7 +4,8 @@ import torch
 from tiny import OPTIONS
 
 from aptool.config import Recipe, load_recipe
-from aptool.models.ranker import Ranker, build_ranker
+from aptool.models.build import build_ranker
+from aptool.models.ranker import Ranker
 
 # What makes each preset small; the first of each needs the loss that its similarity is made for.
 SMALL = {

@@ -7,7 +7,7 @@ import pytest
 from aptool.config import load_recipe
 from aptool.documents import parse_json, parse_toml, read_json, read_toml
 from aptool.errors import InputError
-from aptool.models.ranker import check_recipe
+from aptool.models.build import check_recipe
 
 DEEP = "[" * 100_000 + "]" * 100_000
 

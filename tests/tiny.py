@@ -11,7 +11,7 @@ import torch
 from aptool.config import Recipe, load_recipe
 from aptool.formats.collection import LabelledPool
 from aptool.formats.schemas import arrow_schema
-from aptool.models.ranker import build_ranker
+from aptool.models.build import build_ranker
 from aptool.text.tokenizer import Tokens
 from aptool.training.data import IndexLists, TrainingSet
 

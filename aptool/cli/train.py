@@ -77,9 +77,9 @@ def train(
     """
     check_cluster_options(cluster, workers, gpus_per_worker)
     from aptool.formats.collection import Collection
+    from aptool.models.build import check_recipe
     from aptool.models.device import pick_device
     from aptool.models.model import check_model_folder
-    from aptool.models.ranker import check_recipe
     from aptool.models.start import training_recipe
 
     recipe = training_recipe(preset, overrides, start)

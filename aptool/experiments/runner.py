@@ -13,7 +13,7 @@ from aptool.experiments.published_files import PUBLISHED, import_published
 from aptool.experiments.side_by_side import Processes, run_side_by_side
 from aptool.experiments.trial import DEV, Result, Train, Trial, TrialRunner
 from aptool.formats.collection import MANIFEST, Collection
-from aptool.models.ranker import check_recipe
+from aptool.models.build import check_recipe
 from aptool.scoring.score import Executor
 
 logger = logging.getLogger(__name__)

@@ -29,8 +29,8 @@ from aptool.formats.collection import Collection
 from aptool.formats.location import Location
 from aptool.formats.pools import list_units
 from aptool.formats.trec import read_qrels, read_run, write_run
+from aptool.models.build import encoder_type
 from aptool.models.model import remove_model
-from aptool.models.ranker import encoder_type
 from aptool.scoring.baselines import Bm25System, RandomSystem
 from aptool.scoring.score import AnySystem, Executor, score
 from aptool.scoring.systems import ModelLoader

@@ -15,7 +15,7 @@ from aptool.library.arguments import PathLike, check_integer, check_list, check_
 from aptool.library.collection import Collection
 from aptool.library.executors import Address, check_workers, connected, trainer_on
 from aptool.library.model import Model, check_device
-from aptool.models.ranker import check_recipe
+from aptool.models.build import check_recipe
 from aptool.models.start import training_recipe
 
 Value: TypeAlias = str | int | float | bool

@@ -24,9 +24,10 @@ from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.object_folder import fetched
 from aptool.formats.schemas import check_document
 from aptool.formats.urls import is_object_url
+from aptool.models.build import build_ranker, encoder_type, identify_words, max_weights
 from aptool.models.hub import local_folder
 from aptool.models.network_config import check_network_config
-from aptool.models.ranker import Ranker, build_ranker, encoder_type, identify_words, max_weights
+from aptool.models.ranker import Ranker
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.text.tokenizer import TextTokenizer
 from aptool.version import __version__

@@ -2,7 +2,7 @@
 
 These are the definitions, differentiable and pair by pair; ``aptool.scoring.kernels`` computes the same
 scores for many pairs that share texts. Here are the interface and the poolings of each text by itself.
-Attentive pooling is in ``attention.py``, the cross-encoder's in ``cross.py``; ``ranker.py`` names them for
+Attentive pooling is in ``attention.py``, the cross-encoder's in ``cross.py``; ``build.py`` names them for
 recipes.
 """
 

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from aptool.config import Recipe, apply_overrides, load_recipe, recipe_from_dict
 from aptool.errors import InputError
+from aptool.models.build import initialize, with_features
 from aptool.models.encoders import WordEncoder
 from aptool.models.initialization import Corpus, EncoderSpec, Initialization
 from aptool.models.model import LoadedModel, load_model, model_fingerprint, model_recipe
-from aptool.models.ranker import initialize, with_features
 from aptool.text.tokenizer import UNK, WordTokenizer
 from aptool.text.vectors import WordVectors, read_vectors
 

@@ -23,8 +23,8 @@ from aptool.formats.atomic import atomic_file, remove_leftovers, remove_matching
 from aptool.formats.collection import Collection
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.object_folder import local_copy
+from aptool.models.build import encoder_type
 from aptool.models.model import CONFIG
-from aptool.models.ranker import encoder_type
 from aptool.models.start import start_fingerprint
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.training.loop import TrainingState

@@ -16,10 +16,11 @@ from aptool.evaluation.names import measure_names
 from aptool.formats.atomic import check_apart
 from aptool.formats.collection import Collection
 from aptool.formats.location import Location, PathOrUrl, location
+from aptool.models.build import build_ranker, check_recipe
 from aptool.models.device import pick_device
 from aptool.models.initialization import Corpus
 from aptool.models.model import CONFIG, check_model_folder, has_model, opened_folder, save_model
-from aptool.models.ranker import Ranker, build_ranker, check_recipe
+from aptool.models.ranker import Ranker
 from aptool.models.start import check_start, initial_system
 from aptool.training.checkpoint import (
     STATE,

@@ -11,9 +11,9 @@ pairs works at once; a kernel of its own (`aptool/scoring/kernels`) would make i
 import torch
 from torch import Tensor
 
+from aptool.models.build import POOLINGS
 from aptool.models.pooling import IndependentPooling, segment_max
 from aptool.models.ragged import Ragged
-from aptool.models.ranker import POOLINGS
 
 
 class MeanMaxPooling(IndependentPooling):

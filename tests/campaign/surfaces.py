@@ -464,7 +464,7 @@ def overrides(case: Case) -> None:
 @functools.cache
 def _sections() -> list[str]:
     from aptool.config import load_recipe
-    from aptool.models.ranker import ENCODERS, POOLINGS
+    from aptool.models.build import ENCODERS, POOLINGS
 
     table = load_recipe("ap-cnn").to_dict()
     names = [f"{part}.{name}" for part, entry in table.items() if isinstance(entry, dict) for name in entry]

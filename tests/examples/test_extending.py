@@ -13,7 +13,7 @@ from aptool.evaluation.measures import evaluate
 from aptool.evaluation.names import FAMILIES
 from aptool.evaluation.rankings import RANKING_MEASURES
 from aptool.formats.trec import read_qrels
-from aptool.models.ranker import ENCODERS, POOLINGS
+from aptool.models.build import ENCODERS, POOLINGS
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "extending"
 SMALL = {

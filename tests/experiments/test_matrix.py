@@ -18,7 +18,7 @@ from aptool.experiments.matrix import ExperimentMatrix, SystemSpec, read_matrix
 from aptool.experiments.table import not_above_random, summarize, table_cells
 from aptool.experiments.trial import Result
 from aptool.formats.trec import read_qrels, read_run
-from aptool.models.ranker import check_recipe
+from aptool.models.build import check_recipe
 from aptool.scoring.systems import System
 
 NAMES = ["random", "bm25", "qa-cnn", "ap-cnn", "qa-cnn+bm25", "ap-cnn+bm25"]

@@ -11,8 +11,8 @@ from tiny import ranker, tokens
 
 from aptool.config import load_recipe
 from aptool.errors import InputError
+from aptool.models.build import POOLINGS, build_ranker
 from aptool.models.ragged import Ragged
-from aptool.models.ranker import POOLINGS, build_ranker
 from aptool.scoring.scorer import Scorer
 
 texts = st.lists(st.lists(st.integers(2, 19), min_size=1, max_size=7), min_size=1, max_size=5)

@@ -9,10 +9,11 @@ from tiny import SYSTEMS, ranker, tokens
 from aptool.config import load_recipe
 from aptool.errors import InputError
 from aptool.models.attention import AttentivePooling
+from aptool.models.build import build_ranker, check_recipe
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder
 from aptool.models.pooling import MaxPooling
 from aptool.models.ragged import Ragged
-from aptool.models.ranker import Ranker, build_ranker, check_recipe
+from aptool.models.ranker import Ranker
 
 # Words 1, 2, 3 have the one-dimensional vectors 1, 2, -1. The question reads 1 2, the answer 2 3 1.
 VECTORS = torch.tensor([[0.0], [1], [2], [-1]])

@@ -8,9 +8,9 @@ from tiny import recipe
 from torch import tensor
 
 from aptool.errors import InputError
+from aptool.models.build import build_ranker, check_recipe
 from aptool.models.pooling import MaxPooling, MeanPooling
 from aptool.models.ragged import Ragged
-from aptool.models.ranker import build_ranker, check_recipe
 from aptool.models.similarity import SIMILARITIES, Bilinear, Euclid, Gesd, distances
 
 # x = (1, 2), y = (4, -2): x · y = 0, ‖x‖ = √5, ‖y‖ = √20, ‖x − y‖ = √(9 + 16) = 5.

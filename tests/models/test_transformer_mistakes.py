@@ -11,8 +11,8 @@ from tokenizers import processors
 
 from aptool.config import load_recipe
 from aptool.errors import AptoolError, InputError
+from aptool.models.build import check_recipe
 from aptool.models.ragged import Ragged
-from aptool.models.ranker import check_recipe
 from aptool.training.fit import fit
 
 pytest.importorskip("transformers", reason=REASON)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import SYSTEMS, recipe
 
+from aptool.models.build import build_ranker
 from aptool.models.model import LoadedModel
 from aptool.models.ragged import Ragged
-from aptool.models.ranker import build_ranker
 from aptool.reporting.heatmap import TextWeights, Window, heat_maps, window_of, word_spans
 from aptool.text.tokenizer import WordTokenizer
 

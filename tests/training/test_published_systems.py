@@ -8,9 +8,9 @@ import torch
 from published import PUBLISHED, published_ranker, published_recipe
 from tiny import recipe, tokens
 
+from aptool.models.build import build_ranker
 from aptool.models.model import load_model
 from aptool.models.ragged import Ragged
-from aptool.models.ranker import build_ranker
 from aptool.models.similarity import SIMILARITIES
 from aptool.scoring.scorer import Scorer
 from aptool.training.fit import fit
