@@ -10,26 +10,52 @@ from typing import Any
 
 # Libraries that a score can depend on.
 LIBRARIES = ("aptool", "torch", "numpy", "pyarrow", "polars", "tokenizers", "transformers", "ray", "bm25s")
+GIB = 2**30
 
 
 def hardware() -> dict[str, Any]:
-    """The processor (model, architecture, cores), memory in GiB, and the GPUs by name and memory in GiB."""
+    """The processor (model, architecture, cores), available memory in GiB, and the GPUs as in `gpus`."""
     found: dict[str, Any] = {
         "cpu": {"model": _cpu_model(), "architecture": platform.machine(), "cores": os.cpu_count() or 1},
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "memory_gib": round(available_memory() / GIB, 1),
         "gpus": [],
     }
-    torch = sys.modules.get("torch")  # without torch nothing has run on a GPU
-    if torch is not None and torch.cuda.is_available():
-        for number in range(torch.cuda.device_count()):
-            gpu = torch.cuda.get_device_properties(number)
-            entry = {
-                "name": gpu.name,
-                "multiprocessors": gpu.multi_processor_count,
-                "memory_gib": round(gpu.total_memory / 2**30, 1),
-            }
-            found["gpus"].append(entry)
+    if "torch" in sys.modules:  # without torch nothing has run on a GPU
+        found["gpus"] = gpus()
     return found
+
+
+def gpus() -> list[dict[str, Any]]:
+    """Name, number of multiprocessors and memory in GiB of each GPU that PyTorch sees."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    seen = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+    return [
+        {
+            "name": gpu.name,
+            "multiprocessors": gpu.multi_processor_count,
+            "memory_gib": round(gpu.total_memory / GIB, 1),
+        }
+        for gpu in seen
+    ]
+
+
+def available_cores() -> float:
+    """Cores that this process may use: its affinity, or less if a container limits its CPU time."""
+    cores = float(len(os.sched_getaffinity(0)))
+    limit = _first_line("/sys/fs/cgroup/cpu.max").split()
+    if len(limit) == 2 and limit[0].isdigit():
+        cores = min(cores, int(limit[0]) / int(limit[1]))
+    return cores
+
+
+def available_memory() -> int:
+    """Bytes of memory of this machine, or of the container if that is less."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = _first_line("/sys/fs/cgroup/memory.max")
+    return min(memory, int(limit)) if limit.isdigit() else memory
 
 
 def operating_system() -> dict[str, str]:
@@ -45,11 +71,17 @@ def versions() -> dict[str, str]:
     """The versions of Python and of those `LIBRARIES` that are installed."""
     found = {"python": platform.python_version()}
     for name in LIBRARIES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+        if version := version_of(name):
+            found[name] = version
     return found
+
+
+def version_of(package: str) -> str | None:
+    """The installed version of a package; None if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def command() -> str | None:
@@ -67,3 +99,11 @@ def _cpu_model() -> str:
         lines = []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.processor() or platform.machine())
+
+
+def _first_line(path: str) -> str:
+    """The first line of a file of the kernel, or nothing if there is no such file."""
+    try:
+        return Path(path).read_text(encoding="ascii").partition("\n")[0].strip()
+    except OSError:
+        return ""

@@ -81,6 +81,36 @@ def write_with_tokenizer(folder: Path, model) -> Path:
     return folder
 
 
+def cross_encoder(network, folder, labels, **options):
+    """A cross-encoder of sentence-transformers over a network, written into a folder."""
+    import sentence_transformers as library
+
+    torch.manual_seed(3)
+    model = library.CrossEncoder(str(network), num_labels=labels, device="cpu", **options)
+    model.save(str(folder))
+    return model
+
+
+def colbert(network, folder, **options):
+    """A ColBERT of sentence-transformers over a network, written into a folder."""
+    import sentence_transformers as library
+    from sentence_transformers.base.modules import Dense, Normalize, Transformer
+    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+    torch.manual_seed(4)
+    first = Transformer(str(network), **options.pop("transformer", {}))
+    name = "token_embeddings"
+    modules = [
+        first,
+        Dense(16, 8, bias=False, activation_function=torch.nn.Identity(), module_input_name=name),
+        MultiVectorMask(skiplist_words=options.pop("skip", [])),
+        Normalize(module_input_name=name),
+    ]
+    model = library.MultiVectorEncoder(modules=modules, device="cpu", **options)
+    model.save(str(folder), create_model_card=False)
+    return model
+
+
 def corpus(texts, seed=0, longest=40):
     """Ids of random texts of at least three pieces."""
     generator = np.random.default_rng(seed)

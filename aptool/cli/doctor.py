@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from aptool.environment import GIB, available_cores, available_memory, gpus, version_of
 from aptool.version import __version__
 
 # What each extra of pyproject.toml adds; a test holds the two together.
@@ -30,7 +31,6 @@ EXTRAS = {
     "report": "report, plot and explain as pages and pictures",
 }
 PACKAGES = ("torch", "polars", "pyarrow", "numpy", "tokenizers", "pytrec-eval-terrier", "ray", "transformers")
-GIB = 2**30
 LEAST_DISK_GIB = 5
 LEAST_MEMORY_GIB = 4
 
@@ -82,13 +82,14 @@ def examine(folder: Path) -> Findings:
     """Looks at this machine from ``folder``; connects to nothing and starts nothing."""
     import torch
 
+    seen = [f"cuda:{index} ({gpu['name']}, {gpu['memory_gib']:.0f} GiB)" for index, gpu in enumerate(gpus())]
     found = Findings(
         versions={
             "aptool": __version__,
             "Python": platform.python_version(),
-            **{name: _version(name) for name in PACKAGES},
+            **{name: version_of(name) for name in PACKAGES},
         },
-        devices=[*_gpus(), f"cpu ({platform.processor() or platform.machine()})"],
+        devices=[*seen, f"cpu ({platform.processor() or platform.machine()})"],
         cores=available_cores(),
         threads=torch.get_num_threads(),
         memory_gib=round(available_memory() / GIB, 1),
@@ -100,22 +101,6 @@ def examine(folder: Path) -> Findings:
     return found
 
 
-def available_cores() -> float:
-    """Cores that this process may use: its affinity, or less if a container limits its CPU time."""
-    cores = float(len(os.sched_getaffinity(0)))
-    limit = _first_line("/sys/fs/cgroup/cpu.max").split()
-    if len(limit) == 2 and limit[0].isdigit():
-        cores = min(cores, int(limit[0]) / int(limit[1]))
-    return cores
-
-
-def available_memory() -> int:
-    """Bytes of memory of this machine, or of the container if that is less."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = _first_line("/sys/fs/cgroup/memory.max")
-    return min(memory, int(limit)) if limit.isdigit() else memory
-
-
 def missing_by_extra() -> dict[str, list[str]]:
     """For each extra that the installed aptool declares, its packages that are not installed."""
     missing: dict[str, list[str]] = {}
@@ -124,7 +109,7 @@ def missing_by_extra() -> dict[str, list[str]]:
         extra = re.search(r"""extra\s*==\s*['"]([\w-]+)['"]""", requirement)
         if name and extra:
             packages = missing.setdefault(extra[1], [])
-            if _version(name[0]) is None:
+            if version_of(name[0]) is None:
                 packages.append(name[0])
     return missing
 
@@ -150,7 +135,7 @@ def _problems(found: Findings, folder: Path) -> list[str]:
         problems.append(f"{folder}: {found.disk_gib} GiB of free disk space: less than {LEAST_DISK_GIB} GiB")
     if not os.access(folder, os.W_OK):
         problems.append(f"{folder}: no permission to write here: give outputs as --output /elsewhere/NAME")
-    if _version("pytrec-eval") is not None:
+    if version_of("pytrec-eval") is not None:
         problems.append(
             "pytrec-eval of 2020 is installed and hides pytrec-eval-terrier: uninstall it, and install "
             "pytrec-eval-terrier again"
@@ -169,30 +154,6 @@ def _ray_problems(found: Findings) -> list[str]:
             "(docker run --shm-size=2g)"
         ]
     return []
-
-
-def _gpus() -> list[str]:
-    import torch
-
-    if not torch.cuda.is_available():
-        return []
-    names = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-    return [f"cuda:{index} ({gpu.name}, {gpu.total_memory / GIB:.0f} GiB)" for index, gpu in enumerate(names)]
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _first_line(path: str) -> str:
-    """The first line of a file of the kernel, or nothing if there is no such file."""
-    try:
-        return Path(path).read_text(encoding="ascii").partition("\n")[0].strip()
-    except OSError:
-        return ""
 
 
 def _print(found: Findings) -> None:

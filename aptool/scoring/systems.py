@@ -1,7 +1,6 @@
 """The systems that score pools: their interface, and a trained model."""
 
 import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from aptool.environment import available_memory
 from aptool.formats.pools import Pools
 from aptool.models.checkpoints.read import load_any
 from aptool.models.model import LoadedModel
@@ -180,4 +180,4 @@ def _default_cache(device: torch.device) -> int:
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
         return min(CACHE_BYTES, free // 4)
-    return min(CACHE_BYTES, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4)
+    return min(CACHE_BYTES, available_memory() // 4)

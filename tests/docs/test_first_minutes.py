@@ -1,6 +1,7 @@
 """A newcomer's path: the page of the first five minutes, line by line, in an empty environment.
 
-``pip install "aptool[report]"`` finds a wheel of this checkout, and the tested versions of everything else.
+``pip install "aptool[report]"`` installs a wheel of this checkout, and the tested versions
+of everything else.
 """
 
 import os
@@ -16,18 +17,8 @@ pytestmark = pytest.mark.docs
 
 def test_the_first_five_minutes(tmp_path):
     wheels = tmp_path / "wheels"
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        str(wheels),
-        str(ROOT),
-    ]
-    subprocess.run(build, check=True, timeout=300)
+    build = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(wheels), str(ROOT)]
+    subprocess.run([sys.executable, *build], check=True, timeout=300)
     script = "\n".join(block.text for block in blocks("docs/start.md") if block.language == "sh")
     folder = tmp_path / "newcomer"
     folder.mkdir()
@@ -42,7 +33,8 @@ def test_the_first_five_minutes(tmp_path):
         timeout=1800,
         env={
             **clean,
-            "PIP_FIND_LINKS": str(wheels),
+            # Beside the folders that this machine has wheels in, if it has any.
+            "PIP_FIND_LINKS": f"{wheels} {os.environ.get('PIP_FIND_LINKS', '')}",
             "PIP_CONSTRAINT": str(ROOT / "constraints.txt"),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         },

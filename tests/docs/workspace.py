@@ -151,9 +151,11 @@ def hub_models(folder: Path) -> None:
     """Tiny models under the names that the pages have from the hub: a folder is not looked up there."""
     import model2vec
     import numpy as np
-    from networks import piece_tokenizer, write_network
+    from networks import colbert, cross_encoder, piece_tokenizer, write_network
 
-    write_network(folder / "sentence-transformers" / "all-MiniLM-L6-v2", positions=512)
+    network = write_network(folder / "sentence-transformers" / "all-MiniLM-L6-v2", positions=512)
+    cross_encoder(network, folder / "cross-encoder" / "ms-marco-MiniLM-L6-v2", 1)
+    colbert(network, folder / "lightonai" / "GTE-ModernColBERT-v1")
     tokenizer = piece_tokenizer()
     values = np.random.default_rng(0).normal(size=(tokenizer.get_vocab_size(), 8)).astype(np.float32)
     model2vec.StaticModel(values, tokenizer).save_pretrained(folder / "minishlab" / "potion-base-8M")

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from networks import IDS, REASON, piece_tokenizer, write_network, write_with_tokenizer
+from networks import IDS, REASON, colbert, cross_encoder, piece_tokenizer, write_network, write_with_tokenizer
 from tiny import THINGS
 
 from aptool.errors import AptoolError, InputError
@@ -121,13 +121,6 @@ def test_a_network_without_modules_is_the_mean(network, tmp_path):
     torch.testing.assert_close(scored(network), embedded_scores(model), atol=1e-5, rtol=1e-5)
 
 
-def cross_encoder(network, folder, labels, **options):
-    torch.manual_seed(3)
-    model = library.CrossEncoder(str(network), num_labels=labels, device="cpu", **options)
-    model.save(str(folder))
-    return model
-
-
 @pytest.mark.parametrize("options", [{}, {"activation_fn": torch.nn.Identity()}, {"max_length": 12}])
 def test_cross_encoders_with_one_label(network, tmp_path, options):
     model = cross_encoder(network, tmp_path / "ce", 1, **options)
@@ -162,24 +155,6 @@ def test_cross_encoders_over_other_networks(tmp_path, kind):
     expected = model.predict([(QUESTIONS[q], ANSWERS[a]) for q, a in PAIRS[:12]], convert_to_tensor=True)
 
     torch.testing.assert_close(scored(tmp_path / "ce").flatten()[:12], expected.float(), atol=1e-5, rtol=1e-5)
-
-
-def colbert(network, folder, **options):
-    from sentence_transformers.base.modules import Dense, Normalize, Transformer
-    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
-
-    torch.manual_seed(4)
-    first = Transformer(str(network), **options.pop("transformer", {}))
-    name = "token_embeddings"
-    modules = [
-        first,
-        Dense(16, 8, bias=False, activation_function=torch.nn.Identity(), module_input_name=name),
-        MultiVectorMask(skiplist_words=options.pop("skip", [])),
-        Normalize(module_input_name=name),
-    ]
-    model = library.MultiVectorEncoder(modules=modules, device="cpu", **options)
-    model.save(str(folder), create_model_card=False)
-    return model
 
 
 @pytest.mark.parametrize(
