@@ -93,6 +93,18 @@ class StartOptions:
 
 
 @dataclass(frozen=True)
+class MixtureOptions:
+    """Further collections that are trained on together with the one that is named first.
+
+    Attributes:
+        collections: Their folders. ``FOLDER@SHARE`` takes that share of its pairs, sampled anew in each
+            epoch: above 0 and at most 1, the default. The dev split is that of the first collection.
+    """
+
+    collections: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class VectorOptions:
     """Initialization of the word embeddings.
 
@@ -199,6 +211,7 @@ class Recipe:
             (``aptool.models.heads``).
         features: Features of a pair beside its similarity.
         start: The trained model that training starts from.
+        mixture: Further collections to train on.
         text: How texts become tokens.
         vectors: Initialization of the word embeddings.
         training: The training procedure.
@@ -211,6 +224,7 @@ class Recipe:
     head: dict[str, Any] = field(default_factory=lambda: {"type": "none"})
     features: FeatureOptions = field(default_factory=FeatureOptions)
     start: StartOptions = field(default_factory=StartOptions)
+    mixture: MixtureOptions = field(default_factory=MixtureOptions)
     text: TextOptions = field(default_factory=TextOptions)
     vectors: VectorOptions = field(default_factory=VectorOptions)
     training: TrainingOptions = field(default_factory=TrainingOptions)
@@ -222,6 +236,10 @@ class Recipe:
     def with_start(self, model: str) -> "Recipe":
         """The same recipe with training that starts from a model."""
         return replace(self, start=StartOptions(model))
+
+    def with_mixture(self, collections: Sequence[str]) -> "Recipe":
+        """The same recipe with further collections to train on, each ``FOLDER`` or ``FOLDER@SHARE``."""
+        return replace(self, mixture=MixtureOptions(list(collections)))
 
     def with_vectors(self, source: str) -> "Recipe":
         """The same recipe with word vectors from another source."""
@@ -369,6 +387,11 @@ def _checked(hint: Any, value: Any, where: str, place: str) -> Any:
         raise InputError(where, place=place, value=value, expected=f"one of {choices}")
     if get_origin(hint) in (types.UnionType, dict):
         return value
+    if get_origin(hint) is list:
+        (kind,) = get_args(hint)
+        if isinstance(value, list):
+            return [_checked(kind, item, where, f"{place}, item {n}") for n, item in enumerate(value)]
+        raise InputError(where, place=place, value=value, expected=f"a list, each item {_TYPE_NAMES[kind]}")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 @click.command("train")
-@click.argument("collection", required=False, type=LOCATION)
+@click.argument("collections", metavar="[COLLECTION[@SHARE]]...", nargs=-1)
 @click.option(
     "--preset",
     shell_complete=complete_preset,
@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @cluster_options
 def train(
-    collection: "Location | None",
+    collections: tuple[str, ...],
     preset: str | None,
     start: str | None,
     output: "Location | None",
@@ -72,6 +72,9 @@ def train(
 ) -> None:
     """Train a system on COLLECTION (default: the built-in one) and write a model folder.
 
+    With several collections training takes the pairs of all, of COLLECTION@SHARE only that share, sampled
+    anew in each epoch; the dev split is that of the first one.
+
     Run the same command again after an interruption to resume after the last complete epoch; the model is the
     same as without the interruption.
     """
@@ -83,6 +86,8 @@ def train(
     from aptool.models.start import training_recipe
 
     recipe = training_recipe(preset, overrides, start)
+    if len(collections) > 1:
+        recipe = recipe.with_mixture(collections[1:])
     if vectors is not None:
         recipe = recipe.with_vectors(vectors)
     check_recipe(recipe)
@@ -93,7 +98,7 @@ def train(
         pick_device(device)  # says what is wrong with it before a collection is built
     if seeds is None:
         check_model_folder(output)
-    opened = Collection(collection if collection is not None else default_collection())
+    opened = Collection(collections[0] if collections else default_collection())
 
     from aptool.library.executors import trainer_on
     from aptool.training.seeds import fit_seeds, summarize, to_dict

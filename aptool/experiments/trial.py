@@ -29,12 +29,11 @@ from aptool.formats.collection import Collection
 from aptool.formats.location import Location
 from aptool.formats.pools import list_units
 from aptool.formats.trec import read_qrels, read_run, write_run
-from aptool.models.build import encoder_type
 from aptool.models.model import remove_model
 from aptool.scoring.baselines import Bm25System, RandomSystem
 from aptool.scoring.score import AnySystem, Executor, score
 from aptool.scoring.systems import ModelLoader
-from aptool.training.checkpoint import source_identity
+from aptool.training.checkpoint import inputs_of
 from aptool.training.fit import Fit, fit
 from aptool.version import __version__
 
@@ -268,7 +267,7 @@ class TrialRunner:
         parts: list[Any] = [__version__, collection.fingerprint, split, seed, system.baseline]
         if system.preset is not None:
             recipe = self.recipes[system.name]
-            parts += [recipe.to_dict(), source_identity(encoder_type(recipe).source(recipe))]
+            parts += [recipe.to_dict(), inputs_of(collection, recipe)]
         parts += [self._key(self.matrix.systems[part], collection, split, seed) for part in system.parts]
         if system.combine:
             parts.append(["combine", system.method])

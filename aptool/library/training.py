@@ -11,7 +11,14 @@ from typing import TypeAlias
 
 from aptool.errors import InputError
 from aptool.formats.location import Location, location
-from aptool.library.arguments import PathLike, check_integer, check_list, check_path, check_text
+from aptool.library.arguments import (
+    PathLike,
+    check_integer,
+    check_list,
+    check_number,
+    check_path,
+    check_text,
+)
 from aptool.library.collection import Collection
 from aptool.library.executors import Address, check_workers, connected, trainer_on
 from aptool.library.model import Model, check_device
@@ -27,6 +34,7 @@ def train(
     preset: str | None = None,
     *,
     start: PathLike | None = None,
+    mixture: Mapping[PathLike, float] | Iterable[PathLike] = (),
     seed: int = 0,
     output: PathLike | None = None,
     vectors: PathLike | None = None,
@@ -44,6 +52,8 @@ def train(
             the recipe of the model to start from.
         start: a trained model of the same system whose weights training starts from; its vocabulary is grown
             by the new words.
+        mixture: folders of further collections to train on: a list, or a dict with the share of each one's
+            pairs, above 0 and at most 1, that an epoch takes.
         seed: random seed.
         output: the model folder. Called again with the same arguments after an interruption, training
             continues after the last whole epoch; where the model is whole, it is loaded. None is a temporary
@@ -69,6 +79,8 @@ def train(
         _overrides(set),
         None if start is None else check_path("start", start, "a model folder (str or os.PathLike)"),
     )
+    if mixture:
+        recipe = recipe.with_mixture(_further(mixture))
     if vectors is not None:
         recipe = recipe.with_vectors(check_path("vectors", vectors))
     check_recipe(recipe)
@@ -105,6 +117,18 @@ def _model(folder: Location, device: str, *, temporary: bool) -> Model:
     if temporary:
         weakref.finalize(model, shutil.rmtree, str(folder.parent), ignore_errors=True)
     return model
+
+
+def _further(mixture: object) -> list[str]:
+    """The collections of ``mixture`` as a recipe has them."""
+    form = "a list of folders, or a dict of folders and shares"
+    what = "the folder of a collection (str or os.PathLike)"
+    if isinstance(mixture, Mapping):
+        return [
+            f"{check_path('mixture', folder, what)}@{check_number('mixture', share, 0, 1)}"
+            for folder, share in mixture.items()
+        ]
+    return [str(check_path("mixture", folder, what)) for folder in check_list("mixture", mixture, form)]
 
 
 def _overrides(options: object) -> list[str]:

@@ -47,7 +47,8 @@ def training_recipe(preset: str | None, overrides: Sequence[str] = (), start: st
     if preset is not None:
         return load_recipe(preset, overrides).with_start(start)
     before = model_recipe(start)
-    table = {**apply_overrides(before.to_dict(), overrides), "preset": before.preset}
+    # What that model was trained on is not trained on again.
+    table = {**apply_overrides({**before.to_dict(), "mixture": {}}, overrides), "preset": before.preset}
     return recipe_from_dict(table, where=before.preset).with_start(start)
 
 

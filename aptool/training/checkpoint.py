@@ -28,6 +28,7 @@ from aptool.models.model import CONFIG
 from aptool.models.start import start_fingerprint
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.training.loop import TrainingState
+from aptool.training.mixture import fingerprints
 from aptool.version import __version__
 
 STATE = "state.safetensors"
@@ -45,14 +46,26 @@ def training_key(
         "aptool": __version__,
         "torch": version("torch"),
         "recipe": recipe.to_dict(),
-        "vectors": source_identity(encoder_type(recipe).source(recipe)),
-        "start": start_fingerprint(recipe),
         "collection": collection.fingerprint,
+        **inputs_of(collection, recipe),
         "splits": splits,
         "seed": seed,
         "device": device,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def inputs_of(collection: Collection, recipe: Recipe) -> dict[str, Any]:
+    """What identifies the files that a recipe names: its vectors, its model to start from, its collections.
+
+    Raises:
+        InputError, AptoolError: one of them is missing or damaged.
+    """
+    return {
+        "vectors": source_identity(encoder_type(recipe).source(recipe)),
+        "start": start_fingerprint(recipe),
+        "mixture": fingerprints(collection, recipe),
+    }
 
 
 def training_folder(output: PathOrUrl) -> Location:

@@ -1,7 +1,6 @@
 """Trains a model folder from a collection and a recipe; an interrupted training resumes."""
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,8 +35,8 @@ from aptool.training.checkpoint import (
 from aptool.training.data import tokenize
 from aptool.training.dev import DevSet
 from aptool.training.loop import TrainingState, train
+from aptool.training.mixture import all_texts, check_sources, read_mixture
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
-from aptool.training.texts import read_texts, split_texts
 
 logger = logging.getLogger(__name__)
 
@@ -121,10 +120,10 @@ def fit(
         return trained
 
     with group.together():
-        texts = read_texts(collection, train_split)
+        texts = read_mixture(collection, recipe, train_split)
     torch.manual_seed(seed)
     cache = vectors_cache if vectors_cache is not None else folder / VECTORS
-    corpus = Corpus(texts.all(), partial(_every_text, collection), seed, cache)
+    corpus = Corpus(texts.all(), partial(all_texts, collection, recipe), seed, cache)
     with group.first_process_first():  # the others find its vectors in the cache
         initial = initial_system(recipe, corpus)
     tokenizer, recipe = initial.tokenizer, initial.recipe
@@ -222,8 +221,8 @@ def check_training(
         raise InputError(
             folder, problem="a file", expected="a folder for the training checkpoint, or a new one"
         )
-    for split in splits:
-        collection.qrels(split)
+    collection.qrels(splits[1])
+    check_sources(collection, recipe, splits[0])
     return recipe, training_key(collection, recipe, seed, splits, torch.device(device).type)
 
 
@@ -255,11 +254,6 @@ def _prepare_output(output: PathOrUrl) -> None:
     if has_model(output):
         logger.info(f"{output}: replacing its model, of another recipe, seed, collection or version")
     clean_up(output)
-
-
-def _every_text(collection: Collection) -> Iterator[str]:
-    for split in collection.splits:
-        yield from split_texts(collection, split)
 
 
 def _verify_restored(figures: dict[str, float], state: TrainingState, folder: Location) -> None:

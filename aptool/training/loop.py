@@ -25,7 +25,7 @@ from aptool.models.device import send
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.progress import Update, get_progress
-from aptool.training.data import TrainingSet
+from aptool.training.data import Shares, TrainingSet
 from aptool.training.losses import loss
 from aptool.training.negatives import NegativeSampler, mine
 from aptool.training.optimization import (
@@ -231,7 +231,7 @@ def _train_epoch(
     """Takes the gradient steps of one epoch."""
     generator = np.random.default_rng([seed, epoch])
     _seed_dropout(seed, epoch, group.rank)
-    pairs = _epoch_pairs(pairs, options.pairs, generator)
+    pairs = _epoch_pairs(pairs, options.pairs, examples.shares, generator)
     device = next(ranker.parameters()).device
     # Reading the loss waits for a GPU.
     reading = 1 if device.type == "cpu" else UPDATES_PER_READING
@@ -303,13 +303,15 @@ def _seed_dropout(seed: int, epoch: int, rank: int) -> None:
     torch.manual_seed(int(np.random.SeedSequence([seed, epoch, rank]).generate_state(1, np.uint64)[0] >> 1))
 
 
-def _epoch_pairs(pairs: np.ndarray, policy: str, generator: np.random.Generator) -> np.ndarray:
+def _epoch_pairs(
+    pairs: np.ndarray, policy: str, shares: Shares | None, generator: np.random.Generator
+) -> np.ndarray:
     """The (question, positive answer) pairs of one epoch, shuffled; with ``one``, one pair a question."""
     shuffled = pairs[generator.permutation(len(pairs))]
     if policy == "one":
         _, first = np.unique(shuffled[:, 0], return_index=True)
-        return shuffled[np.sort(first)]
-    return shuffled
+        shuffled = shuffled[np.sort(first)]
+    return shuffled if shares is None else shares.sampled(shuffled)
 
 
 def _blocks(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:

@@ -1,0 +1,186 @@
+"""Several collections in one training."""
+
+import json
+import shutil
+from collections import Counter
+from dataclasses import replace
+from math import ceil
+
+import numpy as np
+import pytest
+from test_training_data import rows
+from tiny import labelled_pools, recipe
+
+import aptool as library
+from aptool.errors import InputError
+from aptool.formats.collection import Collection, CollectionWriter
+from aptool.models.model import load_model
+from aptool.training.data import Shares
+from aptool.training.fit import fit
+from aptool.training.mixture import read_mixture
+from aptool.training.texts import read_texts
+
+
+def write(folder, train, dev=()):
+    with CollectionWriter(folder, name=folder.name, source="made for tests") as writer:
+        writer.add_split("train", train)
+        if dev:
+            writer.add_split("dev", dev)
+    return Collection(folder)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """A collection, and the same one cut into two, the first with the dev split."""
+    folder = tmp_path_factory.mktemp("mixture")
+    train, dev = list(labelled_pools("train", 40)), list(labelled_pools("dev", 20))
+    return (
+        write(folder / "whole", train, dev),
+        write(folder / "one", train[:25], dev),
+        write(folder / "two", train[25:]),
+    )
+
+
+def test_two_parts_are_the_whole(parts):
+    whole, one, two = parts
+    expected = read_texts(whole, "train")
+
+    found = read_mixture(one, recipe("ap-cnn").with_mixture([str(two.path)]), "train")
+
+    assert found.questions == expected.questions
+    assert found.answers == expected.answers
+    assert rows(found.positives) == rows(expected.positives)
+    assert rows(found.pools) == rows(expected.pools)
+
+
+def test_training_on_two_parts_is_training_on_the_whole(parts, tmp_path):
+    whole, one, two = parts
+    quick = recipe("qa-cnn", "training.epochs=2")
+
+    together = fit(one, quick.with_mixture([str(two.path)]), tmp_path / "parts", seed=3)
+    alone = fit(whole, quick, tmp_path / "whole", seed=3)
+
+    assert [entry["loss"] for entry in together.history] == [entry["loss"] for entry in alone.history]
+    assert together.dev == alone.dev
+    names = ("whole", "parts")
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in names]
+    assert weights[0] == weights[1]
+
+
+def test_a_share_is_a_sample_of_its_own_collection():
+    rng = np.random.default_rng(0)
+    shares = Shares(np.array([0] * 10 + [1] * 20 + [2] * 7), np.array([1.0, 0.25, 0.3]))
+    pairs = np.stack([np.arange(37), np.arange(37)], axis=1)
+    seen = Counter()
+
+    for _ in range(2000):
+        shuffled = pairs[rng.permutation(37)]
+        taken = shares.sampled(shuffled)
+        assert Counter(shares.source[taken[:, 0]]) == {0: 10, 1: 5, 2: ceil(2.1)}
+        assert [row for row in shuffled.tolist() if row in taken.tolist()] == taken.tolist()
+        seen.update(taken[:, 0].tolist())
+
+    assert all(seen[number] == 2000 for number in range(10))
+    # Each of the 20 is expected 500 times, with a deviation of 19; each of the 7, 857 times, with one of 22.
+    assert all(abs(seen[number] - 500) < 100 for number in range(10, 30))
+    assert all(abs(seen[number] - 2000 * 3 / 7) < 110 for number in range(30, 37))
+
+
+def test_an_interrupted_mixture_resumes_to_the_same_bytes(parts, tmp_path, monkeypatch):
+    _, one, two = parts
+    quick = recipe("qa-cnn", "training.epochs=3").with_mixture([f"{two.path}@0.5"])
+    fit(one, quick, tmp_path / "undisturbed", seed=1)
+
+    from aptool.training import fit as fitting
+
+    saved = fitting.save_state
+
+    def dies(folder, key, state, *more):
+        saved(folder, key, state, *more)
+        if len(state.history) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(fitting, "save_state", dies)
+    with pytest.raises(KeyboardInterrupt):
+        fit(one, quick, tmp_path / "resumed", seed=1)
+    monkeypatch.undo()
+    fit(one, quick, tmp_path / "resumed", seed=1)
+
+    names = ("undisturbed", "resumed")
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in names]
+    assert weights[0] == weights[1]
+
+
+def test_command_and_library_train_the_same(aptool, parts, tmp_path):
+    _, one, two = parts
+    small = ("vectors.source=random", "encoder.features=8", "training.epochs=1")
+    arguments = ["train", one.path, f"{two.path}@0.5", "--preset", "qa-cnn", "--output", tmp_path / "command"]
+
+    finished = aptool(*arguments, *(part for option in small for part in ("--set", option)))
+    library.train(one.path, "qa-cnn", mixture={two.path: 0.5}, set=list(small), output=tmp_path / "library")
+
+    assert finished.code == 0
+    models = [load_model(tmp_path / name) for name in ("command", "library")]
+    assert models[0].fingerprint == models[1].fingerprint
+    assert models[0].recipe.mixture.collections == [f"{two.path}@0.5"]
+    known = json.loads((tmp_path / "command" / "config.json").read_text())["training"]
+    assert known["collection"] == "one"
+
+
+def test_a_model_that_is_started_from_does_not_bring_its_collections(parts, tmp_path):
+    from aptool.models.start import training_recipe
+
+    _, one, two = parts
+    fit(one, recipe("qa-cnn", "training.epochs=0").with_mixture([str(two.path)]), tmp_path / "model")
+
+    assert training_recipe(None, start=str(tmp_path / "model")).mixture.collections == []
+
+
+def test_another_content_of_a_further_collection_is_another_training(parts, tmp_path):
+    from aptool.training.checkpoint import inputs_of
+
+    _, one, _two = parts
+    mixed = recipe("qa-cnn").with_mixture([str(tmp_path / "two")])
+    write(tmp_path / "two", list(labelled_pools("train", 20)))
+    before = inputs_of(one, mixed)
+    shutil.rmtree(tmp_path / "two")
+    write(tmp_path / "two", list(labelled_pools("train", 21)))
+
+    assert inputs_of(one, mixed) != before
+
+
+@pytest.mark.parametrize(
+    ("collections", "line"),
+    [
+        (["{two}@0"], "item 0: '{two}@0': expected a share above 0, at most 1"),
+        (["{two}@1.5"], "item 0: '{two}@1.5': expected a share above 0, at most 1"),
+        (["{two}", "{two}@0.5"], "item 1: '{two}@0.5': expected each collection once"),
+        (["{one}"], "item 0: '{one}': expected each collection once"),
+        (["{two}x"], "{two}x: no collection.json in it; expected the folder of a collection"),
+    ],
+)
+def test_mistakes_end_in_a_line(parts, tmp_path, collections, line):
+    _, one, two = parts
+    names = {"one": one.path, "two": two.path}
+    mixed = replace(recipe("qa-cnn")).with_mixture([text.format(**names) for text in collections])
+
+    with pytest.raises(InputError) as error:
+        fit(one, mixed, tmp_path / "model")
+
+    assert str(error.value).endswith(line.format(**names))
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_further_collection_needs_the_training_split(parts, tmp_path):
+    _, one, two = parts
+    with pytest.raises(InputError, match="split 'dev'; expected one of train"):
+        fit(one, recipe("qa-cnn").with_mixture([str(two.path)]), tmp_path / "model", train_split="dev")
+
+
+def test_the_option_is_a_list(aptool, parts, tmp_path):
+    _, one, _two = parts
+    finished = aptool("train", one.path, "--set", "mixture.collections=data/two", "--output", tmp_path / "m")
+
+    assert finished.code == 1
+    expected = "mixture.collections: 'data/two': expected a list, each item text"
+    assert finished.err == [f"aptool: ap-cnn: {expected}"]
