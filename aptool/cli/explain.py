@@ -37,7 +37,7 @@ _VISIBLE = str.maketrans(_PICTURES | dict.fromkeys(range(0x80, 0xA0), "\ufffd"))
 @click.option("--answer-id", type=UTF8, metavar="ID", help="Id of a candidate of its pool.")
 @click.option("--html", metavar="FILE", type=LOCATION, help="Write an HTML page.")
 @click.option("--png", metavar="FILE", type=LOCATION, help="Write a PNG image.")
-@click.option("--matrix", is_flag=True, help="Include the alignment matrix G.")
+@click.option("--matrix", is_flag=True, help="Include the alignment matrix.")
 @device_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
 def explain(
@@ -58,7 +58,7 @@ def explain(
 
     Give the pair as --question TEXT --answer TEXT, or as --collection FOLDER --question-id ID --answer-id ID.
     The weights are the attention weights of a pooling that has some; those of max pooling are the shares of
-    the features whose maximum a word's state is.
+    the features whose maximum a word's state is, and those of matched tokens the shares of the matches.
     """
     _check_pair(question, answer, collection, question_id, answer_id)
     folder = folder if folder is not None else default_model()
@@ -82,7 +82,7 @@ def explain(
     explanation = heat_maps(model, [pair], alignment=matrix)[0]
     if matrix and explanation.alignment is None:
         pooling = model.recipe.pooling["type"]
-        wanted = "attentive, abcnn or alignment"
+        wanted = "attentive, abcnn, alignment or token-matching"
         raise UsageError(f"--matrix: {folder} has {pooling} pooling; expected {wanted} pooling")
     if html is not None:
         from aptool.reporting.html import write_explanation
@@ -133,6 +133,7 @@ def _document(explanation: Explanation, model: LoadedModel, folder: Location) ->
     }
     if explanation.alignment is not None:
         document["alignment"] = explanation.alignment.tolist()
+        document["best_aligned"] = explanation.best_aligned
     return document
 
 
@@ -162,7 +163,11 @@ def _print(explanation: Explanation, model: LoadedModel) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
-    kind = {"attention": "attention weights", "max_pooling": "shares of the features"}[explanation.kind]
+    kind = {
+        "attention": "attention weights",
+        "max_pooling": "shares of the features",
+        "matches": "shares of the matches",
+    }[explanation.kind]
     _line(console, f"score {explanation.score:.4f}  ({model.recipe.preset}, {kind})")
     limits = (model.recipe.text.max_question_tokens, model.recipe.text.max_answer_tokens)
     for name, text, limit in zip(
@@ -189,11 +194,11 @@ def _print(explanation: Explanation, model: LoadedModel) -> None:
 
 def _print_alignment(console: Console, explanation: Explanation, alignment: np.ndarray) -> None:
     _line(console, "")
-    _line(console, "best aligned answer word of each question word, with G of the two:")
+    measure = "the cosine" if explanation.kind == "matches" else "G"
+    _line(console, f"best aligned answer word of each question word, with {measure} of the two:")
     words = [visible(word) for word in explanation.question.words[: len(explanation.question.weights)]]
     width = max(map(len, words))
-    for word, row in zip(words, alignment, strict=True):
-        best = int(row.argmax())
+    for word, row, best in zip(words, alignment, explanation.best_aligned, strict=True):
         _line(console, f"  {row[best]:+.4f}  {word.ljust(width)}  {visible(explanation.answer.words[best])}")
 
 

@@ -9,6 +9,7 @@ from aptool.errors import InputError
 from aptool.models.abcnn import AbcnnPooling
 from aptool.models.alignment import AlignmentPooling
 from aptool.models.attention import AttentivePooling
+from aptool.models.codes import MultiVectorPooling, PolyEncoderPooling
 from aptool.models.cross import CrossPooling
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncoder
 from aptool.models.features import COLUMNS, PairFeatures
@@ -59,6 +60,8 @@ POOLINGS: dict[str, type[Pooling]] = {
     "symmetric-maxsim": SymmetricMaxSimPooling,
     "soft-maxsim": SoftMaxSimPooling,
     "kernels": KernelPooling,
+    "polyencoder": PolyEncoderPooling,
+    "multi-vector": MultiVectorPooling,
     "cross": CrossPooling,
     "one_way": OneWayPooling,
     "abcnn": AbcnnPooling,

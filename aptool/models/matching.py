@@ -1,7 +1,8 @@
 """Poolings that match tokens: the score follows from S (M, L), the similarities of the tokens of both texts.
 
 A token's state is scaled to unit length, so S holds cosines. Of an answer, the states of all its tokens are
-kept; a pair costs one product and the reduction of S.
+kept; a pair costs one product and the reduction of S. Each token of the question is first matched with the
+answer's (``match``); the score follows from the sum over the question's tokens (``score``).
 
 - ``maxsim``: ColBERT (Khattab and Zaharia, 2020), the best answer token of each question token.
 - ``symmetric-maxsim``: the mean of that and of the best question token of each answer token.
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from aptool.config import bounded
-from aptool.models.pooling import Pooling, StateOptions
+from aptool.models.pooling import Pooling, StateOptions, segment_max
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import unit
 
@@ -27,20 +28,16 @@ class MatchPooling(Pooling):
 
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
         """See ``Pooling.score_pairs``."""
-        Q, mask_q = questions.with_values(unit(questions.values)).padded()  # (n, M, c), (n, M)
-        A, mask_a = answers.with_values(unit(answers.values)).padded()  # (n, L, c), (n, L)
+        Q, mask_q = normalized(questions).padded()  # (n, M, c), (n, M)
+        A, mask_a = normalized(answers).padded()  # (n, L, c), (n, L)
         return self.reduce(Q @ A.transpose(1, 2), mask_q, mask_a)
 
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``Pooling.score_matrix``: the questions with one answer after another."""
-        Q, mask_q = questions.with_values(unit(questions.values)).padded()  # (n, M, c), (n, M)
-        columns = []
-        for answer in unit(answers.values).split(answers.lengths.tolist()):
-            mask_a = mask_q.new_ones(len(Q), len(answer))
-            columns.append(self.reduce(Q @ answer.T, mask_q, mask_a))
-        return torch.stack(columns, 1)
+        """See ``Pooling.score_matrix``: all questions with one answer after another."""
+        Q = normalized(questions)
+        parts = normalized(answers).values.split(answers.sizes.tolist())
+        return torch.stack([self.reduce_one(Q.with_values(Q.values @ A.T)) for A in parts], 1)
 
-    @abstractmethod
     def reduce(self, S: Tensor, mask_q: Tensor, mask_a: Tensor) -> Tensor:
         """Scores of pairs from their similarities.
 
@@ -52,6 +49,60 @@ class MatchPooling(Pooling):
         Returns:
             (n,) scores.
         """
+        matched = self.match(S, mask_a[:, None])  # (n, M, k)
+        return self.score(matched.masked_fill(~mask_q[:, :, None], 0).sum(1), mask_q.sum(1))
+
+    def reduce_one(self, S: Ragged) -> Tensor:
+        """Scores of n questions with one answer.
+
+        Args:
+            S: similarities, values (N, L), of the tokens of n questions to those of the answer.
+
+        Returns:
+            (n,) scores.
+        """
+        return self.score(segment_sum(S.with_values(self.match(S.values))), S.lengths)
+
+    @abstractmethod
+    def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
+        """How well tokens of a question are matched by an answer.
+
+        Args:
+            S: (..., L) similarities of each to the answer's tokens.
+            mask: broadcasts to S, false on padding; None if there is no padding.
+
+        Returns:
+            (..., k) numbers, as a rule one.
+        """
+
+    @abstractmethod
+    def partners(self, S: Tensor) -> Tensor:
+        """(M, L) by how much each token of a question is matched with each of an answer, from S (M, L).
+
+        They sum to one: shares of the weight that the pair's matches have in its score.
+        """
+
+    def score(self, totals: Tensor, tokens: Tensor) -> Tensor:
+        """(n,) scores from the sums (n, k) of ``match`` over the tokens of questions, (n,) of them."""
+        return totals[:, 0] / tokens
+
+    def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """S (M, L) of one pair, from the states (M, c) of a question and (L, c) of an answer."""
+        return unit(questions) @ unit(answers).T
+
+    def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
+        """(n, M) and (n, L) weights of the tokens of n pairs: sums of ``partners`` over the other text."""
+        shares = [
+            self.partners(self.alignment(Q, A))
+            for Q, A in zip(
+                questions.values.split(questions.sizes.tolist()),
+                answers.values.split(answers.sizes.tolist()),
+                strict=True,
+            )
+        ]
+        return tuple(  # type: ignore[return-value]
+            Ragged.join([one.sum(dim) for one in shares]).padded()[0] for dim in (1, 0)
+        )
 
 
 class MaxSimPooling(MatchPooling):
@@ -72,11 +123,17 @@ class MaxSimPooling(MatchPooling):
         super().__init__()
         self.sums = options.reduce == "sum"
 
-    def reduce(self, S: Tensor, mask_q: Tensor, mask_a: Tensor) -> Tensor:
-        """See ``MatchPooling.reduce``."""
-        best = S.masked_fill(~mask_a[:, None], -torch.inf).amax(2)  # (n, M)
-        total = best.masked_fill(~mask_q, 0).sum(1)
-        return total if self.sums else total / mask_q.sum(1)
+    def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
+        """See ``MatchPooling.match``: (..., 1), the largest."""
+        return best(S, mask)
+
+    def score(self, totals: Tensor, tokens: Tensor) -> Tensor:
+        """See ``MatchPooling.score``."""
+        return totals[:, 0] if self.sums else super().score(totals, tokens)
+
+    def partners(self, S: Tensor) -> Tensor:
+        """See ``MatchPooling.partners``: each question token has its best answer token."""
+        return nearest(S) / len(S)
 
 
 class SymmetricMaxSimPooling(MatchPooling):
@@ -87,11 +144,22 @@ class SymmetricMaxSimPooling(MatchPooling):
     def __init__(self, size: int, options: StateOptions) -> None:
         super().__init__()
 
+    def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
+        """See ``MatchPooling.match``: (..., 1), the largest."""
+        return best(S, mask)
+
     def reduce(self, S: Tensor, mask_q: Tensor, mask_a: Tensor) -> Tensor:
         """See ``MatchPooling.reduce``."""
-        of_q = S.masked_fill(~mask_a[:, None], -torch.inf).amax(2).masked_fill(~mask_q, 0)  # (n, M)
-        of_a = S.masked_fill(~mask_q[:, :, None], -torch.inf).amax(1).masked_fill(~mask_a, 0)  # (n, L)
-        return (of_q.sum(1) / mask_q.sum(1) + of_a.sum(1) / mask_a.sum(1)) / 2
+        of_questions = super().reduce(S, mask_q, mask_a)
+        return (of_questions + super().reduce(S.transpose(1, 2), mask_a, mask_q)) / 2
+
+    def reduce_one(self, S: Ragged) -> Tensor:
+        """See ``MatchPooling.reduce_one``."""
+        return (super().reduce_one(S) + segment_max(S.values, S).mean(1)) / 2
+
+    def partners(self, S: Tensor) -> Tensor:
+        """See ``MatchPooling.partners``: each token of either text has its best one in the other."""
+        return (nearest(S) / S.shape[0] + nearest(S.T).T / S.shape[1]) / 2
 
 
 class SoftMaxSimPooling(MatchPooling):
@@ -114,10 +182,15 @@ class SoftMaxSimPooling(MatchPooling):
         super().__init__()
         self.temperature = options.temperature
 
-    def reduce(self, S: Tensor, mask_q: Tensor, mask_a: Tensor) -> Tensor:
-        """See ``MatchPooling.reduce``."""
-        weights = (S / self.temperature).masked_fill(~mask_a[:, None], -torch.inf).softmax(2)
-        return (weights * S).sum(2).masked_fill(~mask_q, 0).sum(1) / mask_q.sum(1)
+    def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
+        """See ``MatchPooling.match``: (..., 1), the mean that is weighted by the softmax."""
+        logits = S / self.temperature
+        weights = (logits if mask is None else logits.masked_fill(~mask, -torch.inf)).softmax(-1)
+        return (weights * S).sum(-1, keepdim=True)
+
+    def partners(self, S: Tensor) -> Tensor:
+        """See ``MatchPooling.partners``: the softmax."""
+        return (S / self.temperature).softmax(1) / len(S)
 
 
 class KernelPooling(MatchPooling):
@@ -156,12 +229,38 @@ class KernelPooling(MatchPooling):
         """See ``Pooling.max_weights``: one weight a kernel."""
         return int(options.kernels)
 
-    def counts(self, S: Tensor) -> Tensor:
-        """(..., k) by how much each similarity belongs to each kernel."""
-        return ((S[..., None] - self.means) / self.width).square().mul(-0.5).exp()
+    def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
+        """See ``MatchPooling.match``: (..., k), the logarithm of the soft count of each kernel."""
+        counts = ((S[..., None] - self.means) / self.width).square().mul(-0.5).exp()  # (..., L, k)
+        if mask is not None:
+            counts = counts.masked_fill(~mask[..., None], 0)
+        return counts.sum(-2).clamp_min(self.LEAST).log()
 
-    def reduce(self, S: Tensor, mask_q: Tensor, mask_a: Tensor) -> Tensor:
-        """See ``MatchPooling.reduce``."""
-        counts = self.counts(S).masked_fill(~mask_a[:, None, :, None], 0).sum(2)  # (n, M, k)
-        logs = counts.clamp_min(self.LEAST).log().masked_fill(~mask_q[..., None], 0)
-        return (logs.sum(1) / mask_q.sum(1, keepdim=True)) @ self.weights
+    def score(self, totals: Tensor, tokens: Tensor) -> Tensor:
+        """See ``MatchPooling.score``."""
+        return (totals / tokens[:, None]) @ self.weights
+
+    def partners(self, S: Tensor) -> Tensor:
+        """See ``MatchPooling.partners``: all pairs count; what is shown is each question token's best one."""
+        return nearest(S) / len(S)
+
+
+def normalized(states: Ragged) -> Ragged:
+    """States (N, c) scaled to unit length."""
+    return states.with_values(unit(states.values))
+
+
+def best(S: Tensor, mask: Tensor | None) -> Tensor:
+    """(..., 1) the largest of S (..., L), where ``mask`` is true."""
+    return (S if mask is None else S.masked_fill(~mask, -torch.inf)).amax(-1, keepdim=True)
+
+
+def nearest(S: Tensor) -> Tensor:
+    """(M, L) one at the largest of each row of S (M, L), zero elsewhere; of equal ones, the first."""
+    return torch.zeros_like(S).scatter_(1, S.argmax(1, keepdim=True), 1.0)
+
+
+def segment_sum(sequences: Ragged) -> Tensor:
+    """(n, ...) sums of the values (N, ...) over each of n sequences."""
+    lengths = sequences.lengths
+    return torch.segment_reduce(sequences.values, "sum", lengths=lengths, axis=0, unsafe=True)

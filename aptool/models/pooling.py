@@ -180,7 +180,7 @@ class MeanPooling(IndependentPooling):
 
     def represent(self, states: Ragged) -> Tensor:
         """See ``IndependentPooling.represent``."""
-        return torch.segment_reduce(states.values, "mean", lengths=states.lengths, axis=0, unsafe=True)
+        return segment_mean(states)
 
 
 class FirstPooling(IndependentPooling):
@@ -200,3 +200,9 @@ def segment_max(values: Tensor, sequences: Ragged) -> Tensor:
     """(n, ...) maximum of ``values`` (N, ...) over each of n sequences."""
     # Unsafe: lengths that do not add up would not be noticed, and a GPU is not waited for.
     return torch.segment_reduce(values, "max", lengths=sequences.lengths, axis=0, unsafe=True)
+
+
+def segment_mean(sequences: Ragged) -> Tensor:
+    """(n, ...) mean of the values (N, ...) over each of n sequences."""
+    lengths = sequences.lengths
+    return torch.segment_reduce(sequences.values, "mean", lengths=lengths, axis=0, unsafe=True)

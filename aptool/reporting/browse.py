@@ -171,7 +171,7 @@ def _describe(
     if system.model is None:
         return described
     model = load_any(system.model, device)
-    if not gives_weights(model.ranker.pooling.pools):
+    if not gives_weights(model):
         return described
     logger.info(f"heat maps of {system.name}")
     wanted = [(question, answer) for question in questions for answer in _explained(question, number)]

@@ -3,7 +3,7 @@
 With attentive pooling the weights are the attention weights σ of the states. Max pooling has no weights, but
 the maximum of each feature is attained by one state: the weight of a state is the share of the features whose
 maximum it is. Either way the weights of a text sum to one. A state belongs to the word at the centre of its
-receptive field.
+receptive field. Poolings that match tokens give each word the share of the matches that it takes part in.
 
 If tokens are subword tokens, the weight of a word is the sum over its tokens. Special tokens of a pretrained
 network belong to no word: their total weight is given separately, and the weights of the words are
@@ -23,14 +23,16 @@ from aptool.errors import AptoolError
 from aptool.models.abcnn import AbcnnPooling
 from aptool.models.alignment import AlignmentPooling
 from aptool.models.attention import AttentivePooling
+from aptool.models.codes import CodePooling
 from aptool.models.encoders import CnnEncoder, Encoder
+from aptool.models.matching import MatchPooling
 from aptool.models.model import LoadedModel
 from aptool.models.one_way import OneWayPooling
 from aptool.models.pooling import MaxPooling, Pooling
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
 
-ATTENTION, MAX_POOLING = "attention", "max_pooling"
+ATTENTION, MAX_POOLING, MATCHES = "attention", "max_pooling", "matches"
 
 _BATCH_PAIRS = 32
 # Weights that differ by less than this share of a uniform weight are not drawn in a strong colour.
@@ -108,9 +110,11 @@ class Explanation:
         question: weights of M words.
         answer: weights of L words.
         score: score of the pair.
-        kind: ``attention`` (attention weights σ) or ``max_pooling`` (shares of the features).
-        alignment: (M, L) G = tanh(Qᵀ U A), equation 13 of the paper, 0 for words without a token; None unless
-            requested, or if the model has none.
+        kind: ``attention`` (attention weights σ), ``max_pooling`` (shares of the features) or ``matches``
+            (shares of the matches).
+        alignment: (M, L) G = tanh(Qᵀ U A), equation 13 of the paper, or the cosines S of a pooling that
+            matches tokens; 0 for words without a token. None unless requested, or if the model has none;
+            where tokens are matched, it is always there.
     """
 
     question: TextWeights
@@ -118,6 +122,11 @@ class Explanation:
     score: float
     kind: str
     alignment: np.ndarray | None = None
+
+    @property
+    def best_aligned(self) -> list[int]:
+        """The best aligned word of the answer for each word of the question; none without an alignment."""
+        return [] if self.alignment is None else [int(place) for place in self.alignment.argmax(1)]
 
 
 @torch.inference_mode()
@@ -129,7 +138,7 @@ def heat_maps(
     Runs on the device of the model.
 
     Args:
-        model: a trained model with attentive or max pooling.
+        model: a trained model whose pooling weighs words.
         pairs: (question, answer) texts.
         alignment: include the alignment matrix G.
 
@@ -142,11 +151,14 @@ def heat_maps(
     questions = _Texts(model.tokenizer, [q for q, _ in pairs], model.recipe.text.max_question_tokens)
     answers = _Texts(model.tokenizer, [a for _, a in pairs], model.recipe.text.max_answer_tokens)
     pooling, window = model.ranker.pooling.pools, window_of(model.ranker.encoder)
-    if not gives_weights(pooling):
+    if not gives_weights(model):
         name = model.recipe.pooling["type"]
-        wanted = "attentive, one_way, abcnn, alignment or max"
-        raise AptoolError(f"pooling {name!r} has no weights of words; expected {wanted} pooling")
-    kind = MAX_POOLING if isinstance(pooling, MaxPooling) else ATTENTION
+        if model.config.get("model_type", "aptool") != "aptool":
+            wanted = "a model that aptool trained"
+        else:
+            wanted = "attentive, max, one_way, abcnn, alignment pooling, or one that matches tokens"
+        raise AptoolError(f"pooling {name!r} has no weights of words; expected {wanted}")
+    kind = kind_of(pooling)
     found: dict[int, Explanation] = {}
     device = next(model.ranker.parameters()).device
     # Pairs of similar length are batched, to avoid padding.
@@ -167,7 +179,7 @@ def heat_maps(
                 answers.weigh(row, answer, weights_a[pair], window),
                 float(scores[pair]),
                 kind,
-                _alignment(pooling, Q, A, pair, question, answer) if alignment else None,
+                _alignment(pooling, Q, A, pair, question, answer) if alignment or kind == MATCHES else None,
             )
     return [found[row] for row in range(len(pairs))]
 
@@ -179,9 +191,17 @@ def window_of(encoder: Encoder) -> Window:
     return Window(None, None)
 
 
-def gives_weights(pooling: Pooling) -> bool:
-    """Whether a pooling has weights of words."""
-    return weigh.dispatch(type(pooling)) is not weigh.dispatch(object)
+def gives_weights(model: LoadedModel) -> bool:
+    """Whether a model has weights of words; the tokens of other libraries' checkpoints are not all words'."""
+    is_own = model.config.get("model_type", "aptool") == "aptool"
+    return is_own and weigh.dispatch(type(model.ranker.pooling.pools)) is not weigh.dispatch(object)
+
+
+def kind_of(pooling: Pooling) -> str:
+    """What the weights of a pooling are."""
+    if isinstance(pooling, MatchPooling):
+        return MATCHES
+    return MAX_POOLING if isinstance(pooling, MaxPooling) else ATTENTION
 
 
 @singledispatch
@@ -202,6 +222,8 @@ def weigh(pooling: Pooling, questions: Ragged, answers: Ragged) -> tuple[Tensor,
 @weigh.register(AttentivePooling)
 @weigh.register(AbcnnPooling)
 @weigh.register(AlignmentPooling)
+@weigh.register(CodePooling)
+@weigh.register(MatchPooling)
 @weigh.register(OneWayPooling)
 def _(pooling: Any, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
     """The attention weights of both texts: σ_q and σ_a (equations 16 and 17), or what stands for them."""
@@ -239,8 +261,8 @@ class _Words(NamedTuple):
 def _alignment(
     pooling: Pooling, questions: Ragged, answers: Ragged, pair: int, question: _Words, answer: _Words
 ) -> np.ndarray | None:
-    """G between the words of a pair: the maximum over their tokens, as the pooling takes maxima of G."""
-    if not isinstance(pooling, AttentivePooling | AbcnnPooling | AlignmentPooling):
+    """G or S between the words of a pair: the maximum over their tokens, as the pooling takes maxima."""
+    if not isinstance(pooling, AttentivePooling | AbcnnPooling | AlignmentPooling | MatchPooling):
         return None
     only = np.array([pair])
     G = pooling.alignment(questions.select(only).values, answers.select(only).values)

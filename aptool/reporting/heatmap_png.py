@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, FAINT, HEAT = "#1c1917", "#78716c", "#c2410c"
-WEIGHTS = {"attention": "attention weight", "max_pooling": "share of the features"}
+WEIGHTS = {
+    "attention": "attention weight",
+    "max_pooling": "share of the features",
+    "matches": "share of the matches",
+}
 
 # Inches and points.
 _WIDTH, _MARGIN, _TEXT, _LABEL = 7.5, 0.3, 11.0, 8.5

@@ -250,7 +250,7 @@ def test_a_model_that_pools_by_the_maximum_has_no_matrix(aptool, collection_fold
     assert sum(weights(found["answer"])) == pytest.approx(1, abs=1e-6)
     assert found["weights"] == "max_pooling"
     assert refused.code == 2
-    wanted = "expected attentive, abcnn or alignment pooling"
+    wanted = "expected attentive, abcnn, alignment or token-matching pooling"
     assert refused.err == [f"aptool: --matrix: {tmp_path / 'qa'} has max pooling; {wanted}"]
 
 

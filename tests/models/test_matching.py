@@ -1,17 +1,20 @@
 """Poolings that match tokens: equal to plain double loops over any texts, alone and in the scorer."""
 
+import importlib.util
 import math
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from networks import initialized, write_network
 from tiny import ranker, tokens
 
 from aptool.config import load_recipe
 from aptool.errors import InputError
 from aptool.models.build import POOLINGS, build_ranker
+from aptool.models.pooling import StateOptions
 from aptool.models.ragged import Ragged
 from aptool.scoring.scorer import Scorer
 
@@ -47,7 +50,9 @@ def kernels(S, count=11, width=0.1):
     return score
 
 
-LOOPS = {
+POOLINGS_OF_STATES = [name for name, one in POOLINGS.items() if issubclass(one.Options, StateOptions)]
+
+MATCHES = {
     "maxsim": maxsim,
     "symmetric-maxsim": lambda S: (maxsim(S) + maxsim(list(zip(*S, strict=True)))) / 2,
     "soft-maxsim": soft,
@@ -55,26 +60,97 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize("encoder", ["qa-cnn", "qa-bilstm"])
+def matched(kind):
+    """A double loop over the tokens of both texts."""
+    return lambda Q, A, codes: MATCHES[kind]([[cosine(x, y) for y in A] for x in Q])
+
+
+def mixture(vectors, logits):
+    """The mean of vectors, weighted by a softmax of logits."""
+    weights = [math.exp(one - max(logits)) for one in logits]
+    return [
+        sum(w * v[i] for w, v in zip(weights, vectors, strict=True)) / sum(weights)
+        for i in range(len(vectors[0]))
+    ]
+
+
+def dot(x, y):
+    return sum(a * b for a, b in zip(x, y, strict=True))
+
+
+def mean(states):
+    return [sum(column) / len(states) for column in zip(*states, strict=True)]
+
+
+def polyencoder(Q, A, codes):
+    vectors = [mixture(Q, [dot(code, state) for state in Q]) for code in codes]
+    answer = mean(A)
+    return cosine(mixture(vectors, [dot(vector, answer) for vector in vectors]), answer)
+
+
+def multi_vector(Q, A, codes):
+    return max(cosine(mean(Q), mixture(A, [dot(code, state) for state in A])) for code in codes)
+
+
+LOOPS = {
+    **{kind: matched(kind) for kind in MATCHES},
+    "polyencoder": polyencoder,
+    "multi-vector": multi_vector,
+}
+ROUNDING = {"kernels": 2e-4}
+ENCODERS = ["qa-cnn", "qa-bilstm"]
+if importlib.util.find_spec("transformers") is not None:
+    ENCODERS.append("transformer")
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory):
+    made = {name: ranker(name) for name in ("qa-cnn", "qa-bilstm")}
+    if "transformer" in ENCODERS:
+        network = write_network(tmp_path_factory.mktemp("matching") / "bert")
+        made["transformer"], _ = initialized("mean-minilm", network, "pooling.dim=6")
+    return made
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("kind", LOOPS)
+@settings(max_examples=15)
 @given(questions=texts, answers=texts)
-def test_matching_is_a_double_loop_over_tokens(kind, encoder, questions, answers):
-    system = ranker(encoder)
-    system.pooling = POOLINGS[kind](system.encoder.size, POOLINGS[kind].Options())
+def test_poolings_are_plain_loops_over_tokens(encoders, kind, encoder, questions, answers):
+    system = encoders[encoder]
+    torch.manual_seed(3)
+    size = system.encoder.size if system.projection is None else 6
+    system.pooling = POOLINGS[kind](size, POOLINGS[kind].Options())
     pairs = np.array([(q, a) for q in range(len(questions)) for a in range(len(answers))])
     with torch.inference_mode():
         Q, A = (system.encode(Ragged.of(tokens(*some))) for some in (questions, answers))
         matrix = system.score_matrix(Q, A)
+        paired = system.score_pairs(Q.select(pairs[:, 0]), A.select(pairs[:, 1]))
     states = [[one.tolist() for one in part.values.double().split(part.sizes.tolist())] for part in (Q, A)]
+    codes = getattr(system.pooling, "codes", torch.zeros(0)).tolist()
 
     found = Scorer(system).score(tokens(*questions), tokens(*answers), pairs[:, 0], pairs[:, 1])
 
-    expected = [LOOPS[kind]([[cosine(x, y) for y in states[1][a]] for x in states[0][q]]) for q, a in pairs]
-    assert found.tolist() == pytest.approx(expected, abs=2e-4 if kind == "kernels" else 1e-5)
-    assert matrix.flatten().tolist() == pytest.approx(expected, abs=2e-4 if kind == "kernels" else 1e-5)
+    expected = [LOOPS[kind](states[0][q], states[1][a], codes) for q, a in pairs]
+    rounding = ROUNDING.get(kind, 1e-5)
+    for scores in (found, matrix.flatten(), paired):
+        assert scores.tolist() == pytest.approx(expected, abs=rounding)
 
 
-@pytest.mark.parametrize("pooling", ["maxsim", "attentive", "max", "mean"])
+@pytest.mark.parametrize("kind", LOOPS)
+def test_gradients_are_differences_of_scores(kind):
+    torch.manual_seed(4)
+    pooling = POOLINGS[kind](3, POOLINGS[kind].Options()).double()
+    states = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+
+    def scores(states):
+        questions, answers = Ragged.join([states[:2], states[:1]]), Ragged.join([states[2:], states[1:2]])
+        return pooling.score_pairs(questions, answers)
+
+    assert torch.autograd.gradcheck(scores, states, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS_OF_STATES)
 def test_states_are_projected_before_they_are_pooled(pooling):
     torch.manual_seed(1)
     options = ["encoder.features=6", f"pooling.type={pooling}", "pooling.dim=2"]

@@ -1,5 +1,6 @@
 """Heat maps: weights computed by hand, those of the model itself, and the words that they belong to."""
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -47,10 +48,11 @@ def model(system: str, *more: str, seed: int = 1) -> LoadedModel:
 
 @pytest.fixture
 def by_hand():
-    """The system of the example, with either pooling."""
+    """The system of the example, with its own pooling or another one."""
 
-    def make(system: str) -> LoadedModel:
-        found = model(system, "encoder.features=2", "encoder.window=1", "vectors.dim=2")
+    def make(system: str, pooling: str = "", *more: str) -> LoadedModel:
+        options = ["encoder.features=2", "encoder.window=1", "vectors.dim=2", *more]
+        found = model(system, *options, *([f"pooling.type={pooling}"] if pooling else []))
         weights = found.ranker.state_dict()
         for word, vector in VECTORS.items():
             weights["encoder.embedding.weight"][WORDS.index(word) + 2] = torch.tensor(vector)
@@ -70,6 +72,46 @@ def test_attention_of_a_pair_by_hand(by_hand):
     assert found.answer.weights == pytest.approx(SIGMA_A, abs=1e-6)
     assert found.alignment.tolist() == [pytest.approx(row, abs=1e-6) for row in G]
     assert found.score == pytest.approx(SCORE, abs=1e-5)
+
+
+def test_matched_tokens_by_hand(by_hand):
+    """Cosines of one = (0, 1), two = (1, 1)/√2 with red = 0, green = (2, -1)/√5, blue = (-1, 0)."""
+    S = [[0, -0.447214, 0], [0, 0.316228, -0.707107]]
+    texts = [("One two", "red green blue")]
+    found = {
+        kind: heat_maps(by_hand("qa-cnn", kind), texts)[0]
+        for kind in ("maxsim", "symmetric-maxsim", "soft-maxsim", "kernels")
+    }
+
+    for one in found.values():
+        assert one.kind == "matches"
+        assert one.alignment.tolist() == [pytest.approx(row, abs=1e-6) for row in S]
+        assert one.best_aligned == [0, 1]
+        assert one.answer.weights.sum() == pytest.approx(1)
+    assert found["maxsim"].score == pytest.approx((0 + 0.316228) / 2, abs=1e-6)
+    assert found["maxsim"].question.weights == pytest.approx([1 / 2, 1 / 2])
+    assert found["maxsim"].answer.weights == pytest.approx([1 / 2, 1 / 2, 0])
+    # The best of red is one (or two: of equal ones, the first), of green two, of blue one.
+    assert found["symmetric-maxsim"].score == pytest.approx((0.158114 + 0.316228 / 3) / 2, abs=1e-6)
+    assert found["symmetric-maxsim"].question.weights == pytest.approx([1 / 4 + 2 / 6, 1 / 4 + 1 / 6])
+    assert found["symmetric-maxsim"].answer.weights == pytest.approx([1 / 4 + 1 / 6, 1 / 4 + 1 / 6, 1 / 6])
+    # softmax(S / 0.05): of one, e⁰ : e⁻⁸·⁹⁴ : e⁰; of two, e⁰ : e⁶·³² : e⁻¹⁴·¹⁴.
+    assert found["soft-maxsim"].answer.weights == pytest.approx([0.250878, 0.499138, 0.249984], abs=1e-5)
+
+
+def test_codes_of_a_poly_encoder_by_hand(by_hand):
+    """One code (0, ln 3): its weights of one = (0, 2), two = (1, 1) are 9 : 3."""
+    system = by_hand("qa-cnn", "polyencoder", "pooling.codes=1")
+    with torch.no_grad():
+        system.ranker.pooling.codes.copy_(torch.tensor([[0.0, math.log(3)]]))
+
+    (found,) = heat_maps(system, [("One two", "red green blue")])
+
+    assert found.kind == "attention"
+    assert found.question.weights == pytest.approx([3 / 4, 1 / 4])
+    assert found.answer.weights == pytest.approx([1 / 3] * 3)
+    # r_q = 3/4 (0, 2) + 1/4 (1, 1) = (1/4, 7/4); r_a = (1, -1) / 3.
+    assert found.score == pytest.approx((1 / 4 - 7 / 4) / (math.hypot(1 / 4, 7 / 4) * math.sqrt(2)), abs=1e-6)
 
 
 def test_max_pooling_has_shares_of_the_features(by_hand):

@@ -1,5 +1,5 @@
 // Heat maps: the weight and the receptive field of the word under the pointer, or selected with the arrow keys.
-const KINDS = { attention: "attention weight", max_pooling: "share of the features" };
+const KINDS = { attention: "attention weight", max_pooling: "share of the features", matches: "share of the matches" };
 
 // `heat` contains the words of one text as .w elements; data-left and data-right give their receptive field.
 function watchHeat(heat, reading) {

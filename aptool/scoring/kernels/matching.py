@@ -1,0 +1,41 @@
+"""The kernel of poolings that match tokens: one product of each answer with all its questions."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aptool.models.matching import MatchPooling, normalized
+from aptool.models.ragged import Ragged
+from aptool.scoring.encoded import EncodedAnswers, Pairs
+from aptool.scoring.kernels.pairwise import PairwisePairScorer
+
+
+class MatchPairScorer(PairwisePairScorer):
+    """Similarities of tokens, whose states are scaled to unit length once."""
+
+    pooling: MatchPooling
+
+    def cache_answers(self, states: Ragged) -> Ragged:
+        """See ``PairScorer.cache_answers``: the states of each answer, of unit length."""
+        found = normalized(states.with_values(states.values.float()))
+        return found.with_values(found.values.to(states.values.dtype))
+
+    def prepare_questions(self, states: Ragged) -> Ragged:
+        """See ``PairScorer.prepare_questions``: the states, of unit length."""
+        return normalized(states.with_values(states.values.float()))
+
+    def score_pairs(self, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
+        """See ``PairScorer.score_pairs``. On a GPU, where launches are expensive, pairs are batched."""
+        if questions.values.is_cuda:
+            return super().score_pairs(questions, answers, pairs)
+        rows = questions.rows(pairs.questions)  # the tokens of every pair's question, pair after pair
+        sizes = questions.sizes[pairs.questions]
+        ends = np.cumsum(pairs.counts)
+        tokens = np.add.reduceat(sizes, ends - pairs.counts)  # (n,) question tokens of each answer's pairs
+        scores = []
+        for answer, (own, asked) in enumerate(
+            zip(np.split(sizes, ends[:-1]), rows.split(tokens.tolist()), strict=True)
+        ):
+            S = questions.values.index_select(0, asked) @ answers.rows(answer).float().T  # (s, L)
+            scores.append(self.pooling.reduce_one(Ragged.of_sizes(S, own)))
+        return torch.cat(scores)

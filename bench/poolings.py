@@ -1,0 +1,172 @@
+"""Every pooling over one pretrained network that is not fine-tuned: accuracy, and what it keeps of an answer.
+
+    python -m bench.poolings --network FOLDER --output FOLDER COLLECTION...
+
+The network encodes every text of the collections' train and dev splits once, and each pooling scores all
+pairs from the same states, with its weights before training. For each there is a run file in the output
+folder, and a line: measures over all questions, the difference in MAP to the mean with the permutation test,
+and bytes of an answer.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+
+from aptool.config import load_recipe
+from aptool.evaluation.measures import evaluate
+from aptool.evaluation.significance import compare_paired
+from aptool.formats.collection import Collection
+from aptool.formats.pools import list_units, read_answers, read_pools
+from aptool.formats.trec import read_qrels, write_run
+from aptool.models.build import POOLINGS, build_ranker, initialize
+from aptool.models.initialization import Corpus
+from aptool.models.pooling import StateOptions
+from aptool.models.ragged import Ragged
+from aptool.scoring.encoded import EncodedAnswers, Pairs
+from aptool.scoring.kernels import pair_scorer_for
+from aptool.scoring.scorer import group_by_answer
+from aptool.scoring.tokenized import PoolTokenizer, TokenizedPools
+
+MEASURES = ("map", "recip_rank", "P_1")
+# Attention starts nearly even, as in the preset ap-minilm.
+OPTIONS = {"attentive": ["pooling.init=identity", "pooling.scale=0.05", "pooling.sharpness=5.0"]}
+TOKENS_PER_BATCH = 4096
+
+
+def poolings() -> list[str]:
+    """Those of states that have the option ``dim``, the mean first."""
+    names = [name for name, one in POOLINGS.items() if issubclass(one.Options, StateOptions)]
+    return ["mean", *(name for name in names if name != "mean")]
+
+
+def encoded(encode: Any, tokens: Any) -> Ragged:
+    """The states of texts, those of similar length encoded together."""
+    order = np.argsort(tokens.lengths, kind="stable")
+    ends = np.cumsum(tokens.lengths[order])
+    parts = []
+    for block in np.split(order, np.flatnonzero(np.diff((ends - 1) // TOKENS_PER_BATCH)) + 1):
+        some = Ragged.of(tokens.take(block))
+        parts.append(Ragged.of_sizes(encode(some, some.row_numbers()), some.sizes))
+    return Ragged.concatenate(parts).select(np.argsort(order, kind="stable"))
+
+
+def scored(kernel: Any, questions: Ragged, answers: Ragged, pools: TokenizedPools) -> tuple[np.ndarray, int]:
+    """The score of each pair, and the bytes that are kept of all answers."""
+    rows, counts = kernel.select_states(answers)
+    kept = kernel.cache_answers(Ragged.of_sizes(answers.values[rows], counts))
+    present, order, starts = group_by_answer(answers.sizes, pools.pair_answer)
+    ends = np.cumsum(kept.sizes)
+    parts = EncodedAnswers(
+        [kept.values],
+        np.zeros(len(present), dtype=np.int64),
+        (ends - kept.sizes)[present],
+        kept.sizes[present],
+        answers.sizes[present],
+    )
+    pairs = Pairs(pools.pair_question[order], np.diff(starts))
+    scores = np.empty(len(order), dtype=np.float32)
+    scores[order] = kernel.score_pairs(kernel.prepare_questions(questions), parts, pairs).numpy()
+    return scores, kept.values.numel() * kept.values.element_size()
+
+
+def units(collection: Collection, tokenizer: PoolTokenizer) -> Iterator[tuple[pl.DataFrame, TokenizedPools]]:
+    """The ids of the pairs and the tokens of each row group of train and dev."""
+    shared = read_answers(collection.answers) if collection.answers else None
+    for split in ("train", "dev"):
+        for unit in list_units([collection.pools(split)]):
+            pools = read_pools(unit, shared)
+            ids = {
+                "question_id": pl.Series(pools.question_ids).gather(pools.pair_question),
+                "answer_id": pl.Series(pools.answer_ids),
+            }
+            yield pl.DataFrame(ids), tokenizer.tokenize(pools)
+
+
+@torch.inference_mode()
+def measure(network: str, collection: Collection, output: Path) -> list[dict[str, Any]]:
+    """Writes the runs and prints a line for each pooling; returns the figures."""
+    kernels: dict[str, Any] = {}
+    for name in poolings():
+        options = [f"encoder.name={network}", f"pooling.type={name}", *OPTIONS.get(name, [])]
+        recipe = load_recipe("mean-minilm", options)
+        torch.manual_seed(0)
+        initial = initialize(recipe, Corpus([], lambda: iter(()), 0))
+        if name == "mean":
+            ranker = build_ranker(recipe, *initial.spec).eval()
+            initial.load_weights(ranker)
+        pooling = POOLINGS[name](
+            ranker.encoder.size,
+            POOLINGS[name].Options(**{k: v for k, v in recipe.pooling.items() if k != "type"}),
+        )
+        if hasattr(pooling, "similarity"):
+            pooling.similarity = ranker.pooling.similarity
+        kernels[name] = pair_scorer_for(pooling)
+    encode = ranker.inference_encoder()
+    tokenizer = PoolTokenizer(initial.tokenizer, recipe.text)
+    frames: dict[str, list[pl.DataFrame]] = {name: [] for name in kernels}
+    kept, seconds = dict.fromkeys(kernels, 0), dict.fromkeys(kernels, 0.0)
+    answer_tokens = answers_read = 0
+    for ids, pools in units(collection, tokenizer):
+        Q, A = encoded(encode, pools.questions), encoded(encode, pools.answers)
+        answer_tokens, answers_read = answer_tokens + int(A.sizes.sum()), answers_read + len(A.sizes)
+        for name, kernel in kernels.items():
+            begun = time.perf_counter()
+            scores, size = scored(kernel, Q, A, pools)
+            seconds[name] += time.perf_counter() - begun
+            kept[name] += size
+            frames[name].append(ids.with_columns(score=scores))
+    qrels = pl.concat([read_qrels(collection.qrels(split)) for split in ("train", "dev")])
+    rows: list[dict[str, Any]] = []
+    values: dict[str, np.ndarray] = {}
+    for name in kernels:
+        run = pl.concat(frames[name])
+        write_run(output / f"{collection.name}-{name}.run", run, name)
+        found = evaluate(qrels, run, list(MEASURES))
+        values[name] = found.per_question.sort("question_id")["map"].to_numpy()
+        paired = compare_paired(values["mean"], values[name])
+        row = {
+            "collection": collection.name,
+            "pooling": name,
+            "questions": len(values[name]),
+            **found.means,
+            "difference": paired.difference,
+            "p": paired.permutation.p,
+            "bytes_per_answer": kept[name] / answers_read,
+            "tokens_per_answer": answer_tokens / answers_read,
+            "seconds": seconds[name],
+        }
+        rows.append(row)
+        print(
+            f"{collection.name:<8} {name:<17} {row['questions']:>5} "
+            + " ".join(f"{row[measure]:.4f}" for measure in MEASURES)
+            + f" {row['difference']:+.4f} p {row['p']:.4f} {row['bytes_per_answer']:>8,.0f} bytes",
+            flush=True,
+        )
+    return rows
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--network", required=True, help="folder of a network in the Hugging Face layout")
+    parser.add_argument("--output", type=Path, required=True, help="folder for run files and figures.json")
+    parser.add_argument("collections", nargs="+", type=Path, help="with the splits train and dev")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for folder in options.collections:
+        rows += measure(options.network, Collection(folder), options.output)
+    (options.output / "figures.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
