@@ -10,11 +10,13 @@ import click
 from aptool.cli.comparisons import as_json as to_json
 from aptool.cli.comparisons import print_comparisons, print_deltas
 from aptool.cli.parameters import Seed, whole_number
+from aptool.cli.review import Judged, asked_for, print_answers, review_options
+from aptool.cli.review import review as answer
 from aptool.cli.runs import (
     confidence_option,
+    found_pools,
     level_option,
     measures_option,
-    pools_beside,
     pools_option,
     qrels_beside,
     qrels_option,
@@ -52,6 +54,7 @@ logger = logging.getLogger(__name__)
 @click.option(
     "--by", metavar="NAME", help="Measure of the gains and losses.  [default: the first of --measures]"
 )
+@review_options
 @confidence_option
 @click.option(
     "--permutations",
@@ -71,6 +74,9 @@ def compare(
     pools: tuple[str, ...],
     top: int,
     by: str | None,
+    review: bool,
+    dev: tuple[str, ...],
+    dev_qrels: str | None,
     confidence: float | None,
     permutations: int | None,
     seed: int,
@@ -97,6 +103,7 @@ def compare(
     by = measure_names([by])[0] if by is not None else names[0]
     needed = tuple(dict.fromkeys([*names, by]))
     check_comparable(needed)
+    asked = asked_for(review, runs, dev, dev_qrels, pools)
     runs = _in_order(runs, baseline)
     read = {run: read_run(run) for run in runs}
     qrels = qrels or qrels_beside(runs)
@@ -134,9 +141,14 @@ def compare(
             for run in others
         ]
     texts = _texts(pools, qrels, deltas) if top else None
+    reviewed = None
+    if asked is not None:
+        judged = Judged(frames, evaluations, judgements, qrels, names, level, confidence, comparisons)
+        reviewed = answer(judged, asked)
     if as_json:
         facts = {"qrels": qrels, "confidence": confidence, "permutations": permutations, "seed": seed}
         facts |= {"level": level} if level > 1 else {}
+        facts |= {"review": reviewed.figures} if reviewed is not None else {}
         tags = {run: content.tag for run, content in read.items()}
         click.echo(to_json(facts, first, tags, comparisons, deltas, texts))
         return
@@ -144,6 +156,8 @@ def compare(
     print_comparisons(first, comparisons, confidence, shown)
     for one in deltas:
         print_deltas(first, one, texts, shown)
+    if reviewed is not None:
+        print_answers(reviewed.answers)
 
 
 def _in_order(runs: tuple[str, ...], baseline: str | None) -> tuple[str, ...]:
@@ -196,16 +210,10 @@ def _texts(pools: tuple[str, ...], qrels: str, deltas: list[Deltas]) -> FoundTex
     import polars as pl
 
     from aptool.evaluation.texts import find_texts
-    from aptool.formats.collection import answers_beside
-    from aptool.formats.pools import read_answers
-    from aptool.formats.storage import expand
 
-    if not pools:
-        beside = pools_beside(qrels)
-        if beside is None:
-            return None
-        pools = (beside,)
-    files = expand(pools, ".pools.parquet")
+    found = found_pools(pools, qrels)
+    if found is None:
+        return None
     pairs = {
         (delta.question_id, answer)
         for one in deltas
@@ -216,5 +224,4 @@ def _texts(pools: tuple[str, ...], qrels: str, deltas: list[Deltas]) -> FoundTex
     wanted = pl.DataFrame(
         sorted(pairs), schema={"question_id": pl.String, "answer_id": pl.String}, orient="row"
     )
-    shared = answers_beside(files[0])
-    return find_texts(files, wanted, read_answers(shared) if shared is not None else None)
+    return find_texts(found.files, wanted, found.answers)

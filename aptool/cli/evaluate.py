@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aptool.cli.review import Judged, asked_for, print_answers, review_options
+from aptool.cli.review import review as answer
 from aptool.cli.runs import (
     Confidence,
+    found_pools,
     level_option,
+    location_of_pools,
     measures_option,
-    pools_beside,
     pools_option,
     qrels_beside,
     qrels_option,
@@ -65,6 +68,7 @@ _PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
     help="Add the figures by length of the question or of its relevant answer, or by question word.",
 )
 @pools_option
+@review_options
 @click.option(
     "--per-question",
     metavar="FILE",
@@ -85,6 +89,9 @@ def evaluate(
     confidence: float | None,
     by: Kind | None,
     pools: tuple[str, ...],
+    review: bool,
+    dev: tuple[str, ...],
+    dev_qrels: str | None,
     per_question: str | None,
     output_format: str | None,
 ) -> None:
@@ -103,6 +110,7 @@ def evaluate(
     from aptool.formats.trec import read_qrels, read_run
 
     names = measure_names(split_measures(measures))
+    asked = asked_for(review, runs, dev, dev_qrels, pools)
     if per_question is not None:
         _check_per_question(per_question)
     read = {run: read_run(run) for run in runs}
@@ -133,15 +141,25 @@ def evaluate(
         groups = _groups(by, pools, qrels, judgements, evaluations, names)
     if per_question is not None:
         _write_per_question(per_question, evaluations)
+    reviewed = None
+    if asked is not None:
+        frames = {run: content.frame for run, content in read.items()}
+        level_of_tests = CONFIDENCE if confidence is None else confidence
+        judged = Judged(frames, evaluations, judgements, qrels, names, level, level_of_tests)
+        reviewed = answer(judged, asked)
     if output_format == "json":
         facts = {"qrels": qrels, "measures": names, **({"level": level} if level > 1 else {})}
         facts |= {"confidence": confidence} if ranges else {}
+        facts |= {"review": reviewed.figures} if reviewed is not None else {}
         click.echo(_as_json(facts, read, evaluations, ranges, reachable, groups))
         return
     _print(_rows(names, evaluations, ranges, reachable, groups), output_format)
+    # With a table for a paper, all else goes to stderr, as messages do.
+    err = output_format is not None
     for run, one in reachable.items():
-        # Beside a table for a paper, as every message on stderr.
-        click.echo(_limits_line(run, one), err=output_format is not None)
+        click.echo(_limits_line(run, one), err=err)
+    if reviewed is not None:
+        print_answers(reviewed.answers, err=err)
 
 
 def _groups(
@@ -153,18 +171,13 @@ def _groups(
     names: tuple[str, ...],
 ) -> Groups:
     """The figures of each run by kind of question."""
-    from aptool.formats.collection import answers_beside
-    from aptool.formats.pools import read_answers
-    from aptool.formats.storage import expand
     from aptool.reporting.breakdown import break_down, question_groups
 
-    beside = pools_beside(qrels) if not pools else None
-    if not pools and beside is None:
-        name = Path(qrels.removesuffix(".gz").removesuffix(".qrels") + ".pools.parquet").name
+    found = found_pools(pools, qrels)
+    if found is None:
+        name = location_of_pools(qrels).name
         raise UsageError(f"--by {by}: no {name} beside the qrels; pass --pools FILE")
-    files = expand(pools or (str(beside),), ".pools.parquet")
-    shared = answers_beside(files[0])
-    kinds = question_groups(files, judgements, by, read_answers(shared) if shared is not None else None)
+    kinds = question_groups(found.files, judgements, by, found.answers)
     return {run: break_down(one.per_question, kinds, names) for run, one in evaluations.items()}
 
 

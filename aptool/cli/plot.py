@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from aptool.cli.runs import pools_beside, pools_option, qrels_beside, qrels_option, short_names
+from aptool.cli.runs import found_pools, pools_option, qrels_beside, qrels_option, short_names
 from aptool.errors import AptoolError, UsageError
 
 if TYPE_CHECKING:
@@ -44,24 +44,20 @@ def plot() -> None:
 @_output
 def lengths(runs: tuple[str, ...], qrels: str | None, pools: tuple[str, ...], output: str) -> None:
     """Draw accuracy by the maximum length of the relevant answer (figures 3 and 4 of the paper)."""
-    from aptool.formats.collection import answers_beside
-    from aptool.formats.pools import read_answers
-    from aptool.formats.storage import expand
     from aptool.reporting.curves import accuracy_by_length, relevant_lengths
     from aptool.reporting.figures import plot_files
     from aptool.reporting.plots import plot_accuracy_by_length
 
     plot_files(output)
     read = _read(runs, qrels)
-    beside = None if pools else pools_beside(read.path)
-    if not pools and beside is None:
+    found = found_pools(pools, read.path)
+    if found is None:
         raise UsageError(f"no pools beside {read.path}; pass --pools POOLS")
-    files = expand(pools or (str(beside),), ".pools.parquet")
-    shared = answers_beside(files[0])
-    answers = read_answers(shared) if shared is not None else None
-    tokens = relevant_lengths(files, read.qrels, answers)
+    tokens = relevant_lengths(found.files, read.qrels, found.answers)
     if tokens.is_empty():
-        raise AptoolError(f"{', '.join(files)}: no relevant answer of {read.path}; expected at least one")
+        raise AptoolError(
+            f"{', '.join(found.files)}: no relevant answer of {read.path}; expected at least one"
+        )
     _save(plot_accuracy_by_length, accuracy_by_length(read.accuracy, tokens), output)
 
 

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from aptool.evaluation.measures import Evaluation
     from aptool.formats.location import Location
+    from aptool.formats.pools import Answers
 
 logger = logging.getLogger(__name__)
 
@@ -84,8 +85,8 @@ def split_measures(measures: str | None) -> list[str]:
     return [name for name in _BETWEEN_MEASURES.split(measures.strip()) if name]
 
 
-def qrels_beside(runs: Sequence[str]) -> str:
-    """The qrels file in the runs' folder; logs its path.
+def qrels_beside(runs: Sequence[str], option: str = "--qrels") -> str:
+    """The qrels file in the runs' folder; logs its path, and that ``option`` was not given.
 
     Raises:
         UsageError: there is none beside a run, or two runs have different ones.
@@ -96,14 +97,14 @@ def qrels_beside(runs: Sequence[str]) -> str:
         existing = [path for path in candidates if path.is_file()]
         if not existing:
             tried = " or ".join(path.name for path in candidates[::2])
-            raise UsageError(f"{run}: no {tried} beside it; pass --qrels FILE")
+            raise UsageError(f"{run}: no {tried} beside it; pass {option} FILE")
         found[run] = str(existing[0])
     qrels = set(found.values())
     if len(qrels) > 1:
         raise UsageError(
-            f"the runs have different qrels beside them, {', '.join(sorted(qrels))}; pass --qrels FILE"
+            f"the runs have different qrels beside them, {', '.join(sorted(qrels))}; pass {option} FILE"
         )
-    logger.info(f"--qrels not given: {found[runs[0]]}")
+    logger.info(f"{option} not given: {found[runs[0]]}")
     return found[runs[0]]
 
 
@@ -141,15 +142,39 @@ def short_names(runs: Sequence[str]) -> dict[str, str]:
     return dict(zip(runs, map(printable, names if all(names) else runs), strict=True))
 
 
-def pools_beside(qrels: str) -> str | None:
-    """The pools file beside the qrels, if there is one; logs its path."""
+class PoolsFound(NamedTuple):
+    """Pools files, and the answers that they share."""
+
+    files: list[str]
+    answers: Answers | None
+
+
+def found_pools(pools: tuple[str, ...], qrels: str) -> PoolsFound | None:
+    """The pools that are given, else those beside the qrels, whose path is logged; None if there are none.
+
+    Raises:
+        InputError: a pattern matches no file, or the answers cannot be read.
+    """
+    from aptool.formats.collection import answers_beside
+    from aptool.formats.pools import read_answers
+    from aptool.formats.storage import expand
+
+    if not pools:
+        beside = location_of_pools(qrels)
+        if not beside.is_file():
+            return None
+        logger.info(f"--pools not given: {beside}")
+        pools = (str(beside),)
+    files = expand(pools, ".pools.parquet")
+    shared = answers_beside(files[0])
+    return PoolsFound(files, read_answers(shared) if shared is not None else None)
+
+
+def location_of_pools(qrels: str) -> Location:
+    """Where the pools file beside the qrels would be."""
     from aptool.formats.location import location
 
-    path = location(qrels.removesuffix(".gz").removesuffix(".qrels") + ".pools.parquet")
-    if not path.is_file():
-        return None
-    logger.info(f"--pools not given: {path}")
-    return str(path)
+    return location(qrels.removesuffix(".gz").removesuffix(".qrels") + ".pools.parquet")
 
 
 def _possible_qrels(run: str) -> list[Location]:

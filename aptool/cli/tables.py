@@ -6,15 +6,16 @@ from collections.abc import Sequence
 import click
 
 
-def print_table(rows: Sequence[Sequence[str]], left: int = 1) -> None:
+def print_table(rows: Sequence[Sequence[str]], left: int = 1, *, err: bool = False) -> None:
     """Prints rows of cells; the first row holds the column titles.
 
     Args:
         rows: rows of equal length.
         left: number of leading columns that are aligned left; the others, figures, are aligned right.
+        err: print on stderr.
     """
-    if sys.stdout.isatty():
-        _print_rich(rows, left)
+    if (sys.stderr if err else sys.stdout).isatty():
+        _print_rich(rows, left, err)
         return
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -22,10 +23,10 @@ def print_table(rows: Sequence[Sequence[str]], left: int = 1) -> None:
             cell.ljust(width) if column < left else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        click.echo("  ".join(cells).rstrip())
+        click.echo("  ".join(cells).rstrip(), err=err)
 
 
-def _print_rich(rows: Sequence[Sequence[str]], left: int) -> None:
+def _print_rich(rows: Sequence[Sequence[str]], left: int, err: bool) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -36,4 +37,4 @@ def _print_rich(rows: Sequence[Sequence[str]], left: int) -> None:
         table.add_column(Text(title), justify="left" if index < left else "right", overflow="fold")
     for row in rows[1:]:
         table.add_row(*map(Text, row))
-    Console().print(table)
+    Console(stderr=err).print(table)

@@ -44,19 +44,22 @@ class Leak(NamedTuple):
     examples: tuple[tuple[str, str], ...]
 
 
-def find_leaks(collection: Collection) -> list[Leak]:
-    """Compares every split with each one that comes before it.
+def find_leaks(collection: Collection, split: str | None = None) -> list[Leak]:
+    """Compares every split, or one, with each one that comes before it.
 
     Raises:
-        InputError: a file of the collection cannot be read.
+        InputError: a file of the collection cannot be read, or it has no such split.
     """
-    splits = {split: list(labelled_pools(collection, split)) for split in collection.splits}
-    names = list(splits)
-    return [
-        _leak(name, splits[name], earlier, splits[earlier])
-        for number, name in enumerate(names)
-        for earlier in names[:number]
-    ]
+    wanted = [split] if split is not None else collection.splits
+    texts: dict[str, _Texts] = {}
+    found = []
+    for name in wanted:
+        collection.pools(name)  # the error that lists the splits
+        before = collection.splits[: collection.splits.index(name)]
+        for one in (*before, name):
+            texts[one] = texts[one] if one in texts else _texts(collection, one)
+        found += [_leak(name, texts[name], earlier, texts[earlier]) for earlier in before]
+    return found
 
 
 def labelled_pools(collection: Collection, split: str) -> Iterator[LabelledPool]:
@@ -87,25 +90,48 @@ def _relevance(judged: pl.DataFrame) -> dict[str, int]:
     return dict(zip(judged["answer_id"].to_list(), judged["relevance"].to_list(), strict=True))
 
 
-def _leak(name: str, pools: list[LabelledPool], earlier: str, before: list[LabelledPool]) -> Leak:
-    questions, known = [words(pool.question) for pool in pools], [words(pool.question) for pool in before]
-    same_questions, near_questions = _copies(questions, known)
-    answers, known_answers = _relevant_answers(pools), _relevant_answers(before)
-    same_answers, near_answers = _copies(answers, known_answers)
+class _Texts(NamedTuple):
+    """What of a split is compared, as words.
+
+    Attributes:
+        ids: of the questions.
+        questions: their texts.
+        answers: the distinct texts that are relevant to a question.
+    """
+
+    ids: list[str]
+    questions: list[list[str]]
+    answers: list[tuple[str, ...]]
+
+
+def _texts(collection: Collection, split: str) -> _Texts:
+    ids, questions = [], []
+    answers: dict[tuple[str, ...], None] = {}
+    for pool in labelled_pools(collection, split):
+        ids.append(pool.question_id)
+        questions.append(words(pool.question))
+        for answer_id, text in zip(pool.answer_ids, pool.texts or (), strict=True):
+            if pool.relevance.get(answer_id, 0) > 0:
+                answers[tuple(words(text))] = None
+    return _Texts(ids, questions, list(answers))
+
+
+def _leak(name: str, own: _Texts, earlier: str, before: _Texts) -> Leak:
+    same_questions, near_questions = _copies(own.questions, before.questions)
+    same_answers, near_answers = _copies(own.answers, before.answers)
     first: dict[int, int] = {}
     for i, j in near_questions:
         first.setdefault(i, j)
-    examples = [(pools[i].question_id, before[j].question_id) for i, j in list(first.items())[:5]]
     return Leak(
         split=name,
         earlier=earlier,
-        questions=len(questions),
+        questions=len(own.questions),
         same_questions=same_questions,
         near_questions=len(first),
-        answers=len(answers),
+        answers=len(own.answers),
         same_answers=same_answers,
         near_answers=len({i for i, _ in near_answers}),
-        examples=tuple(examples),
+        examples=tuple((own.ids[i], before.ids[j]) for i, j in list(first.items())[:5]),
     )
 
 
@@ -117,13 +143,3 @@ def _copies(
     same = sum(tuple(text) in there for text in texts)
     sets = encode([*texts, *known], 1)
     return same, near_pairs(sets[: len(texts)], sets[len(texts) :], THRESHOLD)
-
-
-def _relevant_answers(pools: list[LabelledPool]) -> list[list[str]]:
-    """The distinct texts that are relevant to a question, as words."""
-    found: dict[tuple[str, ...], None] = {}
-    for pool in pools:
-        for answer_id, text in zip(pool.answer_ids, pool.texts or (), strict=True):
-            if pool.relevance.get(answer_id, 0) > 0:
-                found[tuple(words(text))] = None
-    return [list(text) for text in found]

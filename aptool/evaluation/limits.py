@@ -23,12 +23,16 @@ class Limits(NamedTuple):
             the highest AP as well: r of R relevant answers at the top have r / R.
         questions: how many questions have a relevant answer.
         without: how many of these have none among their candidates.
+        relevant: relevant answers of all questions.
+        found: how many of these are candidates.
         best: each measure of the best order.
     """
 
     recall: float
     questions: int
     without: int
+    relevant: int
+    found: int
     best: Mapping[str, float]
 
 
@@ -56,5 +60,7 @@ def candidate_limits(
         recall=found.means["set_recall"],
         questions=answerable.height,
         without=answerable.filter(pl.col("num_rel_ret") == 0).height,
+        relevant=int(found.means["num_rel"]),
+        found=int(found.means["num_rel_ret"]),
         best={name: found.means[name] for name in names},
     )

@@ -7,7 +7,7 @@ which of the two systems is called the baseline.
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -85,31 +85,30 @@ def bootstrap_interval(
     Raises:
         ValueError: a value is not finite, there is none, or ``confidence`` is out of range.
     """
-    from scipy.stats import bootstrap
+    return _bca((_column(values),), _mean, confidence, resamples, seed)
 
-    sample = _column(values)
-    if not 0 < confidence <= HIGHEST_CONFIDENCE:
-        raise ValueError(f"confidence is {confidence}, not above 0 and at most {HIGHEST_CONFIDENCE}")
-    if np.ptp(sample) == 0:
-        return Interval(float(sample[0]), float(sample[0]))
-    # In units of the largest value, means that are equal but for rounding are equal to `_DIGITS` decimals;
-    # the bias correction counts how many resampled means equal the sample's.
-    unit = np.abs(sample).max()
 
-    def mean(sample: np.ndarray, axis: int) -> Any:
-        return sample.mean(axis=axis).round(_DIGITS)
+def gap_interval(
+    first: Values,
+    second: Values,
+    *,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """The BCa bootstrap interval of the difference of two means over different questions, second minus first.
 
-    found = bootstrap(
-        (sample / unit,),
-        mean,
-        n_resamples=resamples,
-        batch=max(1, _BATCH_VALUES // len(sample)),
-        vectorized=True,
-        confidence_level=confidence,
-        method="BCa",
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return Interval(float(found.low * unit), float(found.high * unit))
+    Args:
+        first: (n,) one value per question, n at least 2.
+        second: (m,) one value per question of another set, such as another split; m at least 2.
+        confidence: as in `bootstrap_interval`.
+        resamples: how many pairs of samples are drawn.
+        seed: seed of the draws.
+
+    Raises:
+        ValueError: as `bootstrap_interval`.
+    """
+    return _bca((_column(first), _column(second)), _difference, confidence, resamples, seed)
 
 
 def permutation_test(differences: Values, *, permutations: int = PERMUTATIONS, seed: int = 0) -> Permutation:
@@ -247,6 +246,46 @@ def compare_paired(
         permutation=permutation_test(differences, permutations=permutations, seed=seed),
         t_test=t_test(differences),
     )
+
+
+def _mean(sample: np.ndarray, axis: int) -> Any:
+    return sample.mean(axis=axis).round(_DIGITS)
+
+
+def _difference(first: np.ndarray, second: np.ndarray, axis: int) -> Any:
+    return (second.mean(axis=axis) - first.mean(axis=axis)).round(_DIGITS)
+
+
+def _bca(
+    samples: tuple[np.ndarray, ...],
+    statistic: Callable[..., Any],
+    confidence: float,
+    resamples: int,
+    seed: int,
+) -> Interval:
+    """The BCa interval of a statistic of one sample, or of several that are drawn from independently."""
+    from scipy.stats import bootstrap
+
+    if not 0 < confidence <= HIGHEST_CONFIDENCE:
+        raise ValueError(f"confidence is {confidence}, not above 0 and at most {HIGHEST_CONFIDENCE}")
+    # In units of the largest value, means that are equal but for rounding are equal to `_DIGITS` decimals;
+    # the bias correction counts how many resampled means equal the sample's.
+    unit = max(np.abs(sample).max() for sample in samples) or 1.0
+    scaled = tuple(sample / unit for sample in samples)
+    if all(np.ptp(sample) == 0 for sample in samples):
+        value = float(statistic(*scaled, axis=-1) * unit)
+        return Interval(value, value)
+    found = bootstrap(
+        scaled,
+        statistic,
+        n_resamples=resamples,
+        batch=max(1, _BATCH_VALUES // max(map(len, samples))),
+        vectorized=True,
+        confidence_level=confidence,
+        method="BCa",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return Interval(float(found.low * unit), float(found.high * unit))
 
 
 def _column(values: Values) -> np.ndarray:

@@ -1,12 +1,12 @@
 """Figures by kind of question: the length of its text or of its relevant answer, or its question word."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 import polars as pl
 
 from aptool.evaluation.measures import averages
+from aptool.formats.location import PathOrUrl
 from aptool.formats.pools import Answers, list_units, read_pools
 from aptool.reporting.curves import relevant_lengths
 from aptool.text.tokenizer import WordTokenizer
@@ -37,7 +37,7 @@ class Group(NamedTuple):
 
 
 def question_groups(
-    pools: Iterable[str | Path], qrels: pl.DataFrame, kind: Kind, answers: Answers | None = None
+    pools: Iterable[PathOrUrl], qrels: pl.DataFrame, kind: Kind, answers: Answers | None = None
 ) -> pl.DataFrame:
     """The kind of every question.
 

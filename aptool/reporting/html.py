@@ -10,6 +10,7 @@ from aptool.errors import AptoolError, printable
 from aptool.formats.atomic import atomic_file
 from aptool.formats.location import PathOrUrl
 from aptool.reporting.heatmap import Explanation, TextWeights
+from aptool.reporting.markup import latex_table, markdown_table
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -73,7 +74,9 @@ def environment() -> "Environment":
         """The source of a style sheet or script of this package."""
         return Markup(loader.get_source(templates, name)[0].rstrip())
 
-    templates.globals.update(source=source, pieces=pieces)
+    templates.globals.update(
+        source=source, pieces=pieces, markdown_table=markdown_table, latex_table=latex_table
+    )
     return templates
 
 

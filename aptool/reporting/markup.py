@@ -13,6 +13,9 @@ _LATEX = str.maketrans(
         # After the end of a row a bracket would be an argument.
         "[": "{[}",
         "]": "{]}",
+        # Signs that LaTeX has in formulas only.
+        "−": "$-$",
+        "Δ": r"$\Delta$",
         **{character: f"\\{character}" for character in "{}#$%&_"},
     }
 )

@@ -15,11 +15,20 @@ from aptool.formats.collection import Collection
 from aptool.formats.location import PathOrUrl
 from aptool.reporting.browse import BrowserSystem, browse
 from aptool.reporting.charts import histograms, line_charts
+from aptool.reporting.collection_review import review
 from aptool.reporting.html import write_page
 from aptool.reporting.packing import Block, blocks, pack
 from aptool.reporting.results import CollectionResults, SystemResults, evaluate_systems
 from aptool.reporting.runs import Runs
-from aptool.reporting.tables import paper_table, result_row, run_rows, significance_rows
+from aptool.reporting.tables import (
+    TEST_TITLES,
+    paper_table,
+    plain_paper_table,
+    plain_results,
+    result_row,
+    run_rows,
+    significance_rows,
+)
 from aptool.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -107,6 +116,9 @@ def _section(
     paper = paper_table(results)
     split = results.collection.manifest["splits"][results.split]
     seeds = sorted({system.entries[0].seed for system in results.systems if len(system.entries) > 1})
+    tests = [test for system in others for test in significance_rows(system)]
+    logger.info(f"{results.name}: questions a reviewer asks")
+    answers = review(results)
     logger.info(f"{results.name}: charts")
     return {
         "prefix": prefix,
@@ -120,6 +132,7 @@ def _section(
         "parts": [
             ("results", "Results"),
             *([("paper", "Comparison with the paper")] if paper else []),
+            ("review", "Questions a reviewer asks"),
             ("charts", "Charts"),
             ("scores", "Scores"),
             ("questions", "Questions"),
@@ -129,10 +142,14 @@ def _section(
         "measures": [measure_title(measure) for measure in results.measures],
         "baseline": results.baseline,
         "rows": [result_row(system, results) for system in results.systems],
-        "tests": [test for system in others for test in significance_rows(system)],
+        "plain_rows": plain_results(results),
+        "test_titles": TEST_TITLES,
+        "tests": tests,
         "permutations": PERMUTATIONS,
         "alpha": f"{1 - CONFIDENCE:.2g}",
         "published": paper,
+        "plain_paper": plain_paper_table(paper) if paper else [],
+        "answers": answers,
         "charts": line_charts(results, prefix),
         "distributions": histograms(results, prefix),
         "depth": limits.depth,

@@ -31,6 +31,7 @@ class SystemResults(NamedTuple):
         preset: preset of a trained system.
         configs: ``config.json`` of each of its models.
         per_question: question_id, and each measure and `ACCURACY`: the mean over seeds.
+        by_seed: the same of each seed, in the order of the entries.
         means: each measure, mean over seeds.
         deviations: each measure, sample standard deviation over seeds; 0 for one seed.
         intervals: confidence interval of each measure.
@@ -42,6 +43,7 @@ class SystemResults(NamedTuple):
     preset: str | None
     configs: list[dict[str, Any]]
     per_question: pl.DataFrame
+    by_seed: list[pl.DataFrame]
     means: dict[str, float]
     deviations: dict[str, float]
     intervals: dict[str, Interval]
@@ -120,6 +122,7 @@ def _system(
         str(configs[0]["recipe"]["preset"]) if configs else None,
         configs,
         mean,
+        list(frames),
         {measure: spread.mean for measure, spread in spreads.items()},
         {measure: spread.sd for measure, spread in spreads.items()},
         mean_intervals(mean.select("question_id", *measures)),

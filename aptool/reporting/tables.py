@@ -7,6 +7,19 @@ from aptool.evaluation.paper import CITATIONS, paper_figures, paper_name
 from aptool.reporting.results import CollectionResults, SystemResults
 
 MINUS = "\u2212"
+TEST_TITLES = (
+    "System",
+    "Measure",
+    "Δ",
+    "95% interval",
+    "p",
+    "p, Holm",
+    "t-test p, Holm",
+    "d",
+    "Wins",
+    "Ties",
+    "Losses",
+)
 
 
 class IntervalBar(NamedTuple):
@@ -42,6 +55,20 @@ def result_row(system: SystemResults, results: CollectionResults) -> dict[str, A
         "difference": _signed(comparison.difference) if comparison else "",
         "p": probability(comparison.permutation_holm) if comparison else "",
     }
+
+
+def plain_results(results: CollectionResults) -> list[list[str]]:
+    """The table of results as text, column titles first: figures with their intervals, Δ and p."""
+    titles = [measure_title(measure) for measure in results.measures]
+    rows = [["System", *titles, f"Δ {titles[0]}", "p"]]
+    for system in results.systems:
+        row = result_row(system, results)
+        cells = [
+            f"{cell['value']} [{cell['interval']}]" + (f" ± {cell['deviation']}" if cell["deviation"] else "")
+            for cell in row["cells"]
+        ]
+        rows.append([system.name, *cells, row["difference"], row["p"]])
+    return rows
 
 
 def interval_bar(
@@ -126,6 +153,13 @@ def paper_table(results: CollectionResults) -> dict[str, Any] | None:
             )
     titles = [measure_title(measure) for measure in measures]
     return {"title": figures.title, "questions": figures.questions, "measures": titles, "rows": rows}
+
+
+def plain_paper_table(table: dict[str, Any]) -> list[list[str]]:
+    """The table of `paper_table` as text, column titles first."""
+    titles = [title for measure in table["measures"] for title in (f"{measure}, paper", "ours", "Δ")]
+    rows = [[row["name"], *(text for cell in row["cells"] for text in cell)] for row in table["rows"]]
+    return [["System", *titles], *rows]
 
 
 def run_rows(system: SystemResults) -> list[list[str]]:

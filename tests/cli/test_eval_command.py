@@ -348,6 +348,8 @@ def test_limits_of_the_candidates(aptool, folder):
         "recall": 0.375,
         "questions": 3,
         "without": 1,
+        "relevant": 5,
+        "found": 3,
         "best": {"map": 0.375, "RR@10": 0.5},
     }
 

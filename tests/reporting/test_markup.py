@@ -28,3 +28,7 @@ def test_latex():
             "",
         ]
     )
+
+
+def test_signs_of_our_tables_are_known_to_latex():
+    assert r"$\Delta$ MAP & $-$0.1 \\" in latex_table([["Δ MAP", "−0.1"]])

@@ -384,3 +384,53 @@ def test_a_device_that_is_not_there_is_one_line(aptool, made, tmp_path):
     assert (done.code, len(done.err)) == (2, 1)
     assert "cuda:99" in done.err[0]
     assert not (tmp_path / "page.html").exists()
+
+
+def test_what_a_reviewer_asks_is_answered(page, made):
+    found = Page(page)
+    seeds = {row[0]: row[1:] for row in found.table("system", "Kendall's tau")[1:]}
+    limits = found.table("candidates of", "recall")
+    gaps = {tuple(row[:2]): [float(cell) for cell in row[2:5]] for row in found.table("dev", "test")[1:]}
+    leaks = found.table("near copies in", "relevant answers")
+    listing = {
+        name: [rankings(made.runs / "wikiqa" / name / f"seed{seed}" / "test.run") for seed in (0, 1)]
+        for name in SYSTEMS
+    }
+    config = json.loads((made.runs / "wikiqa/ap-cnn/seed0/model/config.json").read_text(encoding="utf-8"))
+    other = json.loads((made.runs / "wikiqa/ap-cnn/seed1/model/config.json").read_text(encoding="utf-8"))
+
+    assert listing["bm25"][0] == listing["bm25"][1]
+    assert seeds["bm25"] == ["1", "1.000", "1.000", "1.000"]
+    assert abs(float(seeds["random"][1])) < 0.1  # two random orders
+    assert 0.1 < float(seeds["qa-cnn"][1]) < 1
+    # Five questions have one relevant answer of two in their pools.
+    assert limits[1] == [
+        "all",
+        f"{1 - 5 / 2 / QUESTIONS:.4f}",
+        f"{1 - 5 / 2 / QUESTIONS:.4f}",
+        *limits[1][3:],
+    ]
+    assert f"5 of {QUESTIONS + 5} relevant answers are not among the candidates" in page
+    dev = [one["training"]["dev"]["map"] for one in (config, other)]
+    assert gaps["ap-cnn", "MAP"][0] == pytest.approx(sum(dev) / 2, abs=5e-5)
+    assert gaps["ap-cnn", "MAP"][2] == pytest.approx(
+        gaps["ap-cnn", "MAP"][1] - gaps["ap-cnn", "MAP"][0], abs=1e-4
+    )
+    assert [row[0] for row in leaks[1:]] == ["train", "dev"]
+    words = found.table("question word", "questions")
+    assert sum(int(row[1]) for row in words[1:]) == QUESTIONS
+
+
+def test_a_table_is_in_the_page_as_markdown_and_as_latex(page):
+    texts = [attributes["data-copy"] for _, attributes in Page(page).elements if "data-copy" in attributes]
+    shown = Page(page).table("System", "P@1", "p")
+
+    markdown, latex = texts[:2]
+    for row, line in zip(shown[1:], markdown.splitlines()[2:], strict=True):
+        figure = re.search(r"0\.\d{4}", row[1])[0]
+        assert line.startswith(f"| {row[0].split()[0]} | {figure} ")
+    assert latex.startswith(
+        "\\begin{tabular}{lrrrrr}\n\\toprule\nSystem & MAP & MRR & P@1 & $\\Delta$ MAP & p"
+    )
+    assert latex.count("\\\\\n") == len(shown)
+    assert len(texts) > 10

@@ -266,6 +266,27 @@ def test_keys_of_a_chart_show_and_hide_its_lines(page):
     assert not figure.locator(".series[data-series=random]").is_visible()  # off until it is asked for
 
 
+@pytest.mark.parametrize(("name", "first"), [("Markdown", "| System | MAP |"), ("LaTeX", "\\begin{tabular}")])
+def test_tables_are_copied(visit, name, first):
+    page = visit(permissions=["clipboard-read", "clipboard-write"])
+    buttons = page.get_by_role("button", name=f"Copy as {name}")
+    buttons.first.focus()
+    page.keyboard.press("Enter")
+    page.get_by_text("Copied.").wait_for()
+    text = page.evaluate("navigator.clipboard.readText()")
+
+    assert text.startswith(first)
+    assert all(name in text for name in ("random", "bm25", "ap-cnn+bm25"))
+    assert page.locator("#c0-review .answer").count() == page.locator("#c0-review .copies").count() > 5
+
+
+def test_a_table_that_cannot_be_copied_is_said_to_be(visit):
+    page = visit()
+    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')) }")
+    page.get_by_role("button", name="Copy as LaTeX").first.click()
+    page.get_by_text("The browser does not let this page copy.").wait_for()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_ink_stands_out_from_its_ground_by_day_and_by_night(visit, scheme):
     page = visit(color_scheme=scheme)
@@ -312,6 +333,7 @@ def test_without_scripts_the_tables_and_charts_are_there(visit):
     assert page.locator("table.figures").first.is_visible()
     assert page.locator(".chart").first.is_visible()
     assert page.get_by_text("The list of questions needs JavaScript.").is_visible()
+    assert not page.get_by_role("button", name="Copy as LaTeX").first.is_visible()
 
 
 def test_an_explanation_works_in_the_browser_too(visit, made, tmp_path):

@@ -1,0 +1,79 @@
+"""The questions a reviewer asks of a collection's results, answered for the report."""
+
+import statistics
+from typing import get_args
+
+from aptool.datasets.leaks import find_leaks
+from aptool.evaluation.agreement import Agreement, pairwise
+from aptool.evaluation.gap import Gap
+from aptool.evaluation.limits import candidate_limits
+from aptool.evaluation.names import parse_measures
+from aptool.evaluation.significance import Interval
+from aptool.formats.pools import read_answers
+from aptool.formats.trec import read_qrels, read_run
+from aptool.reporting.breakdown import Kind, break_down, question_groups
+from aptool.reporting.results import CollectionResults, SystemResults
+from aptool.reporting.review import (
+    Answer,
+    agreement_answer,
+    gap_answer,
+    groups_answer,
+    leaks_answer,
+    limits_answer,
+    power_answer,
+)
+
+# The split that chooses the epoch; see `training.fit`.
+DEV = "dev"
+
+
+def review(results: CollectionResults) -> list[Answer]:
+    """The answers, in the order of `aptool eval --review`.
+
+    Raises:
+        InputError: a file of the collection or a run cannot be read.
+    """
+    collection, split, main = results.collection, results.split, results.measures[0]
+    judgements = read_qrels(collection.qrels(split))
+    comparisons = [one for system in results.systems for one in system.comparisons.values()]
+    limits = {
+        system.name: candidate_limits(judgements, read_run(system.entries[0].run).frame, results.measures)
+        for system in results.systems
+    }
+    answers = [power_answer(results.questions, comparisons), limits_answer(limits, results.measures)]
+    pools, shared = [collection.pools(split)], collection.answers
+    texts = read_answers(shared) if shared is not None else None
+    for kind in get_args(Kind):
+        groups = question_groups(pools, judgements, kind, texts)
+        by_system = {one.name: break_down(one.per_question, groups, [main]) for one in results.systems}
+        answers.append(groups_answer(kind, by_system, main))
+    several = {system.name: _seeds(system, main) for system in results.systems if len(system.entries) > 1}
+    if several:
+        asked = "Do the seeds agree?"
+        answers.append(agreement_answer(several, main, what="system", asked=asked))
+    gaps = {one.name: found for one in results.systems if (found := _gaps(one, results))}
+    if gaps and split != DEV:
+        answers.append(gap_answer(gaps, split, dev_sampled=False))
+    return [*answers, leaks_answer(find_leaks(collection, split), split)]
+
+
+def _seeds(system: SystemResults, measure: str) -> list[Agreement]:
+    """The agreement of every two seeds."""
+    names = [str(entry.seed) for entry in system.entries]
+    runs = {name: read_run(entry.run).frame for name, entry in zip(names, system.entries, strict=True)}
+    return list(pairwise(runs, dict(zip(names, system.by_seed, strict=True)), measure).values())
+
+
+def _gaps(system: SystemResults, results: CollectionResults) -> dict[str, Gap]:
+    """By measure the gap between the models' figures on dev and those on the split, means over seeds."""
+    gaps = {}
+    for measure in parse_measures(results.measures):
+        names = (measure.name, measure.trec_eval or measure.name)
+        dev = [config["training"]["dev"] for config in system.configs]
+        known = [next((one[name] for name in names if name in one), None) for one in dev]
+        values = [value for value in known if value is not None]
+        if values and len(values) == len(system.entries):
+            mean, ours = statistics.fmean(values), system.means[measure.name]
+            low, high = system.intervals[measure.name]
+            gaps[measure.name] = Gap(mean, ours, ours - mean, Interval(low - mean, high - mean))
+    return gaps
