@@ -45,6 +45,9 @@ def bounded(default: Any, *, least: float = 0, below: float | None = None) -> An
     return field(default=default, metadata={"least": least, "below": below})
 
 
+# Minutes between two checkpoints within an epoch. No part of a recipe: they do not change the model.
+CHECKPOINT_MINUTES = 10.0
+
 # Negatives of a question: each has a random number, and as a hard one a row of scores.
 MOST_NEGATIVES = 100_000
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from aptool.cli.parameters import whole_number
-from aptool.errors import UsageError
 
 if TYPE_CHECKING:
     from aptool.cluster.resources import Cluster
@@ -58,11 +57,11 @@ def check_cluster_options(cluster: str | None, workers: int | None, gpus_per_wor
     """Checks the options against each other.
 
     Raises:
-        UsageError: a number of workers or GPUs without a cluster, or an impossible number of GPUs.
+        UsageError: one of them without a cluster, or an impossible number of GPUs.
     """
     from aptool.library.executors import check_workers
 
-    check_workers(cluster, workers, gpus_per_worker, options=True)
+    check_workers(cluster, workers, gpus_per_worker, _wait(), options=True)
 
 
 def debugging() -> bool:
@@ -76,9 +75,11 @@ def connected(cluster: str | None) -> Iterator[Cluster | None]:
     """Connects to a cluster while the block runs; yields None without ``--cluster``."""
     from aptool.library import executors
 
-    wait = click.get_current_context().meta.get(WAIT)
-    if wait is not None and cluster is None:
-        raise UsageError("--wait: requires --cluster")
     # Without an address the option is empty.
-    with executors.connected(cluster if cluster != "" else True, debug=debugging(), wait=wait) as found:
+    with executors.connected(cluster if cluster != "" else True, debug=debugging(), wait=_wait()) as found:
         yield found
+
+
+def _wait() -> float | None:
+    found: float | None = click.get_current_context().meta.get(WAIT)
+    return found

@@ -9,6 +9,7 @@ import click
 from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected
 from aptool.cli.defaults import default_collection
 from aptool.cli.parameters import LOCATION, Seed, complete_preset, device_option
+from aptool.config import CHECKPOINT_MINUTES
 from aptool.progress import measures_line
 
 if TYPE_CHECKING:
@@ -53,6 +54,14 @@ logger = logging.getLogger(__name__)
     help="Train N models, with consecutive seeds from --seed, into OUTPUT/seed0 and so on.",
 )
 @device_option
+@click.option(
+    "--checkpoint-minutes",
+    type=click.FloatRange(min=0),
+    metavar="N",
+    default=CHECKPOINT_MINUTES,
+    show_default=True,
+    help="Write a checkpoint every N minutes within an epoch, besides those after each epoch; 0 is none.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @cluster_options
 def train(
@@ -65,6 +74,7 @@ def train(
     seed: int,
     seeds: int | None,
     device: str,
+    checkpoint_minutes: float,
     as_json: bool,
     cluster: str | None,
     workers: int | None,
@@ -75,8 +85,8 @@ def train(
     With several collections training takes the pairs of all, of COLLECTION@SHARE only that share, sampled
     anew in each epoch; the dev split is that of the first one.
 
-    Run the same command again after an interruption to resume after the last complete epoch; the model is the
-    same as without the interruption.
+    Run the same command again after an interruption to resume from the last checkpoint; the model is the same
+    as without the interruption.
     """
     check_cluster_options(cluster, workers, gpus_per_worker)
     from aptool.formats.collection import Collection
@@ -104,7 +114,7 @@ def train(
     from aptool.training.seeds import fit_seeds, summarize, to_dict
 
     with connected(cluster) as found:
-        trainer = trainer_on(found, device, workers, gpus_per_worker)
+        trainer = trainer_on(found, device, workers, gpus_per_worker, checkpoint_minutes)
 
         def fit_one(seed: int, folder: "Location") -> "Fit":
             if seeds is not None:

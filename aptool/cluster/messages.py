@@ -1,12 +1,13 @@
 """Messages of workers: posted to an actor, taken from there by the driver."""
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from aptool.cluster.waiting import repeated
 
 # Seconds between two looks at the board.
 POLL_SECONDS = 0.3
@@ -65,20 +66,14 @@ class BoardPost:
 
 @contextlib.contextmanager
 def listening(board: Any, receive: Callable[[str, Any], None]) -> Iterator[None]:
-    """Calls a function with the kind and value of each message while the block runs, on a thread."""
-    over = threading.Event()
+    """Calls a function with the kind and value of each message while the block runs, and for those left."""
 
-    def listen() -> None:
-        last = False
-        while not last:
-            last = over.wait(POLL_SECONDS)
-            for _, kind, value in take_messages(board):
-                receive(kind, value)
+    def take() -> None:
+        for _, kind, value in take_messages(board):
+            receive(kind, value)
 
-    listener = threading.Thread(target=listen, daemon=True)
-    listener.start()
     try:
-        yield
+        with repeated(POLL_SECONDS, take):
+            yield
     finally:
-        over.set()
-        listener.join()
+        take()

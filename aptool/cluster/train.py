@@ -4,8 +4,8 @@ The recipe's minibatch is that of all workers together: each computes the gradie
 is the gradient of one process. So the learning rate does not depend on the number of workers, and neither do
 the sampled pairs and negatives.
 
-The training checkpoint is written after each epoch where one process writes it. After the loss of a worker, a
-node or the driver training resumes from there; Ray's part is to start the workers again.
+The first worker writes the training checkpoint when and where one process does. After the loss of a worker,
+a node or the driver training resumes from there; Ray's part is to start the workers again.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from ray.train.torch import TorchConfig, TorchTrainer, get_device
 from aptool.cluster.messages import POLL_SECONDS, BoardPost, listening, start_board
 from aptool.cluster.resources import Cluster, Resources, count, fitting
 from aptool.cluster.waiting import said_while_missing
-from aptool.config import Recipe
+from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import AptoolError, UsageError, first_line
 from aptool.formats.atomic import atomic_file, remove_tree
 from aptool.formats.collection import Collection
@@ -41,7 +41,7 @@ from aptool.version import __version__
 
 logger = logging.getLogger(__name__)
 
-# How often lost workers are started again, from the last complete epoch.
+# How often lost workers are started again, from the last checkpoint.
 RESTARTS = 8
 
 # Seconds that as many workers as before may take to start again, while a lost node is replaced; without a
@@ -70,6 +70,7 @@ class TrainingJob:
         lease: the driver's token in the training folder.
         versions: the driver's versions by package name.
         gpu: whether a worker has a GPU.
+        checkpoint_minutes: see ``fit``.
     """
 
     start: Path
@@ -80,6 +81,7 @@ class TrainingJob:
     lease: str
     versions: tuple[tuple[str, str], ...]
     gpu: bool
+    checkpoint_minutes: float
 
 
 def fit_on_cluster(
@@ -91,6 +93,7 @@ def fit_on_cluster(
     seed: int = 0,
     workers: int | None = None,
     each: Resources | None = None,
+    checkpoint_minutes: float = CHECKPOINT_MINUTES,
 ) -> Fit:
     """Trains as ``fit`` does, on a cluster.
 
@@ -103,6 +106,7 @@ def fit_on_cluster(
         workers: number of training processes; None is one per GPU, or one per node without GPUs, and fewer
             when there is no longer room for them.
         each: the least that one worker gets; the remaining cores are shared out.
+        checkpoint_minutes: see ``fit``.
 
     Raises:
         InputError, UsageError: as for ``fit``.
@@ -136,7 +140,9 @@ def fit_on_cluster(
             temporary.write_text(lease, encoding="ascii")
         versions = tuple(_versions().items())
         job = TrainingJob(
-            Path.cwd(), collection.path, recipe, location(output), seed, lease, versions, bool(each.gpus)
+            *(Path.cwd(), collection.path, recipe, location(output), seed, lease, versions),
+            gpu=bool(each.gpus),
+            checkpoint_minutes=checkpoint_minutes,
         )
         try:
             start_seconds = START_SECONDS
@@ -150,7 +156,7 @@ def fit_on_cluster(
                 logger.info(f"no longer room for {number} workers")
                 continue
             raise AptoolError(
-                f"--cluster {cluster.address}: training stopped: {_cause(error)}; every complete epoch "
+                f"--cluster {cluster.address}: training stopped: {_cause(error)}; its last checkpoint "
                 f"is kept in {folder}: run the same command again"
             ) from error
         finally:
@@ -262,7 +268,13 @@ def _train_worker(config: dict[str, Any]) -> None:
             collection = _opened(job)
         device = get_device() if job.gpu else "cpu"
         with relayed_to(post):
-            fit(collection, job.recipe, job.output, seed=job.seed, device=device, group=group)
+            fit(
+                *(collection, job.recipe, job.output),
+                seed=job.seed,
+                device=device,
+                checkpoint_minutes=job.checkpoint_minutes,
+                group=group,
+            )
     except AptoolError as error:
         # Not raised: Ray would start the workers again, into the same error.
         if post is not None:

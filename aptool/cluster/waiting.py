@@ -45,24 +45,34 @@ class Wait:
 
 
 @contextlib.contextmanager
-def said_while_missing(missing: Callable[[], str]) -> Iterator[None]:
-    """Says what running work waits for every half minute while the block runs, on a thread.
-
-    Args:
-        missing: what the work lacks now, such as the nodes that were lost; empty if nothing.
-    """
+def repeated(seconds: float, act: Callable[[], None]) -> Iterator[None]:
+    """Calls a function every so many seconds while the block runs, on a thread."""
     over = threading.Event()
 
-    def watch() -> None:
-        while not over.wait(LINE_SECONDS):
-            line = missing()
-            if line:
-                logger.info(line)
+    def repeat() -> None:
+        while not over.wait(seconds):
+            act()
 
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         over.set()
-        watcher.join()
+        thread.join()
+
+
+@contextlib.contextmanager
+def said_while_missing(missing: Callable[[], str]) -> Iterator[None]:
+    """Says what running work waits for every half minute while the block runs.
+
+    Args:
+        missing: what the work lacks now, such as the nodes that were lost; empty if nothing.
+    """
+
+    def say() -> None:
+        if line := missing():
+            logger.info(line)
+
+    with repeated(LINE_SECONDS, say):
+        yield

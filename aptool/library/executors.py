@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from aptool.config import CHECKPOINT_MINUTES
 from aptool.errors import UsageError
 from aptool.library.arguments import check_integer, check_number, check_text
 
@@ -17,23 +18,33 @@ if TYPE_CHECKING:
 # An address, True for that of RAY_ADDRESS (else auto), None for this process.
 Address: TypeAlias = str | bool | None
 
+# Seconds: a year.
+LONGEST_WAIT = 365 * 24 * 3600
+
 # Fits a recipe to a collection into a model folder, given ``seed``.
 Trainer: TypeAlias = "Callable[..., Fit]"
 
 
 def check_workers(
-    cluster: Address, workers: int | None, gpus_per_worker: float | None, *, options: bool = False
+    cluster: Address,
+    workers: int | None,
+    gpus_per_worker: float | None,
+    wait: float | None = None,
+    *,
+    options: bool = False,
 ) -> None:
-    """Checks the numbers of workers and GPUs against the cluster that is asked for.
+    """Checks what is asked of a cluster against whether one is asked for.
 
     Args:
         cluster: see ``Address``.
         workers: number of worker processes.
         gpus_per_worker: GPUs per worker.
+        wait: seconds to wait for resources.
         options: whether errors name options of a command in place of arguments.
 
     Raises:
         UsageError: numbers without a cluster, or that no worker can have.
+        InputError: an argument is no number.
     """
 
     def named(argument: str) -> str:
@@ -46,8 +57,10 @@ def check_workers(
         if gpus_per_worker > 1 and gpus_per_worker != int(gpus_per_worker):
             wanted = "at most 1, or a whole number"
             raise UsageError(f"{named('gpus_per_worker')} {gpus_per_worker:g}: expected {wanted}")
+    if wait is not None:
+        check_number(named("wait"), wait, 0, LONGEST_WAIT)
     if cluster is None or cluster is False:
-        given = {"workers": workers, "gpus_per_worker": gpus_per_worker}
+        given = {"workers": workers, "gpus_per_worker": gpus_per_worker, "wait": wait}
         for argument, value in given.items():
             if value is not None:
                 raise UsageError(f"{named(argument)}: requires {'--cluster' if options else 'cluster'}")
@@ -98,8 +111,16 @@ def trainer_on(
     device: str = "auto",
     workers: int | None = None,
     gpus_per_worker: float | None = None,
+    checkpoint_minutes: float = CHECKPOINT_MINUTES,
 ) -> Trainer:
     """What trains: workers of a cluster, or this process on a device.
+
+    Args:
+        cluster: where; None is this process.
+        device: of a model.
+        workers: number of worker processes of the cluster.
+        gpus_per_worker: GPUs per worker.
+        checkpoint_minutes: see ``fit``.
 
     Raises:
         AptoolError: there is no such device, or the cluster cannot give it.
@@ -108,12 +129,14 @@ def trainer_on(
         from aptool.models.device import pick_device
         from aptool.training.fit import fit
 
-        return partial(fit, device=pick_device(device))
+        return partial(fit, device=pick_device(device), checkpoint_minutes=checkpoint_minutes)
     from aptool.cluster.resources import worker_resources
     from aptool.cluster.train import fit_on_cluster
 
     each = worker_resources(cluster, device, gpus_per_worker)
-    return partial(fit_on_cluster, cluster=cluster, workers=workers, each=each)
+    return partial(
+        fit_on_cluster, cluster=cluster, workers=workers, each=each, checkpoint_minutes=checkpoint_minutes
+    )
 
 
 def processes_on(

@@ -29,6 +29,7 @@ def score(
     cluster: Address = None,
     workers: int | None = None,
     gpus_per_worker: float | None = None,
+    wait: float | None = None,
 ) -> ScoredRun:
     """Scores pools into a TREC run file, as ``aptool score`` does, without holding them in memory.
 
@@ -51,6 +52,7 @@ def score(
             process.
         workers: number of worker processes of the cluster; None is as many as there is room for.
         gpus_per_worker: GPUs per worker; may be fractional. None is 1 on a cluster with GPUs, else 0.
+        wait: seconds to wait for nodes or resources of the cluster; None is without end.
 
     Returns:
         How the run file was made: ``pairs``, ``truncated`` answers, ``units`` (row groups), ``resumed`` ones
@@ -72,10 +74,10 @@ def score(
         pools = Pools.load(pools, answers=answers)
     elif answers is not None:
         raise UsageError("answers: expected none, as Pools know their own; pass them to Pools.load")
-    check_workers(cluster, workers, gpus_per_worker)
+    check_workers(cluster, workers, gpus_per_worker, wait)
     if executor is not None and cluster is not None:
         raise UsageError("cluster: expected none, as an executor is given")
-    with pools.on_disk() as files, connected(cluster) as found:
+    with pools.on_disk() as files, connected(cluster, wait=wait) as found:
         executor = executor if executor is not None else executor_on(found, workers, gpus_per_worker)
         system: AnySystem
         if isinstance(model, System):

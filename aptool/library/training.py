@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
+from aptool.config import CHECKPOINT_MINUTES
 from aptool.errors import InputError
 from aptool.formats.location import Location, location
 from aptool.library.arguments import (
@@ -28,6 +29,9 @@ from aptool.models.start import training_recipe
 Value: TypeAlias = str | int | float | bool
 Overrides: TypeAlias = Mapping[str, Value | Mapping[str, Value]] | Iterable[str]
 
+# Of ``checkpoint_minutes``: a year.
+MOST_MINUTES = 365 * 24 * 60
+
 
 def train(
     collection: Collection | PathLike,
@@ -43,6 +47,8 @@ def train(
     cluster: Address = None,
     workers: int | None = None,
     gpus_per_worker: float | None = None,
+    wait: float | None = None,
+    checkpoint_minutes: float = CHECKPOINT_MINUTES,
 ) -> Model:
     """Trains a system on a collection, as ``aptool train`` does.
 
@@ -56,7 +62,7 @@ def train(
             pairs, above 0 and at most 1, that an epoch takes.
         seed: random seed.
         output: the model folder. Called again with the same arguments after an interruption, training
-            continues after the last whole epoch; where the model is whole, it is loaded. None is a temporary
+            continues from its last checkpoint; where the model is whole, it is loaded. None is a temporary
             folder, removed with the model; ``Model.save`` keeps it.
         vectors: word vectors: a file, a folder or a hub name; ``learned`` or ``random``.
         set: options of the recipe to change: ``{"training.epochs": 5}``, ``{"training": {"epochs": 5}}`` or
@@ -66,6 +72,9 @@ def train(
             process.
         workers: number of worker processes of the cluster; None is one per GPU, or one per node.
         gpus_per_worker: GPUs per worker; may be fractional. None is 1 on a cluster with GPUs, else 0.
+        wait: seconds to wait for nodes or resources of the cluster; None is without end.
+        checkpoint_minutes: time between two checkpoints within an epoch, beside those after each epoch; 0 is
+            those alone.
 
     Returns:
         The model of the best epoch, on ``device`` (with a cluster, on what ``auto`` is here).
@@ -88,11 +97,12 @@ def train(
     check_device(device)
     if output is not None:
         check_path("output", output, "a folder to write to (str or os.PathLike)")
-    check_workers(cluster, workers, gpus_per_worker)
-    with connected(cluster) as found, _folder(output) as folder:
+    check_workers(cluster, workers, gpus_per_worker, wait)
+    check_number("checkpoint_minutes", checkpoint_minutes, 0, MOST_MINUTES)
+    with connected(cluster, wait=wait) as found, _folder(output) as folder:
         if found is not None and output is None:
             raise InputError("output", value=None, expected="a folder on storage that all nodes share")
-        train_on = trainer_on(found, device, workers, gpus_per_worker)
+        train_on = trainer_on(found, device, workers, gpus_per_worker, checkpoint_minutes)
         train_on(opened.opened, recipe, folder, seed=seed)
         # What a cluster trained is loaded on what there is here.
         return _model(folder, device if found is None else "auto", temporary=output is None)

@@ -1,8 +1,9 @@
-"""The checkpoint of a training: one file, replaced atomically after each epoch, until the model is saved.
+"""The checkpoint of a training: one file, replaced atomically with each state, until the model is saved.
 
-``MODEL.training/state.safetensors`` holds the weights, the best weights and the optimizers' state as tensors,
-and the history as JSON in the same file's header, so one rename replaces all of it. The key in the header is
-a hash of everything that decides the result: training resumes only from a checkpoint of the same training.
+``MODEL.training/state.safetensors`` holds the weights, the best weights, the optimizers' state and, within an
+epoch, the states of the generators as tensors, and the history as JSON in the same file's header, so one
+rename replaces all of it. The key in the header is a hash of everything that decides the result: training
+resumes only from a checkpoint of the same training.
 """
 
 import contextlib
@@ -27,8 +28,8 @@ from aptool.models.build import encoder_type
 from aptool.models.model import CONFIG
 from aptool.models.start import start_fingerprint
 from aptool.models.tensor_file import read_tensors, write_tensors
-from aptool.training.loop import TrainingState
 from aptool.training.mixture import fingerprints
+from aptool.training.state import EpochState, TrainingState
 from aptool.version import __version__
 
 STATE = "state.safetensors"
@@ -89,11 +90,13 @@ def save_state(folder: Location, key: str, state: TrainingState) -> None:
     optimizers = [
         _flatten(optimizer, f"optimizers/{i}", tensors) for i, optimizer in enumerate(state.optimizers)
     ]
+    within = state.within._asdict() if state.within is not None else None
     facts = {
         "key": key,
         "history": json.dumps(state.history),
         "best_epoch": str(state.best_epoch),
         "optimizers": json.dumps(optimizers),
+        "within": json.dumps(_flatten(within, "within", tensors)),
     }
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_file(folder / STATE) as temporary:
@@ -118,11 +121,13 @@ def load_state(folder: Location, key: str) -> TrainingState | None:
         weights = _under("weights/", tensors)
         best = _under("best/", tensors) or {name: weight.clone() for name, weight in weights.items()}
         optimizers = [_restore(optimizer, tensors) for optimizer in json.loads(facts["optimizers"])]
+        found = _restore(json.loads(facts["within"]), tensors)
+        within = EpochState(**found) if found is not None else None
     except (InputError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         problem = f"damaged ({one_line(str(error))})"
         expected = f"a training checkpoint; remove {folder} to train from the beginning"
         raise InputError(path, problem=problem, expected=expected) from error
-    return TrainingState(history, best_epoch, weights, best, optimizers)
+    return TrainingState(history, best_epoch, weights, best, optimizers, within)
 
 
 def clean_up(output: PathOrUrl) -> None:

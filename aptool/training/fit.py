@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from aptool.config import Recipe
+from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.documents import parse_json, read_json
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation.names import measure_names
@@ -34,9 +34,10 @@ from aptool.training.checkpoint import (
 )
 from aptool.training.data import tokenize
 from aptool.training.dev import DevSet
-from aptool.training.loop import TrainingState, train
+from aptool.training.loop import train
 from aptool.training.mixture import all_texts, check_sources, read_mixture
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
+from aptool.training.state import TrainingState
 
 logger = logging.getLogger(__name__)
 
@@ -82,12 +83,13 @@ def fit(
     dev_split: str = "dev",
     vectors_cache: Path | None = None,
     device: torch.device | str = "auto",
+    checkpoint_minutes: float = CHECKPOINT_MINUTES,
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> Fit:
     """Trains a system on a collection and writes its model folder.
 
-    The state after each epoch is kept in ``OUTPUT.training`` until the model is saved. Called again with the
-    same arguments, training resumes from there; if the model is complete, nothing is trained.
+    The last state is kept in ``OUTPUT.training`` until the model is saved. Called again with the same
+    arguments, training resumes from there; if the model is complete, nothing is trained.
 
     Args:
         collection: with a training split and a dev split.
@@ -98,6 +100,8 @@ def fit(
         dev_split: the split that picks the best epoch.
         vectors_cache: a folder for learned vectors, so that systems with the same ones learn them once.
         device: ``auto`` is a GPU where there is one.
+        checkpoint_minutes: time between two states that are saved within an epoch, besides those after each
+            epoch; 0 saves none.
         group: the processes that train together; each calls this with the same arguments, process 0 writes.
 
     Raises:
@@ -148,9 +152,14 @@ def fit(
         state = load_state(folder, key) if group.rank == 0 else None
     state = group.broadcast(state)
     if state is not None:
-        ranker.load_state_dict(state.weights)
-        _verify_restored(evaluate(ranker.eval()), state, folder)
-        logger.info(f"{folder}: resuming after epoch {len(state.history)} of {recipe.training.epochs}")
+        place = f"after epoch {len(state.history)} of {recipe.training.epochs}"
+        if state.within is None:
+            ranker.load_state_dict(state.weights)
+            _verify_restored(evaluate(ranker.eval()), state, folder)
+        else:
+            place = f"in epoch {len(state.history) + 1} of {recipe.training.epochs}"
+            place += f", after {state.within.pairs:,} pairs"
+        logger.info(f"{folder}: resuming {place}")
     elif (folder / STATE).is_file():
         logger.info(
             f"{folder}: left by another training (recipe, seed, collection or versions differ): "
@@ -170,6 +179,7 @@ def fit(
         evaluate=evaluate,
         resume_from=state,
         save=save,
+        checkpoint_minutes=checkpoint_minutes,
         group=group,
     )
     facts = {

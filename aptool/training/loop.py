@@ -5,21 +5,21 @@ evaluated on the dev split. The weights of the best epoch are the result, or the
 epochs.
 
 All randomness of an epoch follows from the seed and the epoch's number, so training that resumes after any
-epoch ends in the same weights as training that never stopped. The processes of a group sample alike, and each
-takes its shard of every minibatch.
+epoch ends in the same weights as training that never stopped; within an epoch the states of the generators
+are saved too. The processes of a group sample alike, and each takes its shard of every minibatch.
 """
 
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from aptool.config import TrainingOptions
+from aptool.config import CHECKPOINT_MINUTES, TrainingOptions
 from aptool.errors import AptoolError
 from aptool.models.device import send
 from aptool.models.ragged import Ragged
@@ -42,27 +42,17 @@ from aptool.training.process_group import (
     all_gather,
     all_reduce_gradients,
 )
+from aptool.training.state import (
+    CheckpointTimer,
+    EpochState,
+    TrainingState,
+    dropout_states,
+    restore_dropout,
+    seed_dropout,
+)
 
 # Updates between two readings of the loss from a GPU.
 UPDATES_PER_READING = 50
-
-
-class TrainingState(NamedTuple):
-    """Training after an epoch: all that resuming needs.
-
-    Attributes:
-        history: one entry an epoch.
-        best_epoch: the epoch with the best dev figure, 0 before the first; with ``average_epochs``, the last.
-        weights: the current state dict.
-        best_weights: the state dict of the best epoch, or the average of the last epochs so far.
-        optimizers: the state dict of each optimizer.
-    """
-
-    history: list[dict[str, Any]]
-    best_epoch: int
-    weights: dict[str, Tensor]
-    best_weights: dict[str, Tensor]
-    optimizers: list[dict[str, Any]]
 
 
 class Trained(NamedTuple):
@@ -88,6 +78,7 @@ def train(
     evaluate: Callable[[Ranker], dict[str, float]],
     resume_from: TrainingState | None = None,
     save: Callable[[TrainingState], None] = lambda state: None,
+    checkpoint_minutes: float = CHECKPOINT_MINUTES,
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> Trained:
     """Trains a ranker in place, on its device.
@@ -98,8 +89,9 @@ def train(
         options: the procedure.
         seed: of shuffling, sampling and dropout.
         evaluate: dev measures of a ranker by name, ``options.dev_measure`` among them.
-        resume_from: the state after an earlier epoch; None starts from the beginning.
-        save: called with the state after each epoch, before the epoch is reported.
+        resume_from: an earlier state; None starts from the beginning.
+        save: called with the state after each epoch, before the epoch is reported, and within epochs.
+        checkpoint_minutes: time between two states within an epoch; 0 saves none.
         group: the processes that train together; each calls this with the same arguments.
 
     Raises:
@@ -112,20 +104,32 @@ def train(
     optimizers = build_optimizers(ranker, options)
     history: list[dict[str, Any]] = []
     best_epoch, best_weights = 0, copy.deepcopy(ranker.state_dict())
+    within = None
     if resume_from is not None:
+        within = resume_from.within
         history, best_epoch = list(resume_from.history), resume_from.best_epoch
         best_weights = resume_from.best_weights
         ranker.load_state_dict(resume_from.weights)
         for optimizer, state in zip(optimizers, resume_from.optimizers, strict=True):
             optimizer.load_state_dict(state)
+    timer = CheckpointTimer(checkpoint_minutes)
+
+    def save_now(within: EpochState | None = None) -> None:
+        states = [optimizer.state_dict() for optimizer in optimizers]
+        save(TrainingState(history, best_epoch, ranker.state_dict(), best_weights, states, within))
+        timer.restart()
+
     with get_progress().task("train") as update:
         for epoch in range(len(history) + 1, options.epochs + 1):
             if options.patience and epoch - 1 - best_epoch >= options.patience:
                 break
-            started = time.perf_counter()
             losses = _train_epoch(
-                ranker, examples, pairs, options, epoch, seed, sampler, optimizers, group, update
+                *(ranker, examples, pairs, options, epoch, seed, sampler, optimizers, group, update),
+                resume_from=within,
+                timer=timer,
+                save=save_now,
             )
+            within = None
             trained = time.perf_counter()
             measures = evaluate(ranker.eval())
             entry = {
@@ -135,7 +139,7 @@ def train(
                 "learning_rate": learning_rate(options, epoch, epoch / options.epochs),
                 "dev": measures,
                 "seconds": {
-                    "train": trained - started,
+                    "train": losses.seconds,
                     "mining": losses.mining_seconds,
                     "dev": time.perf_counter() - trained,
                 },
@@ -147,8 +151,7 @@ def train(
                 _average(best_weights, ranker.state_dict(), epoch - options.epochs + options.average_epochs)
             elif measures[options.dev_measure] > best:
                 best_epoch, best_weights = epoch, copy.deepcopy(ranker.state_dict())
-            optimizer_states = [optimizer.state_dict() for optimizer in optimizers]
-            save(TrainingState(history, best_epoch, ranker.state_dict(), best_weights, optimizer_states))
+            save_now()
             get_progress().epoch(entry)
     ranker.load_state_dict(best_weights)
     # The figures of an average, or of weights that were never trained, are not in the history.
@@ -209,10 +212,11 @@ def score_batch(
 
 
 class _EpochLosses(NamedTuple):
-    """The mean loss of an epoch's pairs, the fraction of them with a loss, and the time mining took."""
+    """The mean loss of an epoch's pairs, the fraction of them with a loss; its time, and that of mining."""
 
     mean: float
     active: float
+    seconds: float
     mining_seconds: float
 
 
@@ -227,42 +231,76 @@ def _train_epoch(
     optimizers: list[torch.optim.Optimizer],
     group: ProcessGroup,
     update: Update,
+    *,
+    resume_from: EpochState | None,
+    timer: CheckpointTimer,
+    save: Callable[[EpochState], None],
 ) -> _EpochLosses:
-    """Takes the gradient steps of one epoch."""
+    """Takes the gradient steps of one epoch, or the remaining ones."""
+    started = time.perf_counter()
     generator = np.random.default_rng([seed, epoch])
-    _seed_dropout(seed, epoch, group.rank)
+    seed_dropout(seed, epoch, group.rank)
     pairs = _epoch_pairs(pairs, options.pairs, examples.shares, generator)
     device = next(ranker.parameters()).device
     # Reading the loss waits for a GPU.
     reading = 1 if device.type == "cpu" else UPDATES_PER_READING
-    totals = torch.zeros(2, dtype=torch.float64, device=device)
+    # Sum of losses, nonzero losses, and whether process 0 finds a state to be due.
+    totals = torch.zeros(3, dtype=torch.float64, device=device)
     total = active = mining = 0.0
     done = updates = 0
-    for block in _blocks(pairs, options.minibatch * options.mining_interval):
-        started = time.perf_counter()
-        if options.sampled_negatives:
-            negatives = sampler.sample(block[:, 0], generator, options.minibatch)
-            mined = mine(ranker, examples, block[:, 0], negatives, options.hard_negatives, group)
-            block = np.column_stack([block, mined])
-        mining += time.perf_counter() - started
-        ranker.train()
-        for batch in _blocks(block, options.minibatch):
-            progress = (epoch - 1 + done / len(pairs)) / options.epochs
-            rate = learning_rate(options, epoch, progress)
-            totals.add_(_step(ranker, examples, batch, options, optimizers, rate, group))
-            done += len(batch)
-            updates += 1
-            if updates % reading and done < len(pairs):
-                continue
-            total, active = totals.tolist()
-            if not math.isfinite(total):
-                updates += (epoch - 1) * math.ceil(len(pairs) / options.minibatch)
-                raise AptoolError(
-                    f"training diverged in epoch {epoch}: the loss is {total} after {updates} updates; "
-                    "expected a lower training.learning_rate, or a training.clip such as 5"
+    block = pairs[:0]
+    if resume_from is not None:
+        done, updates, mining = resume_from.pairs, resume_from.updates, resume_from.mining_seconds
+        totals[:2] = torch.tensor(resume_from.losses, dtype=torch.float64)
+        started -= resume_from.train_seconds
+        generator.bit_generator.state = resume_from.sampling
+        block = resume_from.sampled.numpy()
+        if len(resume_from.dropout) == group.size:
+            restore_dropout(resume_from.dropout[group.rank], device)
+        else:
+            seed_dropout(seed, epoch, group.rank, updates)
+    ranker.train()
+    while done < len(pairs):
+        if not len(block):
+            block = pairs[done : done + options.minibatch * options.mining_interval]
+            mining_started = time.perf_counter()
+            if options.sampled_negatives:
+                negatives = sampler.sample(block[:, 0], generator, options.minibatch)
+                mined = mine(ranker, examples, block[:, 0], negatives, options.hard_negatives, group)
+                block = np.column_stack([block, mined])
+            mining += time.perf_counter() - mining_started
+            ranker.train()
+        batch, block = block[: options.minibatch], block[options.minibatch :]
+        progress = (epoch - 1 + done / len(pairs)) / options.epochs
+        rate = learning_rate(options, epoch, progress)
+        totals.add_(_step(ranker, examples, batch, options, optimizers, rate, group, timer.due))
+        done += len(batch)
+        updates += 1
+        if updates % reading and done < len(pairs):
+            continue
+        total, active, due = totals.tolist()
+        if not math.isfinite(total):
+            updates += (epoch - 1) * math.ceil(len(pairs) / options.minibatch)
+            raise AptoolError(
+                f"training diverged in epoch {epoch}: the loss is {total} after {updates} updates; "
+                "expected a lower training.learning_rate, or a training.clip such as 5"
+            )
+        update(done, len(pairs), f"pairs, epoch {epoch}, loss {total / done:.4f}")
+        if due and done < len(pairs):
+            totals[2] = 0
+            save(
+                EpochState(
+                    pairs=done,
+                    updates=updates,
+                    losses=(total, active),
+                    train_seconds=time.perf_counter() - started,
+                    mining_seconds=mining,
+                    sampling=generator.bit_generator.state,
+                    sampled=torch.from_numpy(block),
+                    dropout=dropout_states(group, device),
                 )
-            update(done, len(pairs), f"pairs, epoch {epoch}, loss {total / done:.4f}")
-    return _EpochLosses(total / done, active / done, mining)
+            )
+    return _EpochLosses(total / done, active / done, time.perf_counter() - started, mining)
 
 
 def _step(
@@ -273,8 +311,13 @@ def _step(
     optimizers: list[torch.optim.Optimizer],
     rate: float,
     group: ProcessGroup,
+    due: bool,
 ) -> Tensor:
-    """One update by the mean loss of a minibatch; (2,) the sum of its losses, the number of nonzero ones."""
+    """One update by the mean loss of a minibatch.
+
+    Returns:
+        (3,) the sum of its losses, the number of nonzero ones, and 1 where process 0 says ``due``.
+    """
     losses = loss(score_batch(ranker, examples, batch, options.in_batch, group), options)
     weight = MinibatchShard(group, len(batch)).weight
     for optimizer in optimizers:
@@ -282,6 +325,7 @@ def _step(
     (losses.sum() * (weight / len(batch))).backward()
     losses = losses.detach()
     totals = torch.stack([losses.sum(), (losses > 0).sum().to(losses.dtype)]) * weight
+    totals = torch.cat([totals, totals.new_full((1,), float(due and group.rank == 0))])
     totals = all_reduce_gradients(group, trainable_parameters(ranker), totals)
     if options.clip:
         clip_gradients(ranker, options.clip)
@@ -298,11 +342,6 @@ def _average(average: dict[str, Tensor], weights: dict[str, Tensor], number: int
             average[name].copy_(value)
 
 
-def _seed_dropout(seed: int, epoch: int, rank: int) -> None:
-    """Seeds the dropout of an epoch from these three only, so that a resumed epoch repeats it."""
-    torch.manual_seed(int(np.random.SeedSequence([seed, epoch, rank]).generate_state(1, np.uint64)[0] >> 1))
-
-
 def _epoch_pairs(
     pairs: np.ndarray, policy: str, shares: Shares | None, generator: np.random.Generator
 ) -> np.ndarray:
@@ -312,8 +351,3 @@ def _epoch_pairs(
         _, first = np.unique(shuffled[:, 0], return_index=True)
         shuffled = shuffled[np.sort(first)]
     return shuffled if shares is None else shares.sampled(shuffled)
-
-
-def _blocks(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    for start in range(0, len(rows), size):
-        yield rows[start : start + size]

@@ -38,6 +38,10 @@ class ProcessGroup:
         """The value of process 0."""
         return value
 
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all processes by rank, in each of them."""
+        return [value]
+
     def raise_in_all(self, error: AptoolError | None) -> None:
         """Waits for all processes; raises in each of them if any passes an error.
 
@@ -103,14 +107,18 @@ class TorchProcessGroup(ProcessGroup):
         torch.distributed.broadcast_object_list(values, src=0)
         return values[0]
 
+    def gather(self, value: Any) -> list[Any]:
+        """See ``ProcessGroup.gather``."""
+        gathered = [None] * self.size
+        torch.distributed.all_gather_object(gathered, value)
+        return gathered
+
     def raise_in_all(self, error: AptoolError | None) -> None:
         """See ``ProcessGroup.raise_in_all``; the message names the node."""
         own = None
         if error is not None:
             own = error.exit_code, f"node {socket.gethostname()}: {error}"
-        gathered: list[tuple[int, str] | None] = [None] * self.size
-        torch.distributed.all_gather_object(gathered, own)
-        for one in gathered:
+        for one in self.gather(own):
             if one is not None:
                 raise error_with(*one)
 

@@ -91,7 +91,7 @@ class World:
         import torch
 
         from aptool.training.checkpoint import save_state
-        from aptool.training.loop import TrainingState
+        from aptool.training.state import TrainingState
 
         weights = {"u": torch.arange(6.0), "v": torch.ones(2, 3)}
         moments = {"state": {0: {"step": torch.tensor(3.0), "exp_avg": torch.zeros(6)}}, "param_groups": []}

@@ -2,10 +2,10 @@
 
 import json
 import os
-import signal
 import sys
 from contextlib import contextmanager, nullcontext
 
+from dying import complete_never, die, die_after
 from slow import ONE_CORE, remote_system
 
 from aptool.cli.display import messages_on_stderr
@@ -16,21 +16,6 @@ from aptool.errors import AptoolError
 from aptool.formats.pools import list_units
 from aptool.progress import Progress, use_progress
 from aptool.scoring import parts, score
-
-
-def die(*arguments, **more):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def die_after(calls, function):
-    def called(*arguments, **more):
-        nonlocal calls
-        calls -= 1
-        if calls < 0:
-            die()
-        return function(*arguments, **more)
-
-    return called
 
 
 def ignore(*arguments, **more):
@@ -81,26 +66,6 @@ def replace_but(output):
         replace(source, target)
 
     return called
-
-
-def complete_never():
-    """The upload of a run file has all its bytes, but is not completed."""
-    import obstore
-
-    open_writer = obstore.open_writer
-
-    class Uncompleted:
-        def __init__(self, *arguments, **more):
-            self.writer = open_writer(*arguments, **more)
-
-        def __enter__(self):
-            return self.writer
-
-        def __exit__(self, *exception):
-            self.writer.flush()
-            die()
-
-    obstore.open_writer = Uncompleted
 
 
 def remove_two_and_die(folder, names):

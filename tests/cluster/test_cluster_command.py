@@ -116,6 +116,7 @@ def test_no_address(score, value, phrase):
 def test_options_that_need_a_cluster(score):
     assert_one_line(score("--workers", 2), 2, "--workers: requires --cluster")
     assert_one_line(score("--gpus-per-worker", 0.5), 2, "--gpus-per-worker: requires --cluster")
+    assert_one_line(score("--wait", 5), 2, "--wait: requires --cluster")
     assert_one_line(score("--cluster", "auto", "--gpus-per-worker", 1.5), 2, "a whole number")
 
 

@@ -112,6 +112,26 @@ def test_a_worker_killed_in_an_epoch(cluster, collection_folder, together, tmp_p
     assert same(tmp_path / "model", together)
 
 
+def test_a_worker_killed_in_an_epoch_with_checkpoints_within_it(
+    cluster, collection_folder, tmp_path, monkeypatch
+):
+    """Dropout differs between workers: the checkpoint has the generators of both."""
+    import dying_training
+
+    dropout = "training.dropout=0.3"
+    trained(cluster, collection_folder, tmp_path / "whole", dropout, workers=2)
+    monkeypatch.setattr("aptool.cluster.train._train_worker", dying_training.killed_worker)
+
+    _, told = trained(
+        cluster, collection_folder, tmp_path / "model", dropout, workers=2, checkpoint_minutes=1e-9
+    )
+
+    assert (tmp_path / "model.killed").exists()
+    # Two updates of eight pairs; it was killed in the third.
+    assert f"{tmp_path / 'model'}.training: resuming in epoch 3 of 4, after 16 pairs" in told.messages
+    assert same(tmp_path / "model", tmp_path / "whole")
+
+
 def test_a_driver_killed_between_epochs(run, address, collection_folder, together, tmp_path):
     settings = [part for option in options("ap-cnn", *ASKED) for part in ("--set", option)]
     arguments = ["train", collection_folder, "--output", "model", "--seed", SEED, *settings]

@@ -267,6 +267,9 @@ TRAININGS = [
     ({"workers": 2}, "workers: requires cluster"),
     ({"workers": 0}, "workers: 0: expected an integer of at least 1"),
     ({"gpus_per_worker": 1.5}, "gpus_per_worker 1.5"),
+    ({"wait": 60}, "wait: requires cluster"),
+    ({"wait": -1}, "wait: -1: expected a number"),
+    ({"checkpoint_minutes": -1}, "checkpoint_minutes: -1: expected a number"),
 ]
 
 
@@ -288,6 +291,7 @@ SCORINGS = [
     ({"output": "data"}, "data"),
     ({"tag": "two words"}, "tag 'two words': expected one word"),
     ({"tokens_per_batch": 0}, "tokens_per_batch: 0: expected an integer of at least 1"),
+    ({"wait": 60}, "wait: requires cluster"),
     ({"precision": "int4"}, "precision: 'int4': expected one of auto, fp32, bf16"),
     ({"answers": "nowhere.parquet"}, "nowhere.parquet: file not found"),
 ]

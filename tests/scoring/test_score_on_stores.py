@@ -24,34 +24,17 @@ from aptool.scoring.score import score
 
 # Scores, and is killed at a given point.
 DRIVER = """
-import os, signal, sys
-import obstore
+import sys
+from dying import complete_never, die_after
 from aptool.formats.pools import list_units
 from aptool.scoring import score
 from aptool.scoring.baselines import RandomSystem
 
 phase, pools, output = sys.argv[1:]
-
-def die(*arguments, **more):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def die_after(calls, function):
-    left = iter(range(calls))
-    return lambda *arguments, **more: function(*arguments, **more) if next(left, None) is not None else die()
-
-class Uncompleted:
-    def __init__(self, *arguments, **more):
-        self.writer = open_writer(*arguments, **more)
-    def __enter__(self):
-        return self.writer
-    def __exit__(self, *exception):
-        self.writer.flush()
-        die()
-
 if phase == "scoring":
     score.write_part = die_after(3, score.write_part)
 if phase == "completing":
-    open_writer, obstore.open_writer = obstore.open_writer, Uncompleted
+    complete_never()
 score.score(list_units([pools]), RandomSystem(), output)
 """
 
@@ -173,6 +156,7 @@ def killed(phase, there):
         [sys.executable, "-c", DRIVER, phase, str(there / "test.pools.parquet"), str(there / "out.run")],
         capture_output=True,
         text=True,
+        cwd=Path(__file__).parents[1],
     )
     assert driver.returncode == -signal.SIGKILL, driver.stderr
 

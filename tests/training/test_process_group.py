@@ -45,6 +45,9 @@ class ThreadGroup(ProcessGroup):
     def broadcast(self, value):
         return self.meeting.exchange(self.rank, value)[0]
 
+    def gather(self, value):
+        return self.meeting.exchange(self.rank, value)
+
     def raise_in_all(self, problem):
         for found in self.meeting.exchange(self.rank, problem):
             if found is not None:

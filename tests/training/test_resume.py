@@ -1,5 +1,7 @@
 """Training that is killed and started again: the same weights as if nothing had happened."""
 
+import itertools
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +20,7 @@ from aptool.formats.collection import Collection
 from aptool.models.initialization import learned_vectors
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.text.tokenizer import WordTokenizer
+from aptool.training import loop
 from aptool.training.checkpoint import save_state, training_folder
 from aptool.training.fit import check_training, fit
 
@@ -26,10 +29,13 @@ FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
 ASKED = ("vectors.source=learned", "training.dropout=0.2", "training.negatives=mix")
 
 # Five minibatches an epoch, four epochs.
+MINIBATCH = 8
+OFTEN = 1e-9  # minutes: after each update
+
 MOMENTS = {
     "in the first epoch": ("aptool.training.loop:_step", "before", 3, 0),
     "in the third epoch": ("aptool.training.loop:_step", "after", 13, 2),
-    "before dev is judged": ("aptool.training.loop:_seed_dropout", "before", 4, 3),
+    "before dev is judged": ("aptool.training.loop:seed_dropout", "before", 4, 3),
     "while the state is written": ("aptool.training.checkpoint:write_tensors", "after", 3, 2),
     "between the state and its report": ("aptool.training.fit:save_state", "after", 2, 2),
     "while the model is written": ("aptool.models.model:write_tensors", "after", 1, 4),
@@ -43,10 +49,10 @@ def undisturbed(tmp_path_factory, collection_folder):
     return folder
 
 
-def kill(moment, collection, output):
+def kill(moment, collection, output, *more):
     target, when, call, _ = moment
     settings = [part for option in options("ap-cnn", *ASKED) for part in ("--set", option)]
-    arguments = ["train", collection, "--output", output, "--seed", "3", *settings]
+    arguments = ["train", collection, "--output", output, "--seed", "3", *settings, *more]
     script = Path(__file__).parents[1] / "killed_training.py"
     command = [sys.executable, script, target, when, str(call), *map(str, arguments)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -72,6 +78,19 @@ def test_killed_at_any_moment_it_ends_in_the_same_weights(moment, undisturbed, c
     assert not any(line.startswith("learning ") for line in told.messages)  # vectors were kept as well
     assert [entry["epoch"] for entry in told.epochs] == list(range(whole + 1, 5))
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
+    assert same(output, undisturbed)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_killed_within_an_epoch_it_goes_on_from_there(undisturbed, collection_folder, tmp_path):
+    output, moment = tmp_path / "model", MOMENTS["in the third epoch"]
+    kill(moment, collection_folder, output, "--checkpoint-minutes", str(OFTEN))
+
+    with recorded() as told:
+        fit(Collection(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
+
+    # The update after which it was killed is not in the state.
+    assert f"{output}.training: resuming in epoch 3 of 4, after {2 * MINIBATCH} pairs" in told.messages
     assert same(output, undisturbed)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
@@ -126,6 +145,63 @@ def test_every_procedure_goes_on_as_if_it_had_not_stopped(overrides, collection,
 
     assert same(tmp_path / "model", tmp_path / "whole")
     assert [entry["dev"] for entry in again.history] == [entry["dev"] for entry in result.history]
+
+
+def stopped_within(collection, output, asked, update, monkeypatch):
+    """Trains until after an update; a state is saved as often as can be."""
+    steps, step = itertools.count(1), loop._step
+
+    def last(*given):
+        if next(steps) > update:
+            raise StoppedError
+        return step(*given)
+
+    monkeypatch.setattr(loop, "_step", last)
+    with pytest.raises(StoppedError):
+        fit(collection, asked, output, seed=3, checkpoint_minutes=OFTEN)
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "update"),
+    [
+        ((), 3),  # in the first epoch, before any dev figure
+        (("training.dropout=0.3", "training.word_dropout=0.2"), 12),
+        (("training.mining_interval=4", "training.dropout=0.3"), 12),  # among rows that are mined already
+        (("training.optimizer=sgd", "training.schedule=linear", "training.in_batch=true"), 17),
+        (("training.pairs=one", "training.average_epochs=3"), 9),
+        (("training.sampled_negatives=0", "training.in_batch=true", "training.loss=softmax"), 13),
+    ],
+    ids=["first", "dropout", "mined", "sgd", "average", "in batch"],
+)
+def test_within_an_epoch_it_goes_on_as_if_it_had_not_stopped(
+    overrides, update, collection, tmp_path, monkeypatch
+):
+    asked = recipe("ap-cnn", "training.negatives=mix", *overrides)
+    whole = fit(collection, asked, tmp_path / "whole", seed=3)
+    stopped_within(collection, tmp_path / "model", asked, update, monkeypatch)
+
+    with recorded() as told:
+        again = fit(collection, asked, tmp_path / "model", seed=3)
+
+    epoch, updates = update // 5 + 1, update % 5
+    place = rf"resuming in epoch {epoch} of 4, after (\d+) pairs"
+    (found,) = [re.search(place, line) for line in told.messages if "resuming" in line]
+    assert updates * asked.training.minibatch == int(found[1])
+    assert [entry["epoch"] for entry in told.epochs] == list(range(epoch, 5))
+    assert same(tmp_path / "model", tmp_path / "whole")
+    for one, other in zip(again.history, whole.history, strict=True):
+        assert {**one, "seconds": None} == {**other, "seconds": None}
+
+
+@pytest.mark.parametrize("minutes", [0, 60])
+def test_no_state_within_an_epoch_where_none_is_asked_for_or_due(collection, tmp_path, monkeypatch, minutes):
+    states = []
+    monkeypatch.setattr("aptool.training.fit.save_state", lambda folder, key, state: states.append(state))
+
+    fit(collection, recipe("ap-cnn"), tmp_path / "model", checkpoint_minutes=minutes)
+
+    assert [state.within for state in states] == [None] * 4
 
 
 def test_another_training_never_resumes_from_a_state(collection, tmp_path):
