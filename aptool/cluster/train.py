@@ -81,7 +81,7 @@ class TrainingJob:
     lease: str
     versions: tuple[tuple[str, str], ...]
     gpu: bool
-    checkpoint_minutes: float
+    checkpoint_minutes: float = CHECKPOINT_MINUTES
 
 
 def fit_on_cluster(
