@@ -1,4 +1,4 @@
-"""JSON and TOML from anywhere: the one reader, whose limits and failures are the same for every file.
+"""JSON, TOML and YAML from anywhere: the one reader, whose limits and failures are the same for every file.
 
 A document is text in UTF-8 without lone surrogates, nested at most ``DEEPEST`` deep, with integers of 64
 bits at most. Whatever reads its values can then print, hash, compare and store them.
@@ -125,6 +125,25 @@ def parse_toml(text: str, where: object) -> dict[str, Any]:
     return table
 
 
+def parse_yaml(text: str, where: object, *, expected: str) -> Any:
+    """The value of a YAML text; tags of Python's own classes are not read.
+
+    Raises:
+        InputError: it is not YAML, or is beyond the limits of a document.
+    """
+    import yaml
+
+    try:
+        value = yaml.safe_load(text)
+        _check_depth(value)
+        _check_characters(value)
+    except RecursionError as error:
+        raise InputError(where, problem="nested too deeply", expected=expected) from error
+    except (ValueError, yaml.YAMLError) as error:
+        raise InputError(where, problem=first_line(error), expected=expected) from error
+    return value
+
+
 def _text(path: str | DocumentPath, largest: int, expected: str) -> str:
     try:
         source = Path(path) if isinstance(path, str) else path
@@ -161,7 +180,8 @@ def _no_constant(constant: str) -> NoReturn:
 def _check_depth(value: Any) -> None:
     level = [value]
     for _ in range(DEEPEST):
-        level = [inner for outer in level for inner in _inner(outer) if isinstance(inner, dict | list)]
+        inside = (inner for outer in level for inner in _inner(outer) if isinstance(inner, dict | list))
+        level = list({id(inner): inner for inner in inside}.values())  # YAML can have one in many places
         if not level:
             return
     raise _DocumentError("nested too deeply")
@@ -169,7 +189,7 @@ def _check_depth(value: Any) -> None:
 
 def _check_characters(value: Any) -> None:
     """Checks that texts can be written as UTF-8, and integers as numbers."""
-    values = [value]
+    values, seen = [value], {id(value)}
     while values:
         value = values.pop()
         if isinstance(value, str):
@@ -180,10 +200,14 @@ def _check_characters(value: Any) -> None:
         elif isinstance(value, int) and value.bit_length() > 64:
             raise _DocumentError(f"an integer of {value.bit_length():,} bits")
         elif isinstance(value, dict | list):
-            values += _inner(value)
             if isinstance(value, dict):
                 values += value
+            new = [inner for inner in _inner(value) if id(inner) not in seen]
+            seen.update(map(id, new))
+            values += new
 
 
-def _inner(value: dict[str, Any] | list[Any]) -> list[Any]:
-    return list(value.values()) if isinstance(value, dict) else value
+def _inner(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from aptool.config import load_recipe
-from aptool.documents import parse_json, parse_toml, read_json, read_toml
+from aptool.documents import parse_json, parse_toml, parse_yaml, read_json, read_toml
 from aptool.errors import InputError
 from aptool.models.build import check_recipe
 
@@ -49,6 +49,35 @@ def test_toml_beyond_the_limits_is_one_line(text, problem):
         parse_toml(text, "x.toml")
 
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f"x: {DEEP}", "nested too deeply"),
+        ("x: &a [*a]", "nested too deeply"),
+        ("x: " + "[" * 70 + "]" * 70, "nested too deeply"),
+        ("x: " + "9" * 4000, "an integer of .* bits"),
+        ("x: " + "9" * 5000, "digits"),
+        ('x: "\\ud800"', "UTF-8 cannot express"),
+        ("x: 2001-99-99", "month"),
+        ("x: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+        ("? [1]\n: 2", "while constructing a mapping"),
+        ("x: [", "while parsing"),
+    ],
+)
+def test_yaml_beyond_the_limits_is_one_line(text, problem):
+    with pytest.raises(InputError, match=problem) as error:
+        parse_yaml(text, "x.yml", expected="YAML")
+
+    assert "\n" not in str(error.value)
+
+
+def test_aliases_in_yaml_that_stand_for_very_much_are_read_once():
+    lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60))]
+    found = parse_yaml("\n".join(lines), "x.yml", expected="YAML")
+
+    assert found["a2"] == [[["x"], ["x"]], [["x"], ["x"]]]
 
 
 def test_escapes_of_whole_characters_are_read():

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import fsspec
-import yaml
 
 from aptool.datasets.column_names import ColumnNames, listed, nearest, with_ids
 from aptool.datasets.importing import (
@@ -28,7 +27,8 @@ from aptool.datasets.json_pools import label_of, pairs_of_pool
 from aptool.datasets.json_rows import read_objects
 from aptool.datasets.lines import open_plain, readable
 from aptool.datasets.tabular import read_table
-from aptool.errors import InputError, first_few, first_line
+from aptool.documents import parse_yaml
+from aptool.errors import InputError, first_few
 from aptool.formats.collection import Collection, LabelledPool
 from aptool.formats.parquet import open_parquet
 from aptool.formats.urls import is_remote
@@ -142,10 +142,9 @@ def _configs(card: str) -> dict[str, Any]:
     """``data_files`` by the name of the configuration, as the card declares them."""
     with open_plain(card) as file, readable(card):
         header = _HEADER.match(file.read().decode("utf-8", "replace"))
-    try:
-        facts = yaml.safe_load(header[1]) if header is not None else None
-    except yaml.YAMLError as error:
-        raise InputError(card, problem=first_line(error), expected="YAML at the top of the card") from error
+    facts = (
+        parse_yaml(header[1], card, expected="YAML at the top of the card") if header is not None else None
+    )
     declared = facts.get("configs") if isinstance(facts, dict) else None
     return {
         str(one.get("config_name", "default")): one["data_files"]

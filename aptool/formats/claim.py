@@ -19,7 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from aptool.errors import AptoolError, InputError
+from aptool.documents import parse_json
+from aptool.errors import AptoolError, InputError, one_line
 from aptool.formats.location import Location
 from aptool.formats.stores import store_of
 
@@ -127,7 +128,8 @@ class Claim:
 
     def _has_ended(self, owner: dict[str, Any], data: bytes) -> bool:
         if owner.get("machine") == _machine():
-            return _started(int(owner.get("process", 0))) != owner.get("started")
+            started = _started(owner.get("process"))
+            return started is None or started != owner.get("started")
         logger.info(
             f"{self._output}: claimed by {_described(owner)}: "
             f"waiting {PATIENCE_SECONDS:.0f} s to see whether it is still running"
@@ -183,16 +185,17 @@ def _renew_until(claim: Claim, ended: threading.Event) -> None:
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
+    """The record of a claim; an empty one where the file was damaged, whose owner then is on no machine."""
     try:
-        found = json.loads(data)
-    except ValueError:
+        found = parse_json(data.decode("utf-8"), "claim")
+    except (ValueError, InputError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def _described(owner: dict[str, Any]) -> str:
-    process, host = owner.get("process", "?"), owner.get("host", "an unknown host")
-    return f"process {process} on {host}, since {owner.get('since', '?')}"
+    process, host, since = (one_line(str(owner.get(name, "?"))) for name in ("process", "host", "since"))
+    return f"process {process} on {host}, since {since}"
 
 
 @lru_cache(maxsize=1)
@@ -204,11 +207,13 @@ def _machine() -> str:
     return socket.gethostname()
 
 
-def _started(process: int) -> str | None:
+def _started(process: object) -> str | None:
     """When a process of this machine was started, in the kernel's ticks; None if there is none.
 
     A process id alone may have been given to another process since.
     """
+    if not isinstance(process, int):
+        return None
     try:
         fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

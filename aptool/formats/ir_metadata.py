@@ -9,12 +9,14 @@ from typing import Any
 
 import yaml
 
+from aptool.documents import parse_yaml
 from aptool.errors import InputError, first_line
 from aptool.formats.atomic import atomic_file
 from aptool.formats.location import Location, PathOrUrl, location
 
 SCHEMA_VERSION = 0.1
 SUFFIX = ".ir-metadata.yml"
+_EXPECTED = "a document of ir_metadata"
 _COMPONENTS = ("platform", "research goal", "implementation", "method", "actor", "data")
 
 
@@ -85,17 +87,14 @@ def check_metadata(run: PathOrUrl) -> None:
 def _existing(path: Location) -> dict[str, Any]:
     """The document that stands there; empty if there is none."""
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise InputError(
-            str(path), problem=first_line(error), expected="a document of ir_metadata"
-        ) from error
+    except (OSError, ValueError) as error:
+        raise InputError(str(path), problem=first_line(error), expected=_EXPECTED) from error
+    found = parse_yaml(text, path, expected=_EXPECTED)
     if not isinstance(found, dict) or "schema-version" not in found:
-        raise InputError(
-            str(path), problem="something else", expected="a document of ir_metadata, or no file"
-        )
+        raise InputError(str(path), problem="something else", expected=f"{_EXPECTED}, or no file")
     return found
 
 

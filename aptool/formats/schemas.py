@@ -24,6 +24,7 @@ def load_schema(name: str) -> Schema:
     return schema
 
 
+@cache
 def arrow_schema(name: str) -> pa.Schema:
     """The Arrow schema of a file whose rows ``NAME.schema.json`` describes."""
     return pa.schema(_fields(load_schema(name)))

@@ -27,7 +27,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 def attempt(world: Any, seed: int, number: int, folder: Path) -> tuple[str, str, str]:
     """The surface of one input, how it ended, and what failed; '' if nothing did."""
-    from surfaces import SURFACES, Case, schedule
+    from case import SURFACES, Case
+    from surfaces import schedule
     from world import inside
 
     order = schedule()

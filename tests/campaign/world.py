@@ -1,15 +1,18 @@
 """What every input of the campaign starts from: a tiny collection, a model and their runs, made once."""
 
 import contextlib
+import importlib.util
 import io
 import json
 import os
+import random
 import shutil
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from checkpoints import write_all
 from tiny import OPTIONS, SIZES, labelled_pools, recipe
 
 
@@ -34,6 +37,8 @@ class World:
         self.shared = folder / "s"
         self.model = folder / "m"
         self.run = folder / "test.run"
+        self.other_run = folder / "other.run"  # the same candidates in another order
+        self.checkpoints = folder / "checkpoints"
         if folder.exists():
             return
         folder.mkdir(parents=True)
@@ -58,6 +63,10 @@ class World:
         shared = self.shared / "test.pools.parquet"
         assert command("score", pools, "--model", self.model, "--output", self.run).code == 0
         assert command("score", shared, "--model", self.model, "--output", self.folder / "s.run").code == 0
+        random_ = random.Random(4)
+        pairs = [line.split()[::2] for line in self.run.read_text().splitlines()]
+        lines = [f"{question} Q0 {answer} 1 {random_.random()} other" for question, answer, _ in pairs]
+        self.other_run.write_text("\n".join([*lines, ""]))
         rows = [
             f"{pool.question}\t{text}\t{pool.relevance.get(answer, 0)}"
             for pool in labelled_pools("test", 8)
@@ -86,6 +95,8 @@ class World:
         text = (self.folder / "v.txt").read_bytes().partition(b"\n")[2]
         (self.folder / "glove.txt").write_bytes(text)
         self._write_state()
+        if importlib.util.find_spec("transformers"):
+            write_all(self.checkpoints)
 
     def _write_state(self) -> None:
         import torch

@@ -72,6 +72,19 @@ def test_the_claim_of_a_killed_process_is_taken_over_and_said(path, owner, caplo
     assert line.endswith("has ended: its output is taken over")
 
 
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xff", b"[1]", b"{" * 5000, b'{"process": {}}', b'{"process": "../x\\n", "since": "\\ud800"}'],
+)
+def test_a_damaged_claim_is_taken_over(path, data, monkeypatch):
+    monkeypatch.setattr(claims, "PATIENCE_SECONDS", 0.1)
+    for machine in (b"", b', "machine": "' + claims._machine().encode() + b'"}'):
+        store, key = claims.store_of(path)
+        store.create(key, data.removesuffix(b"}") + machine if machine and data.endswith(b"}") else data)
+        with claimed(path, "x.run") as mine:
+            mine.check()
+
+
 def test_a_process_id_given_to_another_process_is_not_its_owner(path):
     first = Claim(path, "x.run")
     first.take()

@@ -1,0 +1,88 @@
+"""One input of the campaign: what a surface is given, and what its functions share."""
+
+import functools
+import gzip
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import readers
+from mutators import NASTY_TEXTS, flip, mutate_bytes
+from world import World, command
+
+Surface = Callable[["Case"], None]
+SURFACES: dict[str, tuple[int, Surface]] = {}  # its weight: how many of all inputs are for it
+
+
+class Case:
+    """One input: where it may write, its random numbers, and the command that it runs."""
+
+    def __init__(self, world: World, random_: random.Random) -> None:
+        self.world = world
+        self.random = random_
+        self.ended = "-"  # exit code, for the totals
+
+    def run(self, *arguments: Any, outputs: tuple[str, ...] = ()) -> str | None:
+        """Runs a command; its stdout, or None where it ended in one line.
+
+        Args:
+            arguments: of the command.
+            outputs: the names that it may write, and what it may leave behind if it fails.
+        """
+        here = Path.cwd()
+        before = readers.listing(here)
+        done = command(*arguments)
+        self.ended = str(done.code)
+        after = readers.listing(here)
+        changed = {name for name in before | after if before.get(name) != after.get(name)}
+        foreign = [name for name in changed if name.partition("/")[0] not in outputs]
+        assert not foreign, f"wrote or changed {sorted(foreign)[:5]}"
+        assert done.code in (0, 1, 2), f"exit code {done.code}"
+        if done.code == 0:
+            return done.out
+        half = [name for name in changed if "/" not in name and not name.endswith((".parts", ".training"))]
+        assert not half, f"failed and left {half[:5]}"
+        errors = [line for line in done.err if line.startswith("aptool: ")]
+        faults = [line for line in done.err if line.endswith(" invalid")]
+        assert len(errors) + len(faults) == 1, f"{len(errors)} lines of errors: {done.err[:3]}"
+        assert len("".join(errors)) < 2100, "a line of more than 2,100 characters"
+        assert not any("Traceback" in line for line in done.err)
+        return None
+
+    def nasty(self) -> str:
+        return self.random.choice(NASTY_TEXTS)
+
+
+def surface(weight: int) -> Callable[[Surface], Surface]:
+    def add(function: Surface) -> Surface:
+        SURFACES[function.__name__] = (weight, function)
+        return function
+
+    return add
+
+
+@functools.cache
+def content(path: Path) -> bytes:
+    """A file of the world, read once."""
+    return path.read_bytes()
+
+
+def packed(case: Case, name: str, data: bytes) -> str:
+    """Writes a file, sometimes as gzip, sometimes damaged gzip."""
+    if case.random.random() < 0.8:
+        Path(name).write_bytes(data)
+        return name
+    data = gzip.compress(data, 1, mtime=0)
+    name = f"{name}.gz"
+    Path(name).write_bytes(mutate_bytes(case.random, data) if case.random.random() < 0.4 else data)
+    return name
+
+
+def flipped_or_worse(case: Case, data: bytes) -> bytes:
+    return flip(case.random, data) if case.random.random() < 0.7 else mutate_bytes(case.random, data)
+
+
+def unpacked(name: str) -> bytes:
+    data = Path(name).read_bytes()
+    return gzip.decompress(data) if name.endswith(".gz") else data

@@ -1,0 +1,176 @@
+"""Options of commands, URLs, and texts in pages."""
+
+import functools
+import shutil
+from pathlib import Path
+from typing import Any
+
+from case import Case, surface
+from world import World, command
+
+
+@surface(8)
+def options(case: Case) -> None:
+    """Any option of the cheaper commands with any value."""
+    shutil.copy(case.world.run, "x.run")
+    shutil.copy(case.world.collection / "test.qrels", "x.qrels")
+    name, given = case.random.choice(_commands())
+    arguments = list(given)
+    for _ in range(case.random.choice((1, 1, 2))):
+        option = case.random.choice(_options(name) or ["--none"])
+        arguments += [option, case.nasty()]
+    if case.random.random() < 0.1:
+        arguments.insert(case.random.randrange(1, len(arguments)), case.nasty())
+    written = [value for value in arguments[1:] if value]
+    names = {Path(value).parts[0] for value in written if Path(value).parts}
+    names |= {f"{name}{end}" for name in names for end in (".csv", ".png", ".svg")}
+    case.run(*arguments, outputs=tuple(names - {"x.run", "x.qrels"}))
+
+
+def _commands() -> list[tuple[str, tuple[str, ...]]]:
+    return [
+        ("eval", ("eval", "x.run", "--qrels", "x.qrels")),
+        ("compare", ("compare", "x.run", "x.run")),
+        ("data check", ("data", "check", "x.run")),
+        ("data import tsv", ("data", "import", "tsv", "test=x.run", "--output", "c")),
+        ("data import jsonl", ("data", "import", "jsonl", "test=x.run", "--output", "c")),
+        ("score", ("score", "x.run", "--model", "none", "--output", "o.run")),
+        ("train", ("train", "none", "--output", "m")),
+        ("explain", ("explain", "--model", "none")),
+        ("vectors learn", ("vectors", "learn", "none", "--output", "v.bin")),
+        ("report", ("report", "none")),
+        ("fuse", ("fuse", "x.run", "x.run", "--output", "f.run")),
+    ]
+
+
+@functools.cache
+def _options(name: str) -> list[str]:
+    """The options of a command that take a value, but for those that would write anywhere or wait."""
+    import click
+
+    from aptool.cli.main import cli
+
+    found: Any = cli
+    context = click.Context(found)
+    for word in name.split():
+        found = found.get_command(context, word)
+        if found is None:
+            return []
+    left_out = {"--cluster", "--output", "--html", "--png", "--per-question"}
+    return [
+        option
+        for parameter in found.params
+        if isinstance(parameter, click.Option) and not parameter.is_flag
+        for option in parameter.opts
+        if option not in left_out
+    ]
+
+
+@surface(3)
+def urls(case: Case) -> None:
+    """URLs that lead nowhere; none leads to another machine."""
+    scheme = case.random.choice(
+        (
+            "file",
+            "memory",
+            "local",
+            "http",
+            "nothing",
+            "zip",
+            "tar",
+            "cached",
+            "simplecache::memory",
+            "x" * 300,
+            "data",
+            "::",
+            "reference",
+        )
+    )
+    rest = case.random.choice(
+        ("", "/", "//", "127.0.0.1:1/x", "127.0.0.1:99999/", "[::1]:1/x", "/none/x.run", "*", "?", "%00", "é")
+    )
+    url = f"{scheme}:{case.random.choice(('//', '/', ''))}{rest}"
+    pools = ("score", url, "--model", case.world.model, "--output", "x.run")
+    runs = ("eval", url, "--qrels", str(case.world.collection / "test.qrels"))
+    written = (
+        "score",
+        case.world.collection / "test.pools.parquet",
+        "--model",
+        case.world.model,
+        "--output",
+        url,
+    )
+    imported = ("data", "import", "tsv", f"test={url}", "--output", "c")
+    begin = url.partition("/")[0]
+    outputs = ("x.run.parts", begin, f"{begin}.parts", f"{begin}.ir-metadata.yml", "c")
+    case.run(*case.random.choice((pools, runs, imported, written)), outputs=outputs)
+
+
+@surface(3)
+def texts(case: Case) -> None:
+    """Texts of every kind in a page: it stays well-formed and holds no code of theirs."""
+    from html.parser import HTMLParser
+
+    pieces = (
+        "<script>alert(1)</script>",
+        "'\"><img src=x onerror=alert(1)>",
+        "\u202e",
+        "\u2028",
+        "é",
+        "🎈",
+        "{{ 1 }}",
+        "a" * 500,
+        "&lt;",
+        "]]>",
+        "\x1b[31m",
+        "the river",
+        "0",
+        "-",
+        "  ",
+        "\ufffd",
+        "\u0301",
+        "{% x %}",
+    )
+    question, answer = (
+        " ".join(case.random.choice(pieces) for _ in range(case.random.randrange(0, 6))) for _ in range(2)
+    )
+    given = ("explain", "--model", case.world.model, f"--question={question}", f"--answer={answer}")
+    if case.run(*given, "--html", "e.html", outputs=("e.html",)) is None:
+        return
+
+    class Parser(HTMLParser):
+        scripts = images = 0
+
+        def handle_starttag(self, tag: str, attributes: Any) -> None:
+            self.scripts += tag == "script"
+            self.images += tag == "img" or any(name.startswith("on") for name, _ in attributes)
+
+    parser = Parser()
+    parser.feed(Path("e.html").read_text(encoding="utf-8"))
+    assert parser.images == 0
+    assert parser.scripts == _scripts(case.world)
+
+
+@functools.cache
+def _scripts(world: World) -> int:
+    import os
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        before = Path.cwd()
+        os.chdir(folder)
+        try:
+            command(
+                "explain",
+                "--model",
+                world.model,
+                "--question",
+                "where",
+                "--answer",
+                "here",
+                "--html",
+                "e.html",
+            )
+            return Path("e.html").read_text().count("<script")
+        finally:
+            os.chdir(before)

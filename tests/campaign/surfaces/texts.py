@@ -1,0 +1,91 @@
+"""Files of text that are imported, and word vectors."""
+
+import contextlib
+import json
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+import readers
+from case import Case, content, packed, surface, unpacked
+from mutators import mutate_bytes, mutate_document, mutate_lines
+
+
+@surface(8)
+def tables(case: Case) -> None:
+    data = mutate_lines(case.random, content(case.world.folder / "x.tsv"), b"\t")
+    name = packed(case, "x.tsv", data)
+    if case.run("data", "import", "tsv", f"test={name}", "--output", "c", outputs=("c",)) is not None:
+        same_pairs(readers.table(unpacked(name)))
+
+
+@surface(8)
+def json_lines(case: Case) -> None:
+    lines = content(case.world.folder / "x.jsonl").decode().splitlines()
+    at = case.random.randrange(len(lines))
+    if case.random.random() < 0.5:
+        lines[at] = mutate_document(case.random, json.loads(lines[at]))
+        data = "\n".join(lines).encode("utf-8", "surrogateescape")
+    else:
+        data = mutate_bytes(case.random, "\n".join(lines).encode())
+    name = packed(case, "x.jsonl", data)
+    if case.run("data", "import", "jsonl", f"test={name}", "--output", "c", outputs=("c",)) is not None:
+        text = unpacked(name).removeprefix(b"\xef\xbb\xbf").decode()
+        pools = [json.loads(line) for line in text.split("\n") if line.strip()]
+        same_pairs(
+            [
+                (pool["question"], one["text"], int(one["label"]))
+                for pool in pools
+                for one in pool["candidates"]
+            ]
+        )
+
+
+def same_pairs(expected: list[tuple[str, str, int]]) -> None:
+    """Compares an imported collection, read by pyarrow alone, with the rows that it is from."""
+    import pyarrow.parquet as pq
+
+    labels = readers.judgements(Path("c/test.qrels").read_bytes())
+    found = {
+        (row["question"], one["text"], labels[row["question_id"]][one["answer_id"]])
+        for row in pq.read_table("c/test.pools.parquet").to_pylist()
+        for one in row["candidates"]
+    }
+    assert found == set(expected), f"other pairs: {list(found ^ set(expected))[:3]}"
+
+
+@surface(8)
+def vectors(case: Case) -> None:
+    from aptool.errors import AptoolError
+    from aptool.text.vectors import read_vectors
+
+    kind = case.random.choice(("v.bin", "v.txt", "glove.txt"))
+    data = content(case.world.folder / kind)
+    mutate = mutate_bytes if kind == "v.bin" or case.random.random() < 0.5 else _mutate_words
+    name = packed(case, kind, mutate(case.random, data))
+    wanted = case.random.choice((None, ["river", "engine", "Kitchen", "none"]))
+    try:
+        found = read_vectors(name, wanted)
+    except AptoolError as error:
+        case.ended = str(error.exit_code)
+        assert "\n" not in str(error)
+        return
+    case.ended = "0"
+    data = unpacked(name)
+    words: dict[str, Any] = {}
+    with contextlib.suppress(ValueError, struct.error, MemoryError, OverflowError):
+        if kind == "v.bin":
+            words = {word.decode(): row for word, row in readers.binary_vectors(data).items()}
+        else:
+            words = readers.text_vectors(data, found.matrix.shape[1])
+    for word, row in zip(found.words, found.matrix.tolist(), strict=True):
+        known = next(
+            (words[one] for one in (word, word.lower(), word.title(), word.upper()) if one in words), row
+        )
+        single = [struct.unpack("f", struct.pack("f", value))[0] for value in known]
+        assert row == single, f"other numbers of {word!r}"
+
+
+def _mutate_words(random_: random.Random, data: bytes) -> bytes:
+    return mutate_lines(random_, data, b" ")
