@@ -18,6 +18,7 @@ from aptool.formats.pools import Unit, list_units, read_pools
 from aptool.formats.trec import read_qrels, read_run
 from aptool.models.model import load_model
 from aptool.models.tensor_file import read_tensors, write_tensors
+from aptool.reporting.runs import read_runs
 
 
 def flipped(path, seed):
@@ -66,6 +67,15 @@ def test_a_changed_bit_of_tensors_is_found(tmp_path):
         # The name of the checksum itself was hit, or spaces between values.
         assert all(torch.equal(found[name], tensors[name]) for name in tensors)
         assert facts["key"] == "value"
+
+
+def test_a_checksum_whose_name_is_damaged_is_not_none(tmp_path):
+    write_tensors(tmp_path / "x", {"a": torch.arange(10.0)}, {})
+    data = (tmp_path / "x").read_bytes()
+    (tmp_path / "x").write_bytes(data.replace(b'"sha256"', b'"sha2%6"')[:-1] + b"\1")
+
+    with pytest.raises(InputError, match="changed since it was written"):
+        read_tensors(tmp_path / "x")
 
 
 def test_files_of_a_collection_that_changed_are_refused(collection_folder, tmp_path):
@@ -141,6 +151,55 @@ def test_what_unpacks_to_gigabytes_is_one_line(aptool, tmp_path, name):
         assert not (tmp_path / "c").exists()
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert (after - before) >> 10 < 600
+
+
+def test_a_row_group_that_unpacks_to_gigabytes_is_one_line(aptool, model_folder, tmp_path):
+    path = tmp_path / "x.pools.parquet"
+    write_pools(path, [row(candidates=[(f"a{n}", "a" * (2 << 20)) for n in range(140)])])
+    assert path.stat().st_size < 1 << 20
+
+    for command in (("data", "check", path), ("score", path, "--model", model_folder)):
+        found = aptool(*command)
+        assert found.code == 1
+        [line] = [line for line in (*found.out, *found.err) if "unpacks to 29" in line]
+        assert "row group 0: unpacks to" in line
+        assert "more than 200 times its size; expected texts" in line
+
+
+def test_the_footer_of_many_row_groups_is_read_once(tmp_path, monkeypatch):
+    from aptool.formats import parquet
+
+    path = write_pools(tmp_path / "x.pools.parquet", *([row(f"q{n}")] for n in range(50)))
+    read, calls = parquet.row_groups, []
+    monkeypatch.setattr(parquet, "row_groups", lambda footer: calls.append(1) or read(footer))
+
+    units = list_units([path])
+    assert [read_pools(unit).question_ids.to_pylist() for unit in units] == [[f"q{n}"] for n in range(50)]
+    assert len(calls) == 1
+
+    write_pools(path, [row("another")])
+    [unit] = list_units([path])
+    assert read_pools(unit).question_ids.to_pylist() == ["another"]
+
+
+def test_pipes_and_files_where_parts_would_be_are_one_line(aptool, model_folder, tmp_path):
+    os.mkfifo(tmp_path / "x.pools.parquet")
+    found = aptool(
+        "score", tmp_path / "x.pools.parquet", "--model", model_folder, "--output", tmp_path / "x.run"
+    )
+    assert found.code == 1
+    assert "x.pools.parquet: a pipe; expected a file" in found.err[-1]
+
+    write_pools(tmp_path / "y.pools.parquet", [row()])
+    parts = tmp_path / "y.run.parts"
+    for make in (lambda: parts.symlink_to("nowhere"), lambda: parts.write_text("mine")):
+        make()
+        found = aptool("score", tmp_path / "y.pools.parquet", "--model", model_folder)
+        assert found.code == 1
+        assert "y.run.parts: a file, or a link to nothing; expected a folder" in found.err[-1]
+        assert os.path.lexists(parts)
+        assert not (tmp_path / "y.run").exists()
+        parts.unlink()
 
 
 def test_an_answer_id_within_a_candidate_is_no_candidate(aptool, model_folder, tmp_path):
@@ -252,6 +311,16 @@ def test_wrong_options_are_one_short_line_of_usage(aptool, tmp_path, monkeypatch
 def test_a_report_of_nothing_leaves_nothing(aptool, tmp_path):
     assert aptool("report", tmp_path / "typo" / "deep").code == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("change", [{"collection": {}}, {"system": []}, {"seed": "x"}, {"run": 1}])
+def test_results_of_a_matrix_with_other_values_are_one_line(tmp_path, change):
+    result = {"collection": "c", "system": "r", "seed": 1, "run": "x.run", "seconds": {}, "measures": {}}
+    (tmp_path / "x.run").write_text("q1 Q0 a1 1 1.0 r\n")
+    (tmp_path / "table.json").write_text(json.dumps({"results": [result | change]}))
+
+    with pytest.raises(InputError, match="expected the results of `aptool matrix`"):
+        read_runs(tmp_path)
 
 
 def test_an_image_of_very_many_words_is_refused(aptool, model_folder, tmp_path):

@@ -4,7 +4,7 @@ Arrow aborts the process where a footer's metadata of a column are damaged or en
 catch that. The footer is Thrift in its compact protocol; fields that are not needed are skipped.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 _STRUCT, _LIST, _SET, _BINARY, _MAP = 12, 9, 10, 8, 11
 _DEEPEST = 32
@@ -81,30 +81,51 @@ def read_footer(file: Any) -> bytes:
     return bytes(file.read(length))
 
 
-def value_counts(footer: bytes) -> list[dict[tuple[str, ...], int]]:
-    """For each row group, the number of values of each column, by its path.
+class RowGroup(NamedTuple):
+    """What a footer says of a row group.
+
+    Attributes:
+        values: the number of values of each column, by its path.
+        packed: bytes of all columns in the file.
+        unpacked: bytes of all columns when they are read; repeated texts count each time, where the footer
+            says so.
+    """
+
+    values: dict[tuple[str, ...], int]
+    packed: int
+    unpacked: int
+
+
+def row_groups(footer: bytes) -> list[RowGroup]:
+    """The row groups of a footer.
 
     Raises:
         ValueError: it is not a footer, or the metadata of a column are encrypted.
     """
     try:
-        return [
-            {tuple(part.decode("utf-8") for part in column[3][3]): int(column[3][5]) for column in group[1]}
-            for group in _Reader(footer).value(_STRUCT)[4]
-        ]
+        return [_row_group([column[3] for column in group[1]]) for group in _Reader(footer).value(_STRUCT)[4]]
     except (IndexError, KeyError, TypeError, AttributeError) as error:
         raise ValueError("damaged or encrypted metadata of a column") from error
 
 
-def candidate_counts(footer: bytes) -> list[int]:
+def _row_group(columns: list[dict[int, Any]]) -> RowGroup:
+    values = {tuple(part.decode("utf-8") for part in column[3]): int(column[5]) for column in columns}
+    decoded = [
+        column.get(16, {}).get(1, 0) for column in columns
+    ]  # bytes of text, where a writer counts them
+    unpacked = sum(max(column[6], text) for column, text in zip(columns, decoded, strict=True))
+    return RowGroup(values, sum(column[7] for column in columns), unpacked)
+
+
+def candidate_counts(groups: list[RowGroup]) -> list[int]:
     """The number of candidates in each row group of a pools file.
 
     No pool is empty, so every value of the column of their ids is a candidate.
 
     Raises:
-        ValueError: as ``value_counts``, or a row group has no such column.
+        ValueError: a row group has no such column.
     """
-    return [_candidates(group) for group in value_counts(footer)]
+    return [_candidates(group.values) for group in groups]
 
 
 def _candidates(columns: dict[tuple[str, ...], int]) -> int:

@@ -1,30 +1,46 @@
 """Parquet files opened for reading, local or at a URL; a failure names the file and the place."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aptool.errors import InputError, first_line
 from aptool.formats import storage
-from aptool.formats.footer import candidate_counts, read_footer
+from aptool.formats.footer import RowGroup, candidate_counts, read_footer, row_groups
 from aptool.formats.location import PathOrUrl
+from aptool.formats.unpacking import MOST_TIMES
 
 T = TypeVar("T")
+
+# A row group that unpacks to more than this, and to more than MOST_TIMES its size, is no text.
+MOST_BYTES = 256 << 20
+
+
+class _Footer(NamedTuple):
+    metadata: pq.FileMetaData
+    groups: list[RowGroup]
+
+
+# The footers of the files that were last read: each row group is a unit of work, which opens its file anew.
+_footers: OrderedDict[tuple[str, str], _Footer] = OrderedDict()
+_MOST_FOOTERS = 8
 
 
 class ParquetReader:
     """An open Parquet file."""
 
-    def __init__(self, path: PathOrUrl, file: pa.NativeFile) -> None:
-        """Reads the footer.
+    def __init__(self, path: PathOrUrl, file: pa.NativeFile, version: str | None = None) -> None:
+        """Reads the footer, unless that of this version of the file was read before.
 
         Args:
             path: its path or URL, for messages.
             file: as ``storage.open_native`` opens it.
+            version: the version of the file, if it is known.
 
         Raises:
             InputError: it is not a Parquet file.
@@ -32,7 +48,13 @@ class ParquetReader:
         self._path = str(path)
         self._source = file
         self._threads = not isinstance(file, pa.PythonFile)  # see storage.open_native
-        self._file = self._checked(None, lambda: pq.ParquetFile(file, page_checksum_verification=True))
+        self._known = None if version is None else (self._path, version)
+        footer = None if self._known is None else _footers.get(self._known)
+        metadata = None if footer is None else footer.metadata
+        self._groups = None if footer is None else footer.groups
+        self._file = self._checked(
+            None, lambda: pq.ParquetFile(file, metadata=metadata, page_checksum_verification=True)
+        )
         self.schema: pa.Schema = self._checked(None, lambda: self._file.schema_arrow)
         for field in self.schema:
             self._checked("schema", partial(_names, field))
@@ -42,16 +64,19 @@ class ParquetReader:
         """Some columns of all rows.
 
         Raises:
-            InputError: they cannot be read.
+            InputError: they cannot be read, or unpack to far more than text does.
         """
+        for group in range(self.metadata.num_row_groups):
+            self._check_size(group)
         return self._checked("file", lambda: self._file.read(columns, use_threads=self._threads))
 
     def read_row_group(self, group: int, columns: list[str]) -> pa.Table:
         """Some columns of a row group.
 
         Raises:
-            InputError: they cannot be read.
+            InputError: they cannot be read, or unpack to far more than text does.
         """
+        self._check_size(group)
         place = f"row group {group}"
         return self._checked(
             place, lambda: self._file.read_row_group(group, columns, use_threads=self._threads)
@@ -63,7 +88,7 @@ class ParquetReader:
         Raises:
             InputError: the metadata of a column are damaged or encrypted.
         """
-        return self._checked(None, lambda: candidate_counts(read_footer(self._source)))
+        return self._checked(None, lambda: candidate_counts(self._row_groups()))
 
     def rows(self, columns: list[str]) -> Iterator[dict[str, Any]]:
         """Some columns of all rows as plain values, one row group in memory at a time.
@@ -74,6 +99,23 @@ class ParquetReader:
         for group in range(self.metadata.num_row_groups):
             table = self.read_row_group(group, columns)
             yield from self._checked(f"row group {group}", table.to_pylist)
+
+    def _check_size(self, group: int) -> None:
+        """Checks, by the footer, that a row group unpacks to no more than text does."""
+        found = self._checked(None, lambda: self._row_groups()[group])
+        if found.unpacked > MOST_BYTES and found.unpacked > MOST_TIMES * found.packed:
+            problem = f"unpacks to {found.unpacked:,} bytes, more than {MOST_TIMES} times its size"
+            expected = f"texts, or row groups of at most {MOST_BYTES >> 20} MiB unpacked"
+            raise InputError(self._path, place=f"row group {group}", problem=problem, expected=expected)
+
+    def _row_groups(self) -> list[RowGroup]:
+        if self._groups is None:
+            self._groups = row_groups(read_footer(self._source))
+            if self._known is not None:
+                _footers[self._known] = _Footer(self.metadata, self._groups)
+                while len(_footers) > _MOST_FOOTERS:
+                    _footers.popitem(last=False)
+        return self._groups
 
     def _checked(self, place: str | None, read: Callable[[], T]) -> T:
         try:
@@ -103,7 +145,7 @@ def open_parquet(path: PathOrUrl, version: str | None = None) -> Iterator[Parque
         InputError: there is no such file, or it is not Parquet.
     """
     with storage.open_native(path, version) as file:
-        yield ParquetReader(path, file)
+        yield ParquetReader(path, file, version)
 
 
 def parquet_writer(path: PathOrUrl, schema: pa.Schema) -> pq.ParquetWriter:

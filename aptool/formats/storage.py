@@ -94,6 +94,8 @@ def open_native(path: PathOrUrl, version: str | None = None) -> pa.NativeFile:
             raise ReplacedError(str(path))
         if is_remote(path):
             return pa.PythonFile(_open_other(str(path)), mode="r")
+        if Path(str(path)).is_fifo():  # opening it would wait for a writer
+            raise InputError(path, problem="a pipe", expected="a file, whose end can be read first")
         Path(str(path)).open("rb").close()  # Python's errors are the clearer ones
         return pa.OSFile(os.fsencode(str(path)))
 

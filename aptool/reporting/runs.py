@@ -113,4 +113,6 @@ def _entry(folder: Path, result: dict[str, Any]) -> RunEntry:
     model = run.parent / "model"
     seconds = {key: float(value) for key, value in result["seconds"].items()}
     where = model if (model / "config.json").is_file() else None
+    if not all(isinstance(result[name], str) for name in ("collection", "system")):
+        raise TypeError("names that are no texts")
     return RunEntry(result["collection"], result["system"], int(result["seed"]), run, seconds, where)

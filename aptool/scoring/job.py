@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from aptool.errors import AptoolError, InputError
 from aptool.formats import storage
-from aptool.formats.footer import candidate_counts, read_footer
+from aptool.formats.footer import candidate_counts, read_footer, row_groups
 from aptool.formats.location import PathOrUrl
 from aptool.formats.pools import Answers, Unit, read_pools
 from aptool.formats.storage import Input
@@ -110,6 +110,6 @@ def _identity(path: str, version: str | None) -> tuple[str, bytes]:
 def _pairs(path: str, footer: bytes) -> list[int]:
     """The number of pairs of each row group."""
     try:
-        return candidate_counts(footer)
+        return candidate_counts(row_groups(footer))
     except ValueError as error:
         raise InputError(path, problem=str(error), expected="a readable Parquet file") from error

@@ -18,7 +18,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from aptool import environment
-from aptool.errors import UsageError
+from aptool.errors import InputError, UsageError
 from aptool.formats.atomic import check_apart, check_writable
 from aptool.formats.claim import Claim, claimed
 from aptool.formats.ir_metadata import check_metadata, write_metadata
@@ -70,7 +70,14 @@ class Executor(ABC):
             InputError: another process is writing it.
         """
         folder = parts_folder(output)
-        folder.mkdir(exist_ok=True)
+        try:
+            folder.mkdir(exist_ok=True)
+        except FileExistsError as error:
+            problem, expected = (
+                "a file, or a link to nothing",
+                "a folder for the parts of the run, or nothing yet",
+            )
+            raise InputError(folder, problem=problem, expected=expected) from error
         try:
             with claimed(folder / OWNER, output) as claim:
                 yield claim
