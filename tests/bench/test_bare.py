@@ -10,10 +10,11 @@ missing = "ray polars click rich bm25s pytrec_eval jsonschema tqdm fsspec transf
 sys.modules |= dict.fromkeys(missing.split())  # importing None raises ModuleNotFoundError
 import torch
 import bench.__main__
-from bench import gpu_training, scoring
+from bench import gpu_training, scoring, systems
 from bench.workloads import wikiqa
 gpu_training.measure("ap-cnn", 0.001, 1, torch.device("cpu"))
 scoring.measure("ap-cnn-paper", wikiqa(), 1, torch.device("cpu"))
+systems.measure("severyn-2015", systems.with_words(wikiqa()), 1)
 """
 
 

@@ -1,0 +1,121 @@
+"""The systems that the paper compares with: the scorer against scoring pair by pair.
+
+    python -m bench.systems [--scale 0.02] [--repeats 3] [--output systems.json]
+
+Pair by pair is the definition of each system (`aptool.models.ranker.Ranker`), in batches of pairs, which
+encodes both texts of every pair anew; the scorer encodes each text once. Both are timed alternately in one
+run, from token ids to scores, features of pairs included, on the shape of InsuranceQA's test1.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from aptool.config import load_recipe
+from aptool.models.build import build_ranker
+from aptool.models.ragged import Ragged
+from aptool.models.ranker import Ranker
+from aptool.scoring.scorer import Scorer
+from bench.workloads import VOCABULARY, Workload, insuranceqa
+
+SYSTEMS = (
+    "feng-2015",
+    "tan-2015",
+    "wang-nyberg-2015",
+    "severyn-2015",
+    "wang-ittycheriah-2015",
+    "yang-2015",
+    "yin-2015",
+)
+SAMPLE = 256
+BATCH = 32
+
+
+def measure(name: str, workload: Workload, repeats: int) -> dict[str, Any]:
+    """Times one system in both ways."""
+    torch.manual_seed(0)
+    ranker = build_ranker(load_recipe(name), VOCABULARY, 100).eval()
+    scorer = Scorer(ranker, device=torch.device("cpu"))
+    chosen = np.random.default_rng(0).choice(len(workload.pair_question), SAMPLE, replace=False)
+    rates: dict[str, list[float]] = {"pairwise": [], "scorer": []}
+    difference = 0.0
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        reference = _pair_by_pair(ranker, workload, chosen)
+        rates["pairwise"].append(SAMPLE / (time.perf_counter() - begun))
+        begun = time.perf_counter()
+        scores = scorer.score(*workload)
+        rates["scorer"].append(len(scores) / (time.perf_counter() - begun))
+        difference = max(difference, float(np.abs(scores[chosen] - reference).max()))
+    ratios = [ours / theirs for ours, theirs in zip(rates["scorer"], rates["pairwise"], strict=True)]
+    return {
+        "system": name,
+        "pairs": len(workload.pair_question),
+        "pairs_per_second": {kind: statistics.median(values) for kind, values in rates.items()},
+        "ratio": statistics.median(ratios),
+        "ratio_min": min(ratios),
+        "ratio_max": max(ratios),
+        "largest_difference": difference,
+    }
+
+
+def with_words(workload: Workload) -> Workload:
+    """The workload with texts whose words are identified, by their ids, as pair features need them."""
+    questions, answers = (
+        replace(texts, words=texts.ids.astype(np.int64)) for texts in (workload.questions, workload.answers)
+    )
+    return workload._replace(questions=questions, answers=answers)
+
+
+@torch.inference_mode()
+def _pair_by_pair(ranker: Ranker, workload: Workload, pairs: np.ndarray) -> np.ndarray:
+    """(P,) scores of some pairs by the definition."""
+    found = []
+    for start in range(0, len(pairs), BATCH):
+        rows = pairs[start : start + BATCH]
+        questions = workload.questions.take(workload.pair_question[rows])
+        answers = workload.answers.take(workload.pair_answer[rows])
+        each = np.arange(len(rows))
+        features = ranker.pair_features(questions, answers, each, each)
+        found.append(ranker(Ragged.of(questions), Ragged.of(answers), features).numpy())
+    return np.concatenate(found)
+
+
+def main() -> None:
+    """Prints a line per system."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--scale", type=float, default=0.02, help="fraction of 900,000 pairs (default 0.02)")
+    parser.add_argument("--repeats", type=int, default=3, help="number of repeats (default 3)")
+    parser.add_argument("--output", type=Path, help="JSON file for the figures")
+    options = parser.parse_args()
+    workload = with_words(insuranceqa(options.scale))
+    sizes = len(workload.pair_question), len(workload.questions), len(workload.answers)
+    print("{:,} pairs of {:,} questions, {:,} answers".format(*sizes))
+    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, medians of {options.repeats}\n")
+    print("pairs per second        pair by pair    scorer   ratio               difference")
+    rows = []
+    for name in SYSTEMS:
+        row = measure(name, workload, options.repeats)
+        rows.append(row)
+        rates = row["pairs_per_second"]
+        ratio = f"{row['ratio']:.1f} ({row['ratio_min']:.1f} to {row['ratio_max']:.1f})"
+        print(
+            f"{name:<22} {rates['pairwise']:>13,.0f} {rates['scorer']:>9,.0f}   {ratio:<19} "
+            f"{row['largest_difference']:.1e}",
+            flush=True,
+        )
+    if options.output is not None:
+        options.output.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
