@@ -67,6 +67,16 @@ def test_every_block_has_a_language(page):
     assert {block.language for block in blocks(page)} <= LANGUAGES
 
 
+def test_a_long_page_begins_with_a_summary():
+    """Two screens are about a hundred lines."""
+    texts = {page: (ROOT / page).read_text(encoding="utf-8") for page in pages() if page != "README.md"}
+    long = {page: text for page, text in texts.items() if text.count("\n") > 100}
+
+    assert [
+        page for page, text in long.items() if not text.split("\n\n")[1].startswith("> **In short.**")
+    ] == []
+
+
 def with_commands() -> list[str]:
     """The pages that have commands, but for the first steps, which ``test_first_minutes.py`` takes."""
     return [page for page in pages() if page != "docs/start.md" and any(map(script_of, blocks(page)))]
