@@ -24,7 +24,7 @@ def problems(version: str) -> list[str]:
         ["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     if changed:
-        found.append(f"files are not committed: {', '.join(changed.split()[1::2])}")
+        found.append(f"files are not committed: {', '.join(line[3:] for line in changed.splitlines())}")
     return found
 
 
