@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from aptool.cli.parameters import UTF8
+from aptool.cli.parameters import LOCATION, UTF8
 from aptool.errors import UsageError
+
+if TYPE_CHECKING:
+    from aptool.formats.location import Location
 
 # The defaults of `evaluation`, which is too slow to import for --help.
 _K, _FOLDS = 60.0, 5
@@ -16,7 +18,7 @@ _K, _FOLDS = 60.0, 5
 
 @click.command("fuse")
 @click.argument("runs", nargs=-1, required=True)
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="Run file.")
+@click.option("--output", required=True, type=LOCATION, help="Run file.")
 @click.option("--train", "qrels", metavar="QRELS", help="Learn the fusion from these judgements.")
 @click.option(
     "--train-run",
@@ -44,7 +46,7 @@ _K, _FOLDS = 60.0, 5
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def fuse(
     runs: tuple[str, ...],
-    output: Path,
+    output: Location,
     qrels: str | None,
     train_runs: tuple[str, ...],
     method: Literal["logistic", "lambdamart"] | None,
@@ -96,7 +98,9 @@ def fuse(
     _print(output, runs, learned.weights, as_json)
 
 
-def _print(output: Path, runs: tuple[str, ...], weights: list[tuple[float, float]], as_json: bool) -> None:
+def _print(
+    output: Location, runs: tuple[str, ...], weights: list[tuple[float, float]], as_json: bool
+) -> None:
     from aptool.cli.tables import print_table
 
     if as_json:

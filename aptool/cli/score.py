@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--output",
-    type=LOCATION,
-    help="Run file; gzip if it ends in .gz.  [default: POOLS with .run]",
+    type=click.Path(),  # a slash at its end means something
+    help="Run file; gzip if it ends in .gz. With a slash at its end a folder, for runs too large for one "
+    "file.  [default: POOLS with .run]",
 )
 @click.option(
     "--answers",
@@ -58,7 +59,7 @@ def score(
     pools: tuple[str, ...],
     folder: "Location | None",
     kind: str,
-    output: "Location | None",
+    output: str | None,
     answers: "Location | None",
     tag: str | None,
     device: str,
@@ -76,7 +77,7 @@ def score(
     if tag is not None and len(tag.split()) != 1:
         raise UsageError(f"--tag {tag!r}: expected one word")
     folder = folder if folder is not None else default_model()
-    output = output if output is not None else default_run(pools)
+    output = output if output is not None else str(default_run(pools))
 
     from aptool.library.executors import executor_on
     from aptool.library.scoring import score as score_pools

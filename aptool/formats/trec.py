@@ -22,7 +22,8 @@ import polars as pl
 
 from aptool.errors import InputError, shortened
 from aptool.formats import ids
-from aptool.formats.location import PathOrUrl
+from aptool.formats.location import Location, PathOrUrl
+from aptool.formats.run_folder import read_shards, run_folder
 from aptool.formats.storage import open_binary, unreadable
 from aptool.formats.stores import store_of
 from aptool.formats.unpacking import GZIP, Unpacked
@@ -96,13 +97,16 @@ def read_qrels(path: PathOrUrl) -> pl.DataFrame:
 
 
 def read_run(path: PathOrUrl) -> Run:
-    """Reads a run.
+    """Reads a run from a file, or from a folder that ``aptool score`` wrote.
+
+    A folder gives the rows of the run file that would have been in its place.
 
     Raises:
         InputError: the file cannot be read, is empty, or has a line that is not a scored candidate or
-            that repeats one.
+            that repeats one; or the folder has no run, or not all of it as it was written.
     """
-    frame = _read(path, _RUN)
+    folder = run_folder(path)
+    frame = _read(path, _RUN) if folder is None else _read_shards(folder)
     return Run(frame.drop("tag"), str(frame.item(-1, "tag")))
 
 
@@ -177,8 +181,23 @@ def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl
     return text, ends.with_columns(pl.col("end").cum_sum())
 
 
+def _read_shards(folder: Location) -> pl.DataFrame:
+    frames: list[pl.DataFrame] = []
+    first: dict[str, Location] = {}  # where each question is
+    for path, data in read_shards(folder):
+        frames.append(_parse(path, _text(path, data), _RUN))
+        for question in frames[-1]["question_id"].unique(maintain_order=True):
+            if first.setdefault(question, path) != path:
+                expected = f"each question in one shard; {first[question].name} has it already"
+                raise InputError(path, value=question, expected=expected)
+    return pl.concat(frames).sort("question_id", maintain_order=True)
+
+
 def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:
-    data = _bytes_of(path)
+    return _parse(path, _bytes_of(path), line_format)
+
+
+def _parse(path: PathOrUrl, data: bytes, line_format: _LineFormat) -> pl.DataFrame:
     frame = _parse_at_once(data, line_format)
     return _parse_line_by_line(path, data, line_format) if frame is None else frame
 
@@ -191,7 +210,12 @@ def _bytes_of(path: PathOrUrl) -> bytes:
             raise unreadable(path, error) from error
     if str(path).endswith(".gz"):
         data = Unpacked(path, io.BytesIO(data)).read()
-    elif data.startswith(GZIP):
+    return _text(path, data)
+
+
+def _text(path: PathOrUrl, data: bytes) -> bytes:
+    """The lines of a file, from its bytes, which are text if they are sound."""
+    if data.startswith(GZIP) and not str(path).endswith(".gz"):
         raise InputError(path, problem="gzip data", expected="text, or a name that ends in .gz")
     nul = data.find(b"\0")
     if nul >= 0:

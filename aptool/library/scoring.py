@@ -3,13 +3,12 @@
 from collections.abc import Iterable
 
 from aptool.errors import UsageError
-from aptool.formats.atomic import check_writable
 from aptool.library.arguments import PathLike, check_choice, check_integer, check_path, check_text
 from aptool.library.executors import Address, check_workers, connected, executor_on
 from aptool.library.model import PRECISIONS, Model, Precision, check_device
 from aptool.library.pools import Pools
 from aptool.scoring.record import ScoredRun
-from aptool.scoring.score import AnySystem, Executor, check_tag
+from aptool.scoring.score import AnySystem, Executor, check_output, check_tag
 from aptool.scoring.score import score as score_units
 from aptool.scoring.systems import ModelLoader, System
 
@@ -39,7 +38,7 @@ def score(
         pools: ``Pools``, or files, folders, globs or URLs.
         model: a model folder, of aptool or of another library, or its name on the Hugging Face hub; a
             ``Model`` or another system.
-        output: the run file; gzip if its name ends in ``.gz``.
+        output: the run file; gzip if its name ends in ``.gz``. If it ends in a slash, a folder of shards.
         executor: what scores the row groups, such as a ``ClusterExecutor``; None is ``cluster``.
         answers: texts of shared answers; None is ``answers.parquet`` beside the pools.
         tag: the run's name in the file, one word; None is the model's preset.
@@ -63,7 +62,7 @@ def score(
             it.
     """
     path = check_path("output", output)
-    check_writable(path)
+    check_output(path)
     if tag is not None:
         check_tag(check_text("tag", tag))
     check_choice("precision", precision, PRECISIONS)

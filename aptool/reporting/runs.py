@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from aptool.documents import read_json
 from aptool.errors import InputError, UsageError
 from aptool.formats.collection import Collection
+from aptool.formats.run_folder import is_run
 
 TABLE = "table.json"
 
@@ -70,7 +71,7 @@ def read_runs(folder: str | Path) -> Runs:
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise InputError(path, value=repr(error), expected="the results of `aptool matrix`") from error
     for entry in entries:
-        if not entry.run.is_file():
+        if not is_run(entry.run):
             raise InputError(entry.run, problem="file not found", expected=f"a run file listed in {path}")
     return Runs(Path(folder), entries, measures, command, collections)
 

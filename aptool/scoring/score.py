@@ -24,6 +24,7 @@ from aptool.formats.claim import Claim, claimed
 from aptool.formats.ir_metadata import check_metadata, write_metadata
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.pools import Answers, Unit, read_answers, read_pools
+from aptool.formats.run_folder import check_run_folder, names_folder
 from aptool.formats.storage import Input, check_unchanged, stat
 from aptool.models.device import pick_device
 from aptool.progress import Update, get_progress
@@ -166,7 +167,8 @@ def score(
     Args:
         units: the row groups to score.
         system: the system; a ``ModelLoader`` for a trained model.
-        output: the run file; gzip if its name ends in ``.gz``.
+        output: the run file; gzip if its name ends in ``.gz``. If it ends in a slash, a folder: see
+            ``formats.run_folder``.
         executor: where to score; None is this process.
         tag: the tag of the run, one word; None is the system's.
         answers: the file with the texts of shared answers.
@@ -178,14 +180,24 @@ def score(
     """
     if tag is not None:
         check_tag(tag)
-    check_writable(output)
+    check_output(output)
     shared = Input(str(answers), stat(answers).version) if answers is not None else None
     check_apart(output, [one.path for one in _inputs(units, shared)])
-    check_metadata(output)
+    check_metadata(location(output))
     executor = executor if executor is not None else LocalExecutor()
-    return executor.drive(
-        partial(_score, units, system, location(output), tag, shared, environment.command())
-    )
+    return executor.drive(partial(_score, units, system, output, tag, shared, environment.command()))
+
+
+def check_output(output: PathOrUrl) -> None:
+    """Checks, before any work, that a run can be written.
+
+    Raises:
+        InputError: it cannot.
+    """
+    if names_folder(output):
+        check_run_folder(output)
+    else:
+        check_writable(output)
 
 
 def check_tag(tag: str) -> None:
@@ -201,7 +213,7 @@ def check_tag(tag: str) -> None:
 def _score(
     units: Sequence[Unit],
     system: AnySystem,
-    output: Location,
+    output: PathOrUrl,
     tag: str | None,
     answers: Input | None,
     command: str | None,
@@ -213,7 +225,7 @@ def _score(
     parts = plan(units, opened, output, tag, answers)
     workers: set[str] = set()
     retried, core_seconds, gpu_seconds = 0, 0.0, 0.0
-    with executor.claim(output) as claim, get_progress().task("score") as update:
+    with executor.claim(location(output)) as claim, get_progress().task("score") as update:
         missing = missing_parts(parts)
         throughput = _Throughput(update, len(parts), len(parts) - len(missing))
         with contextlib.closing(executor.run(parts, missing, opened, answers)) as scored:
@@ -238,7 +250,7 @@ def _score(
         core_seconds=round(core_seconds, 3),
         gpu_seconds=round(gpu_seconds, 3),
     )
-    write_metadata(output, gather(tag, opened, units, scored_run, command))
+    write_metadata(location(output), gather(tag, opened, units, scored_run, command))
     return scored_run
 
 

@@ -21,6 +21,7 @@ from aptool.formats.atomic import atomic_file
 from aptool.formats.location import ObjectPath
 from aptool.formats.pools import list_units
 from aptool.formats.stores import store_of
+from aptool.formats.trec import read_run
 from aptool.scoring.job import plan, read_task, score_task
 from aptool.scoring.parts import parts_folder, write_part
 from aptool.scoring.score import score
@@ -310,6 +311,21 @@ def test_replaced_input(cluster, anywhere):
     assert anywhere.expected != before
     assert result.resumed == 0
     assert len(scored(anywhere.notes)) == UNITS
+
+
+def test_a_folder_of_shards_is_the_run_of_one_process(cluster, anywhere):
+    """Workers write the shards, the driver the manifest alone."""
+    from aptool.cluster.score import ClusterExecutor
+
+    output = f"{anywhere.output}/"
+    system = remote_system(anywhere.notes, 0.0, ONE_CORE)
+    result = score(anywhere.units, system, output, ClusterExecutor(cluster))
+
+    assert anywhere.expected
+    assert read_run(output).frame.equals(read_run(anywhere.notes / "alone" / "alone.run").frame)
+    assert result.units == UNITS
+    assert len(list(anywhere.output.iterdir())) == UNITS + 1
+    assert not anywhere.parts.exists()
 
 
 def test_second_driver_is_refused(address, cluster, anywhere, driver):
