@@ -270,7 +270,7 @@ def load_recipe(preset: str, overrides: Sequence[str] = ()) -> Recipe:
     """
     path = Path(preset)
     if path.suffix == ".toml":
-        name, table = printable(path.stem), read_toml(path, "a recipe")
+        name, table = printable(path.stem), read_toml(preset, "a recipe")
     elif preset in preset_names():
         file = resources.files("aptool") / "presets" / f"{preset}.toml"
         name, table = preset, parse_toml(file.read_text(encoding="utf-8"), preset)

@@ -1,22 +1,25 @@
 """``aptool matrix``: runs a table of experiments and prints their measures."""
 
 import shlex
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected, debugging
-from aptool.cli.parameters import LOCAL_PATH, device_option
+from aptool.cli.parameters import LOCATION, device_option
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, UsageError
 
+if TYPE_CHECKING:
+    from aptool.formats.location import Location
+
 
 @click.command("matrix")
-@click.argument("table", type=LOCAL_PATH)
+@click.argument("table", type=LOCATION)
 @click.option(
     "--output",
     required=True,
-    type=LOCAL_PATH,
+    type=LOCATION,
     help="Folder of models, runs and tables.",
 )
 @click.option("--let", "given", multiple=True, metavar="NAME=VALUE", help="Value of ${NAME} in TABLE.")
@@ -31,8 +34,8 @@ from aptool.errors import AptoolError, UsageError
 )
 @cluster_options
 def matrix(
-    table: Path,
-    output: Path,
+    table: "Location",
+    output: "Location",
     given: tuple[str, ...],
     quick: bool,
     device: str,

@@ -1,13 +1,11 @@
 """Options that several commands share, and parameter types that click does not have."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from aptool.config import BELOW
-from aptool.formats.urls import is_remote
 
 if TYPE_CHECKING:
     from aptool.formats.location import Location
@@ -52,25 +50,7 @@ class LocationType(click.ParamType):  # type: ignore[type-arg]
         return [CompletionItem(incomplete, type="file")]
 
 
-class LocalPath(click.Path):
-    """A path of this machine, for what a command reads and writes in many small steps."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns the path.
-
-        Raises:
-            click.BadParameter: it is a URL.
-        """
-        if is_remote(value):
-            self.fail(f"{value}: expected a path of this machine, not a URL.", param, ctx)
-        return super().convert(value, param, ctx)
-
-
 LOCATION = LocationType()
-LOCAL_PATH = LocalPath()
 
 
 def complete_preset(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -1,11 +1,10 @@
 """``aptool report``: the results of a folder of runs in one HTML file."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.parameters import LOCAL_PATH, LOCATION, device_option, whole_number
+from aptool.cli.parameters import LOCATION, device_option, whole_number
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ NAME = "report.html"
 
 
 @click.command("report")
-@click.argument("runs", metavar="RUNS", type=LOCAL_PATH)
+@click.argument("runs", metavar="RUNS", type=LOCATION)
 @click.option("--output", metavar="FILE", type=LOCATION, help=f"HTML file.  [default: RUNS/{NAME}]")
 @click.option(
     "--collection",
@@ -47,7 +46,7 @@ NAME = "report.html"
 )
 @device_option
 def report(
-    runs: Path,
+    runs: "Location",
     output: "Location | None",
     collections: tuple[str, ...],
     baseline: str | None,
@@ -62,6 +61,7 @@ def report(
     """
     from aptool.formats.atomic import check_apart, check_writable
     from aptool.formats.storage import stat
+    from aptool.formats.stores import store_of
     from aptool.models.device import pick_device
     from aptool.reporting.html import environment
     from aptool.reporting.plots import check_installed
@@ -75,7 +75,8 @@ def report(
     picked = pick_device(device)
     read = read_runs(runs)
     check_writable(page)
-    check_apart(page, (path for path in runs.rglob("*") if path.suffix != ".html"))
+    store, key = store_of(runs)
+    check_apart(page, (runs / name for name in store.names(key) if not name.endswith(".html")))
     found = find_collections(read, given)
 
     from aptool.reporting.report import Limits, write_report
@@ -92,22 +93,24 @@ def report(
     click.echo(f"{page}: {stat(page).size / 1e6:.1f} MB")
 
 
-def _places(collections: tuple[str, ...]) -> dict[str, Path]:
+def _places(collections: tuple[str, ...]) -> dict[str, "Location"]:
     """Folders by name; "" for a folder given without a name."""
-    places: dict[str, Path] = {}
+    from aptool.formats.location import location
+
+    places: dict[str, Location] = {}
     for given in collections:
         name, named, path = given.partition("=")
-        if not named or Path(given).exists():
+        if not named or location(given).exists():
             name, path = "", given
         if name in places:
             what = f"collection {name!r}" if name else "a collection without a name"
             raise UsageError(f"--collection {given}: {what} given more than once")
-        places[name] = Path(path)
+        places[name] = location(path)
     return places
 
 
 def _command(
-    runs: Path,
+    runs: "Location",
     page: "Location",
     collections: tuple[str, ...],
     baseline: str | None,

@@ -15,6 +15,7 @@ from aptool.errors import UsageError
 
 if TYPE_CHECKING:
     from aptool.datasets.retrieval import PoolOptions
+    from aptool.formats.location import Location
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -69,7 +70,7 @@ def _pool_options(depth: int) -> Callable[[Command], Command]:
 @questions_option
 @_pool_options(100)
 def beir(
-    folder: Path, output: str, runs: tuple[str, ...], name: str | None, questions: str, **cut: Any
+    folder: Location, output: str, runs: tuple[str, ...], name: str | None, questions: str, **cut: Any
 ) -> None:
     """Import a data set in the layout of BEIR: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv."""
     from aptool.datasets.beir import build
@@ -86,7 +87,7 @@ def beir(
 @click.option("--split", default="test", show_default=True, help="Split to read.")
 @_name
 @questions_option
-def mteb(folder: Path, output: str, split: str, name: str | None, questions: str) -> None:
+def mteb(folder: Location, output: str, split: str, name: str | None, questions: str) -> None:
     """Import a reranking task in the layout of MTEB: corpus, queries, qrels and top_ranked."""
     from aptool.datasets.mteb import build
 

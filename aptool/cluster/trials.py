@@ -110,7 +110,7 @@ def _run_trial(trial: Trial, runner: TrialRunner, start: Path, post: BoardPost) 
     # Where the folder does not exist absolute paths still work.
     with contextlib.suppress(OSError):
         os.chdir(start)
-    if not runner.output.is_dir():
+    if isinstance(runner.output, Path) and not runner.output.is_dir():
         error = AptoolError(
             f"{start / runner.output}: not found on node {host()}: expected an output on storage that all "
             "nodes share"

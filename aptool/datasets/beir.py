@@ -15,6 +15,7 @@ from aptool.datasets.lines import read_rows
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
+from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.trec import read_run
 
 SOURCE = "BEIR, github.com/beir-cellar/beir"
@@ -22,8 +23,8 @@ QRELS_SCHEMA = {"question_id": pl.String, "answer_id": pl.String, "relevance": p
 
 
 def build(
-    out: str | Path,
-    folder: str | Path,
+    out: PathOrUrl,
+    folder: PathOrUrl,
     *,
     name: str | None = None,
     runs: Mapping[str, str] | None = None,
@@ -43,15 +44,15 @@ def build(
     Raises:
         InputError: a file is missing or is not BEIR's; a run is of another data set.
     """
-    root = Path(folder)
-    corpus, queries = _file(root, "corpus.jsonl"), read_queries(_file(root, "queries.jsonl"))
-    files = sorted((root / "qrels").glob("*.tsv"))
+    root = location(folder)
+    corpus, queries = _file(root, "corpus.jsonl"), read_queries(str(_file(root, "queries.jsonl")))
+    files = [file for file in _entries(root / "qrels") if file.suffix == ".tsv"]
     if not files:
         raise InputError(root / "qrels", problem="no judgements", expected="SPLIT.tsv, such as test.tsv")
     given = dict(runs or {})
     splits: dict[str, Topics] = {}
     for file in files:
-        qrels = read_qrels_tsv(file)
+        qrels = read_qrels_tsv(str(file))
         judged = qrels["question_id"].unique(maintain_order=True).to_list()
         unknown = [question for question in judged if question not in queries]
         if unknown:
@@ -72,7 +73,7 @@ def build(
         out,
         name=name or "-".join(root.resolve().name.split()),
         source=SOURCE,
-        corpus=FileCorpus(corpus),
+        corpus=FileCorpus(str(corpus)),
         splits=splits,
         options=options or PoolOptions(),
         questions=questions,
@@ -107,7 +108,11 @@ def read_qrels_tsv(path: str | Path) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=QRELS_SCHEMA, orient="row")
 
 
-def _file(root: Path, name: str) -> Path:
+def _entries(folder: Location) -> list[Location]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _file(root: Location, name: str) -> Location:
     for candidate in (root / name, root / f"{name}.gz"):
         if candidate.is_file():
             return candidate

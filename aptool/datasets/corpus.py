@@ -20,8 +20,9 @@ from aptool.datasets.lines import read_lines, readable
 from aptool.errors import InputError
 from aptool.formats import storage
 from aptool.formats.ids import check_answer_id, check_question_id
+from aptool.formats.location import location
 from aptool.formats.parquet import open_parquet
-from aptool.formats.urls import is_remote
+from aptool.formats.urls import is_object_url, is_remote
 
 # Names of the id and of the text, in the order in which they are looked for.
 ID_NAMES = ("_id", "id", "docid", "doc_id", "pid", "qid", "query_id", "query-id", "corpus-id", "corpus_id")
@@ -69,10 +70,9 @@ def corpus_files(path: str | Path) -> list[str]:
         InputError: there is none.
     """
     files: list[str] = []
-    if not is_remote(path) and Path(path).is_dir():
-        for file in sorted(Path(path).iterdir()):
-            if file.name.endswith(SUFFIXES):
-                files.append(str(file))
+    if (not is_remote(path) or is_object_url(path)) and location(path).is_dir():
+        names = sorted(file.name for file in location(path).iterdir())
+        files += [str(location(path) / name) for name in names if name.endswith(SUFFIXES)]
         if not files:
             expected = f"files that end in one of {', '.join(SUFFIXES)}"
             raise InputError(path, problem="a folder without a corpus", expected=expected)

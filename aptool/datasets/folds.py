@@ -7,18 +7,18 @@ is judged by. The same collection gives the same folds.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from aptool.datasets.importing import check_output
 from aptool.datasets.leaks import THRESHOLD, labelled_pools
 from aptool.datasets.near_copies import encode, near_pairs
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.formats.location import PathOrUrl, location
 from aptool.text.bm25 import words
 
 
 def write_folds(
-    collection: Collection, out: str | Path, folds: int = 5, splits: Sequence[str] = ("train", "dev")
+    collection: Collection, out: PathOrUrl, folds: int = 5, splits: Sequence[str] = ("train", "dev")
 ) -> list[Collection]:
     """Writes ``OUT/fold1`` and so on, one collection for each fold.
 
@@ -39,7 +39,7 @@ def write_folds(
     if not present:
         wanted = f"one of {', '.join(splits)}"
         raise InputError(collection.path, problem="no split to deal out", expected=wanted)
-    targets = [Path(out) / f"fold{number}" for number in range(1, folds + 1)]
+    targets = [location(out) / f"fold{number}" for number in range(1, folds + 1)]
     for target in targets:
         check_output(target)
     pools = list(_distinct(collection, present))

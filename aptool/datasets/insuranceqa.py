@@ -17,6 +17,7 @@ from aptool.datasets.lines import open_bytes, read_rows
 from aptool.errors import InputError, UsageError
 from aptool.formats.collection import Collection, LabelledPool
 from aptool.formats.ids import check_answer_id
+from aptool.formats.location import PathOrUrl
 from aptool.formats.urls import is_remote
 
 HOME = "github.com/shuzi/insuranceQA"
@@ -46,7 +47,7 @@ class Release(NamedTuple):
 
 
 def build(
-    out: str | Path,
+    out: PathOrUrl,
     folder: str,
     *,
     questions: str = "all",

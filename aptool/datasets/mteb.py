@@ -17,6 +17,7 @@ from aptool.datasets.json_rows import read_objects, unit_of
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
+from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.parquet import open_parquet
 
 SOURCE = "MTEB, github.com/embeddings-benchmark/mteb"
@@ -24,8 +25,8 @@ COLUMNS = Columns(question="query", answer="positive or negative", label="positi
 
 
 def build(
-    out: str | Path,
-    folder: str | Path,
+    out: PathOrUrl,
+    folder: PathOrUrl,
     *,
     split: str = "test",
     name: str | None = None,
@@ -44,7 +45,7 @@ def build(
     Raises:
         InputError: a file is missing or is not what it should be.
     """
-    root = Path(folder)
+    root = location(folder)
     called = name or "-".join(root.resolve().name.split())
     top = _part(root, "top_ranked", split)
     if top is None:
@@ -55,7 +56,7 @@ def build(
         )
     qrels = _qrels(root, split)
     run = _top_ranked(top)
-    queries = read_queries(_needed(root, "queries", split))
+    queries = read_queries(str(_needed(root, "queries", split)))
     ranked = set(run["question_id"])
     topics = Topics(str(top), {q: text for q, text in queries.items() if q in ranked}, qrels, run, str(top))
     depth = int(run.group_by("question_id").len()["len"].max() or 1)  # type: ignore[arg-type]
@@ -63,14 +64,14 @@ def build(
         out,
         name=called,
         source=SOURCE,
-        corpus=FileCorpus(_needed(root, "corpus", split)),
+        corpus=FileCorpus(str(_needed(root, "corpus", split))),
         splits={split: topics},
         options=PoolOptions(depth=depth),
         questions=questions,
     )
 
 
-def _top_ranked(path: Path) -> pl.DataFrame:
+def _top_ranked(path: Location) -> pl.DataFrame:
     """question_id, answer_id, score: falling with the place in the list, so that the order is kept."""
     rows: list[tuple[str, str, float]] = []
     for place, file, fields in _rows(path):
@@ -85,11 +86,11 @@ def _top_ranked(path: Path) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _qrels(root: Path, split: str) -> pl.DataFrame:
+def _qrels(root: Location, split: str) -> pl.DataFrame:
     path = _needed(root, "qrels", split)
-    files = [path] if path.is_file() else sorted(path.glob(f"{split}*")) or sorted(path.iterdir())
+    files = [path] if path.is_file() else _entries(path, split) or _entries(path)
     if files and files[0].suffix == ".tsv":
-        return read_qrels_tsv(files[0])
+        return read_qrels_tsv(str(files[0]))
     rows = []
     for place, file, fields in _rows(files[0] if files else path):
         query, document = fields.get("query-id"), fields.get("corpus-id")
@@ -101,12 +102,12 @@ def _qrels(root: Path, split: str) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _old_pairs(root: Path, split: str) -> Iterator[Pair]:
-    files = corpus_files(root) if root.is_dir() else [str(root)]
+def _old_pairs(root: Location, split: str) -> Iterator[Pair]:
+    files = corpus_files(str(root)) if root.is_dir() else [str(root)]
     wanted = [file for file in files if split in Path(file).name] or files
     number = 0
     for file in wanted:
-        for place, _, fields in _rows(Path(file)):
+        for place, _, fields in _rows(location(file)):
             query = fields.get("query")
             lists = [fields.get(label) for label in ("positive", "negative")]
             if not isinstance(query, str) or not all(isinstance(some, list) for some in lists):
@@ -121,9 +122,9 @@ def _old_pairs(root: Path, split: str) -> Iterator[Pair]:
             number += 1
 
 
-def _rows(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _rows(path: Location) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """place, file and fields of every row of JSON lines or Parquet."""
-    for file in corpus_files(path):
+    for file in corpus_files(str(path)):
         if file.endswith(".parquet"):
             with open_parquet(file) as reader:
                 for number, row in enumerate(reader.rows(reader.schema.names)):
@@ -134,7 +135,7 @@ def _rows(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
             yield f"{unit} {number}", file, fields
 
 
-def _needed(root: Path, part: str, split: str) -> Path:
+def _needed(root: Location, part: str, split: str) -> Location:
     found = _part(root, part, split)
     if found is None:
         raise InputError(
@@ -143,11 +144,15 @@ def _needed(root: Path, part: str, split: str) -> Path:
     return found
 
 
-def _part(root: Path, part: str, split: str) -> Path | None:
+def _entries(folder: Location, start: str = "") -> list[Location]:
+    return sorted(file for file in folder.iterdir() if file.name.startswith(start))
+
+
+def _part(root: Location, part: str, split: str) -> Location | None:
     """The file or folder of one of the four parts; a file that carries the split's name comes first."""
     folder = root / part
     if folder.is_dir():
-        own = sorted(file for file in folder.iterdir() if file.name.startswith(split))
+        own = _entries(folder, split)
         return own[0] if len(own) == 1 else folder
     for suffix in (".jsonl", ".jsonl.gz", ".parquet", ".tsv"):
         for file in (root / f"{part}-{split}{suffix}", root / f"{part}{suffix}"):

@@ -6,7 +6,6 @@ answers of the collection: memory grows with the candidates, not with the corpus
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from aptool.datasets.corpus import Corpus
 from aptool.datasets.importing import SplitPools, check_output, write_collection
 from aptool.errors import AptoolError, InputError
 from aptool.formats.collection import Collection, LabelledPool
+from aptool.formats.location import PathOrUrl
 from aptool.formats.trec import rank_candidates
 from aptool.text.bm25 import BM25
 
@@ -56,7 +56,7 @@ class PoolOptions(NamedTuple):
 
 
 def write_retrieval_collection(
-    out: str | Path,
+    out: PathOrUrl,
     *,
     name: str,
     source: str,

@@ -5,7 +5,6 @@ Parquet files of ``hf://datasets/microsoft/wiki_qa``, which carry no sentence id
 """
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from aptool.datasets.importing import Columns, Pair, SplitPools, parse_label, pools_of, write_collection
 from aptool.datasets.lines import open_plain, read_rows, readable
@@ -13,6 +12,7 @@ from aptool.datasets.tabular import find_columns, row_fields
 from aptool.errors import InputError
 from aptool.formats import storage
 from aptool.formats.collection import Collection, LabelledPool
+from aptool.formats.location import PathOrUrl
 from aptool.formats.parquet import open_parquet
 
 SOURCE = "WikiQA (Microsoft Research), www.microsoft.com/download/details.aspx?id=52419"
@@ -21,7 +21,7 @@ PARQUET = Columns("question_id", "question", "answer_id", "answer", "label")
 _PARQUET_MAGIC = b"PAR1"
 
 
-def build(out: str | Path, splits: Mapping[str, str], *, questions: str = "all") -> Collection:
+def build(out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all") -> Collection:
     """Imports WikiQA.
 
     Args:

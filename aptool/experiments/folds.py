@@ -5,7 +5,6 @@ folds are pooled into one run over all questions, each scored by a system that d
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -18,13 +17,13 @@ from aptool.experiments.matrix import EvaluatedSplit
 from aptool.experiments.trial import Result
 from aptool.formats.collection import MANIFEST, Collection, CollectionWriter
 from aptool.formats.location import Location
-from aptool.formats.trec import read_qrels, read_run, write_run
+from aptool.formats.trec import read_qrels, read_run, run_lines, write_run
 
 # The split of all questions in the collection of the pooled runs, which stands beside the folds.
 POOLED = "folds"
 
 
-def open_folds(collection: Collection, folder: Path, number: int) -> list[Collection]:
+def open_folds(collection: Collection, folder: Location, number: int) -> list[Collection]:
     """The folds of a collection in a folder; written first, unless they are there and of this collection.
 
     Raises:
@@ -58,7 +57,7 @@ def open_pooled(folds: Sequence[Collection]) -> Collection:
 def pool_folds(
     results: Iterable[tuple[EvaluatedSplit, Result]],
     collections: Mapping[EvaluatedSplit, Collection],
-    output: Path,
+    output: Location,
 ) -> list[Result]:
     """The results, with those of the folds of a collection replaced by one over all of its questions.
 
@@ -100,14 +99,15 @@ def fold_deviations(results: Sequence[Result]) -> dict[str, float]:
     }
 
 
-def _pool(source: str, parts: list[Result], pooled: Collection, output: Path) -> Result:
+def _pool(source: str, parts: list[Result], pooled: Collection, output: Location) -> Result:
     """One result of those of all folds, for one system and seed."""
     first = parts[0]
     name = f"{source}-{POOLED}"
     run = output / name / first.system / f"seed{first.seed}" / f"{POOLED}.run"
-    newest = max(part.run.stat().st_mtime_ns for part in parts)
-    if not (run.is_file() and run.stat().st_mtime_ns >= newest):
-        write_run(run, pl.concat([read_run(part.run).frame for part in parts]), first.system)
+    frame = pl.concat([read_run(part.run).frame for part in parts])
+    lines, _ = run_lines(run, frame, first.system)
+    if not (run.is_file() and run.read_bytes() == lines):
+        write_run(run, frame, first.system)
     evaluation = evaluate(
         read_qrels(pooled.qrels(POOLED)), read_run(run).frame, list(first.measures), run_name=str(run)
     )

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from string import Template
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from aptool.documents import read_toml
 from aptool.errors import InputError, UsageError
 from aptool.evaluation.learned_fusion import METHODS, Method
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
+from aptool.formats.location import Location, location
 from aptool.formats.schemas import check_document
 
 
@@ -44,7 +44,7 @@ class EvaluatedSplit(NamedTuple):
 
     name: str
     collection: str
-    path: Path
+    path: Location
     build: str | None
     limit: int | None
     split: str
@@ -95,7 +95,7 @@ class ExperimentMatrix(NamedTuple):
         return self._replace(experiments=[one._replace(seeds=one.seeds[:1]) for one in self.experiments])
 
 
-def read_matrix(path: str | Path, values: Mapping[str, str] = MappingProxyType({})) -> ExperimentMatrix:
+def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyType({})) -> ExperimentMatrix:
     """Reads an experiment matrix.
 
     Args:
@@ -130,7 +130,7 @@ def read_matrix(path: str | Path, values: Mapping[str, str] = MappingProxyType({
     return ExperimentMatrix(measures, systems, experiments)
 
 
-def _measures(path: str | Path, document: dict[str, Any]) -> tuple[str, ...]:
+def _measures(path: str | Location, document: dict[str, Any]) -> tuple[str, ...]:
     measures = document.get("measures", DEFAULT_MEASURES)
     try:
         return measure_names(measures)
@@ -138,7 +138,7 @@ def _measures(path: str | Path, document: dict[str, Any]) -> tuple[str, ...]:
         raise InputError(path, place="measures", value=measures, expected=f"measures: {error}") from error
 
 
-def _systems(path: str | Path, entries: dict[str, dict[str, Any]]) -> dict[str, SystemSpec]:
+def _systems(path: str | Location, entries: dict[str, dict[str, Any]]) -> dict[str, SystemSpec]:
     systems = {
         name: SystemSpec(
             name,
@@ -169,7 +169,7 @@ def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:
         EvaluatedSplit(
             name=f"{name}-{split}" if several else name,
             collection=name,
-            path=Path(entry["path"]),
+            path=location(entry["path"]),
             build=entry.get("build"),
             limit=entry.get("limit"),
             split=split,
@@ -181,7 +181,7 @@ def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:
         EvaluatedSplit(
             name=f"{name}-fold{number}",
             collection=f"{name}-fold{number}",
-            path=Path(entry["path"]),
+            path=location(entry["path"]),
             build=entry.get("build"),
             limit=entry.get("limit"),
             split="dev",
@@ -193,7 +193,7 @@ def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:
     return parts + whole
 
 
-def _substituted(value: Any, values: Mapping[str, str], path: str | Path) -> Any:
+def _substituted(value: Any, values: Mapping[str, str], path: str | Location) -> Any:
     """A copy of a TOML value with every ``${name}`` in its strings replaced."""
     if isinstance(value, dict):
         return {key: _substituted(entry, values, path) for key, entry in value.items()}
@@ -209,12 +209,12 @@ def _substituted(value: Any, values: Mapping[str, str], path: str | Path) -> Any
         raise InputError(path, value=value, expected="${name}, or $$ for a dollar sign") from error
 
 
-def _check_known(path: str | Path, place: str, name: str, defined: Collection[str]) -> None:
+def _check_known(path: str | Location, place: str, name: str, defined: Collection[str]) -> None:
     if name not in defined:
         raise InputError(path, place=place, value=name, expected=f"one of {', '.join(defined)}")
 
 
-def _check_distinct(path: str | Path, experiments: list[Experiment]) -> None:
+def _check_distinct(path: str | Location, experiments: list[Experiment]) -> None:
     counts = Counter((one.evaluated.name, one.system.name) for one in experiments)
     for (collection, system), number in counts.items():
         if number > 1:

@@ -1,10 +1,9 @@
 """Imports a published data set from a folder of its files, with the questions that the paper keeps."""
 
-from pathlib import Path
-
 from aptool.datasets import insuranceqa, trecqa, wikiqa
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
+from aptool.formats.location import Location
 
 # What ``import_published`` imports.
 PUBLISHED = ("wikiqa", "trecqa", "insuranceqa")
@@ -16,7 +15,7 @@ _FILES = {
 }
 
 
-def import_published(kind: str, folder: Path, out: Path) -> Collection:
+def import_published(kind: str, folder: Location, out: Location) -> Collection:
     """Imports the splits of a data set that a folder holds, with the questions that the paper keeps.
 
     Args:

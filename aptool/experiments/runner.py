@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 from aptool.config import Recipe, load_recipe
 from aptool.errors import AptoolError, error_with
@@ -13,6 +12,7 @@ from aptool.experiments.published_files import PUBLISHED, import_published
 from aptool.experiments.side_by_side import Processes, run_side_by_side
 from aptool.experiments.trial import DEV, Result, Train, Trial, TrialRunner
 from aptool.formats.collection import MANIFEST, Collection
+from aptool.formats.location import Location
 from aptool.models.build import check_recipe
 from aptool.scoring.score import Executor
 
@@ -25,7 +25,7 @@ class Runner:
     def __init__(
         self,
         matrix: ExperimentMatrix,
-        output: Path,
+        output: Location,
         *,
         train: Train | None = None,
         executor: Executor | None = None,

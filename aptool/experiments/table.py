@@ -1,7 +1,6 @@
 """The results of an experiment matrix: a row per system and collection, mean ± deviation over seeds."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from aptool.documents import json_text
@@ -13,6 +12,7 @@ from aptool.experiments.paired import SystemPair, paired_cells
 from aptool.experiments.paper import compare_with_paper, paper_cells, paper_tables, seed_cells
 from aptool.experiments.trial import Result, by_system
 from aptool.formats.atomic import atomic_file
+from aptool.formats.location import Location
 from aptool.reporting.markup import markdown_table
 
 
@@ -52,7 +52,7 @@ def table_cells(summaries: Sequence[Summary], measures: Sequence[str]) -> list[l
 
 
 def write_table(
-    folder: Path,
+    folder: Location,
     summaries: Sequence[Summary],
     results: Sequence[Result],
     tests: Sequence[SystemPair],
@@ -136,9 +136,9 @@ def _cells(one: Summary, fold_measure: str | None) -> list[str]:
     return [one.collection, one.system, *figures, *counts, *seconds]
 
 
-def _result_entry(result: Result, folder: Path) -> dict[str, Any]:
+def _result_entry(result: Result, folder: Location) -> dict[str, Any]:
     """A result as JSON values, its run file relative to the folder of the table."""
-    entry = {**result._asdict(), "run": str(result.run.relative_to(folder))}
+    entry = {**result._asdict(), "run": str(result.run).removeprefix(f"{folder}/")}
     del entry["folder"]  # it is with the collection
     return entry
 
@@ -157,6 +157,6 @@ def _pair_entry(one: SystemPair) -> dict[str, Any]:
     }
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Location, text: str) -> None:
     with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

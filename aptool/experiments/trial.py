@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -64,7 +63,7 @@ class Result(NamedTuple):
     collection: str
     system: str
     seed: int
-    run: Path
+    run: Location
     measures: dict[str, float]
     questions: int
     seconds: dict[str, float]
@@ -124,7 +123,7 @@ class TrialRunner:
     """
 
     matrix: ExperimentMatrix
-    output: Path
+    output: Location
     recipes: Mapping[str, Recipe]
     collections: Mapping[str, Location]
     device: str = "auto"
@@ -188,7 +187,7 @@ class TrialRunner:
             preset=trial.system.preset,
         )
 
-    def _run_file(self, trial: Trial, evaluated: EvaluatedSplit) -> Path:
+    def _run_file(self, trial: Trial, evaluated: EvaluatedSplit) -> Location:
         folder = self.output / trial.collection / trial.system.name / f"seed{trial.seed}"
         return folder / f"{evaluated.split}.run"
 
@@ -205,7 +204,7 @@ class TrialRunner:
             return None
 
     def _write_run(
-        self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection, run: Path
+        self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection, run: Location
     ) -> dict[str, float]:
         """Writes a run file; returns the seconds that training and scoring took."""
         system = trial.system
@@ -244,7 +243,7 @@ class TrialRunner:
         logger.info(f"{system.name}: {', '.join(f'{part} {weight:.3f}' for part, weight in weights)}")
         return fusion.frame
 
-    def _fit(self, trial: Trial, collection: Collection, model: Path) -> float:
+    def _fit(self, trial: Trial, collection: Collection, model: Location) -> float:
         """Trains a system, unless that was done for another split; returns the seconds of its epochs."""
         train = self.train
         if train is None:
@@ -253,7 +252,7 @@ class TrialRunner:
         return float(train(collection, self.recipes[trial.system.name], model, seed=trial.seed).seconds)
 
     def _scoring_system(
-        self, trial: Trial, collection: Collection, split: str, model: Path
+        self, trial: Trial, collection: Collection, split: str, model: Location
     ) -> tuple[AnySystem, Executor | None]:
         """The system that scores, and where: baselines score in this process."""
         if trial.system.preset is not None:
@@ -274,6 +273,6 @@ class TrialRunner:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _record(run: Path) -> Path:
+def _record(run: Location) -> Location:
     """The file with the key and the figures of a run."""
     return run.with_suffix(".json")

@@ -76,6 +76,14 @@ def published(folder: ObjectPath, mark: str, *, by_content: bool) -> Iterator[Pa
         store.delete([f"{key}/{old}" for old in sorted(gone) if _ADDRESSED.fullmatch(old)])
 
 
+def remove_published(folder: ObjectPath, mark: str) -> None:
+    """Removes what ``published`` wrote by content; first the file that makes it a whole."""
+    names = _objects(folder / mark).values()
+    store, key = store_of(folder)
+    store.delete([f"{key}/{mark}"])
+    store.delete([f"{key}/{name}" for name in names if _ADDRESSED.fullmatch(name)])
+
+
 @contextmanager
 def fetched(folder: Location, mark: str, wanted: tuple[str, ...]) -> Iterator[Path]:
     """Some files of a folder as a folder of this machine: itself, or one that is removed after the block.

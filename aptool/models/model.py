@@ -20,8 +20,8 @@ from aptool.config import Recipe, recipe_from_dict
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import atomic_folder, check_folder
-from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.object_folder import fetched
+from aptool.formats.location import Location, ObjectPath, PathOrUrl, location
+from aptool.formats.object_folder import fetched, remove_published
 from aptool.formats.schemas import check_document
 from aptool.formats.urls import is_object_url
 from aptool.models.build import build_ranker, encoder_type, identify_words, max_weights
@@ -158,11 +158,15 @@ def find_model(folder: PathOrUrl) -> Location:
     return local_folder(str(folder), FILES)
 
 
-def remove_model(folder: str | Path) -> None:
+def remove_model(folder: PathOrUrl) -> None:
     """Removes a model folder; files in it that aptool did not write stay, and so do the folders of them."""
-    for name in own_files(Path(folder)):
-        (Path(folder) / name).unlink(missing_ok=True)
-    for path in (Path(folder) / "training", Path(folder)):
+    there = location(folder)
+    if isinstance(there, ObjectPath):
+        remove_published(there, CONFIG)
+        return
+    for name in own_files(there):
+        (there / name).unlink(missing_ok=True)
+    for path in (there / "training", there):
         with contextlib.suppress(OSError):  # missing, or not empty
             path.rmdir()
 

@@ -6,13 +6,13 @@ maps of the answer ranked first and of the relevant answer ranked highest.
 
 import logging
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 import torch
 
 from aptool.formats.collection import Collection
+from aptool.formats.location import Location
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import rank_candidates, read_qrels, read_run
 from aptool.models.checkpoints.read import load_any
@@ -27,8 +27,8 @@ class BrowserSystem(NamedTuple):
 
     name: str
     seed: int
-    run: Path
-    model: Path | None
+    run: Location
+    model: Location | None
 
 
 class BrowserData(NamedTuple):

@@ -1,12 +1,12 @@
 """The folder that `aptool matrix` wrote: its systems, collections and files."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from aptool.documents import read_json
 from aptool.errors import InputError, UsageError
 from aptool.formats.collection import Collection
+from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.run_folder import is_run
 
 TABLE = "table.json"
@@ -18,9 +18,9 @@ class RunEntry(NamedTuple):
     collection: str  # name in the table of experiments
     system: str
     seed: int
-    run: Path
+    run: Location
     seconds: dict[str, float]  # train, score
-    model: Path | None  # its model folder, if it was trained
+    model: Location | None  # its model folder, if it was trained
 
     @property
     def split(self) -> str:
@@ -36,11 +36,11 @@ class RunEntry(NamedTuple):
 class Runs(NamedTuple):
     """The contents of a folder of runs."""
 
-    folder: Path
+    folder: Location
     entries: list[RunEntry]
     measures: tuple[str, ...]
     command: str | None  # the command that wrote the folder
-    collections: dict[str, Path]  # folders of the collections, as far as recorded
+    collections: dict[str, Location]  # folders of the collections, as far as recorded
 
     def on(self, collection: str) -> dict[str, list[RunEntry]]:
         """The systems run on a collection, each with its runs by seed, in the order of the table."""
@@ -51,32 +51,33 @@ class Runs(NamedTuple):
         return {name: sorted(entries, key=lambda one: one.seed) for name, entries in systems.items()}
 
 
-def read_runs(folder: str | Path) -> Runs:
+def read_runs(folder: PathOrUrl) -> Runs:
     """Reads the folder that `aptool matrix` wrote.
 
     Raises:
         InputError: it is not such a folder, or a run file listed in it is missing.
     """
-    path = Path(folder) / TABLE
+    place = location(folder)
+    path = place / TABLE
     if not path.is_file():
         expected = "the folder that `aptool matrix TABLE --output FOLDER` writes"
         raise InputError(folder, problem=f"no {TABLE} in it", expected=expected)
     document = read_json(path)
     try:
-        entries = [_entry(Path(folder), result) for result in document["results"]]
+        entries = [_entry(place, result) for result in document["results"]]
         measures = tuple(document["results"][0]["measures"])
         places = document.get("collections", {})
-        collections = {name: Path(place["path"]) for name, place in places.items()}
+        collections = {name: location(one["path"]) for name, one in places.items()}
         command = document.get("command")
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise InputError(path, value=repr(error), expected="the results of `aptool matrix`") from error
     for entry in entries:
         if not is_run(entry.run):
             raise InputError(entry.run, problem="file not found", expected=f"a run file listed in {path}")
-    return Runs(Path(folder), entries, measures, command, collections)
+    return Runs(place, entries, measures, command, collections)
 
 
-def find_collections(runs: Runs, given: Mapping[str, Path]) -> dict[str, Collection]:
+def find_collections(runs: Runs, given: Mapping[str, Location]) -> dict[str, Collection]:
     """Opens the collections of the runs, by their names in the table of experiments.
 
     Args:
@@ -109,7 +110,7 @@ def find_collections(runs: Runs, given: Mapping[str, Path]) -> dict[str, Collect
     return found
 
 
-def _entry(folder: Path, result: dict[str, Any]) -> RunEntry:
+def _entry(folder: Location, result: dict[str, Any]) -> RunEntry:
     run = folder / result["run"]
     model = run.parent / "model"
     seconds = {key: float(value) for key, value in result["seconds"].items()}

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from aptool.errors import InputError, first_line
+from aptool.formats.urls import is_remote
 from aptool.text.optional import SAFELY, require
 from aptool.text.vectors import WordVectors
 
@@ -83,14 +84,15 @@ def load_encoder(name: str | Path) -> SentenceEncoder:
         AptoolError: the ``transformers`` package is not installed.
         InputError: there is no such encoder, or it cannot be downloaded or read.
     """
+    expected = "the folder of a transformer, or its name on the Hugging Face hub"
+    if is_remote(name):
+        raise InputError(name, problem="a URL", expected=expected)
     transformers = require("transformers", purpose=f"distilling from {name}", extra="distill")
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(name), use_fast=True, **SAFELY)
         model = transformers.AutoModel.from_pretrained(str(name), **SAFELY)
     except Exception as error:  # whatever a network, a hub and several file formats can raise
-        reason = first_line(error)
-        expected = "the folder of a transformer, or its name on the Hugging Face hub"
-        raise InputError(name, problem=reason, expected=expected) from error
+        raise InputError(name, problem=first_line(error), expected=expected) from error
     return SentenceEncoder(tokenizer, model.eval())
 
 

@@ -3,7 +3,6 @@
 import logging
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -81,7 +80,7 @@ def fit(
     seed: int = 0,
     train_split: str = "train",
     dev_split: str = "dev",
-    vectors_cache: Path | None = None,
+    vectors_cache: Location | None = None,
     device: torch.device | str = "auto",
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
     group: ProcessGroup = SINGLE_PROCESS,

@@ -92,27 +92,6 @@ def test_train_writes_and_resumes_and_explain_reads(aptool, there, model_folder,
     assert "x.html" in names(there)
 
 
-def test_data_and_vectors(aptool, there, tmp_path):
-    table = tmp_path / "train.tsv"
-    table.write_text("question\tanswer\tlabel\nwho is it\tme\t1\nwho is it\tyou\t0\n")
-    put(table, f"{there}/in/train.tsv")
-    ok(aptool("data", "import", "tsv", f"train={there}/in/train.tsv", "--output", f"{there}/mine"))
-
-    assert "collection.json" in names(f"{there}/mine")
-    checked = ok(aptool("data", "check", f"{there}/mine", f"{there}/mine/train.qrels", f"{there}/c"))
-    assert checked.out[0].startswith(f"{there}/mine: collection ")
-    ok(aptool("data", "stats", f"{there}/mine"))
-    ok(aptool("vectors", "learn", f"{there}/c", "--dim", "4", "--output", f"{there}/v.bin"))
-    assert "v.bin" in names(there)
-    ok(
-        aptool(
-            "train", f"{there}/c", "--preset", "qa-cnn", "--vectors", f"{there}/v.bin",
-            "--set", "encoder.features=8",
-            "--set", "training.epochs=0", "--output", f"{there}/with-vectors",
-        )
-    )  # fmt: skip
-
-
 def test_a_folder_and_a_glob_of_pools(aptool, there, local_run):
     put(local_run.parent, f"{there}/other")
     for pools in (f"{there}/c/*test.pools.parquet", f"{there}/t"):
@@ -133,7 +112,9 @@ def test_a_folder_and_a_glob_of_pools(aptool, there, local_run):
         (["score", "{}/c/test.pools.parquet", "--model", "{}/m", "--output", "s3://b-no/x"], "no such"),
         (["train", "{}/none", "--output", "{}/x"], "no collection.json in it"),
         (["eval", "{}/c/none.run", "--qrels", "{}/c/test.qrels"], "none.run: file not found"),
-        (["matrix", "{}/t.toml", "--output", "x"], "expected a path of this machine, not a URL"),
+        (["train", "{}/c", "--preset", "{}/r.toml", "--output", "{}/x"], "/r.toml: file not found"),
+        (["matrix", "{}/t.toml", "--output", "x"], "/t.toml: file not found; expected an experiment matrix"),
+        (["vectors", "distill", "--model", "{}/e", "--collection", "{}/c", "--output", "{}/v"], "/e: a URL"),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_line(aptool, there, arguments, expected):

@@ -7,10 +7,6 @@ import numpy as np
 import pytest
 import torch
 from recorded import recorded
-from tokenizers import Tokenizer
-from tokenizers.models import WordPiece
-from tokenizers.pre_tokenizers import Whitespace
-from tokenizers.processors import BertProcessing
 
 from aptool.errors import InputError
 from aptool.text.distill import (
@@ -156,32 +152,6 @@ class Letters(Words):
 
     def __call__(self, words, truncation, max_length):
         return {"input_ids": [[1, *(3 + ord(letter) % 37 for letter in word), 2] for word in words]}
-
-
-@pytest.fixture
-def encoder_folder(tmp_path):
-    """A random two-layer BERT of width 16 with a WordPiece vocabulary of letters."""
-    transformers = pytest.importorskip("transformers", reason="the extra `distill` is not installed")
-    letters = [chr(code) for code in range(97, 123)]
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
-    folder = tmp_path / "encoder"
-    tokenizer = Tokenizer(WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = Whitespace()
-    tokenizer.post_processor = BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]"
-    ).save_pretrained(folder)
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=len(pieces),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=70,
-    )
-    transformers.BertModel(config).save_pretrained(folder)
-    return folder
 
 
 def test_a_transformer_is_distilled_by_the_command(aptool, encoder_folder, collection_folder, tmp_path):

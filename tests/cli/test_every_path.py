@@ -1,0 +1,258 @@
+"""The table of docs/object-stores.md, row by row: each command with that path on a disk and on S3."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import s3
+from tiny import labelled_pools, options
+
+from aptool.formats.location import ObjectPath
+from aptool.formats.stores import store_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "object-stores.md"
+SETTINGS = " ".join(
+    f"--set {one}" for one in options("qa-cnn", "training.epochs=1") if not one.startswith("vectors")
+)
+
+
+class Case(NamedTuple):
+    """A command, the paths in it by their names in the table, and what it writes.
+
+    Attributes:
+        command: as the table has it.
+        words: what follows, with ``{w}`` for the folder of inputs and ``{o}`` for that of outputs.
+        paths: by their names in the table.
+        same: outputs with the same bytes wherever they are.
+        written: other outputs.
+    """
+
+    command: str
+    words: str
+    paths: tuple[str, ...]
+    same: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+
+
+CASES = [
+    Case(
+        "score",
+        "{w}/c/test.pools.parquet --model {w}/m --output {o}/x.run",
+        ("POOLS", "--model", "--output"),
+        same=("x.run",),
+    ),
+    Case(
+        "score",
+        "{w}/c/test.*.parquet --model {w}/m --output {o}/x.run.gz",
+        ("POOLS", "--output"),
+        same=("x.run.gz",),
+    ),
+    Case(
+        "score",
+        "{w}/s --model {w}/m --answers {w}/s/answers.parquet --output {o}/d/",
+        ("POOLS", "--answers", "--output DIR/"),
+        same=("d/run.json",),
+    ),
+    Case(
+        "train",
+        f"{{w}}/c --preset qa-cnn --vectors {{w}}/v.bin --output {{o}}/m {SETTINGS}",
+        ("COLLECTION", "--vectors", "--output"),
+        written=("m/config.json",),
+    ),
+    Case(
+        "train",
+        f"{{w}}/c --start {{w}}/m --seeds 2 --output {{o}}/m {SETTINGS}",
+        ("--start", "--output"),
+        written=("m/seeds.json", "m/seed1/config.json"),
+    ),
+    Case(
+        "eval",
+        "{w}/a.run --qrels {w}/c/test.qrels --by type --pools {w}/c/test.pools.parquet "
+        "--per-question {o}/q.csv",
+        ("RUN", "--qrels, --pools", "--per-question"),
+        written=("q.csv",),
+    ),
+    Case(
+        "compare",
+        "{w}/a.run {w}/b.run --qrels {w}/c/test.qrels --pools {w}/c/test.pools.parquet",
+        ("RUN", "--qrels, --pools"),
+    ),
+    Case(
+        "fuse",
+        "{w}/a.run {w}/b.run --train {w}/c/test.qrels --train-run {w}/a.run --train-run {w}/b.run "
+        "--output {o}/f.run",
+        ("RUN", "--train, --train-run", "--output"),
+        same=("f.run",),
+    ),
+    Case(
+        "explain",
+        "--model {w}/m --collection {w}/c --split test --question-id test-q0 --answer-id test-a0 "
+        "--html {o}/x.html --png {o}/x.png",
+        ("--model", "--collection", "--html, --png"),
+        written=("x.html", "x.png"),
+    ),
+    Case(
+        "plot",
+        "lengths {w}/a.run --qrels {w}/c/test.qrels --pools {w}/c/test.pools.parquet --output {o}/l",
+        ("RUN, MODEL", "--qrels, --pools", "--output"),
+        same=("l.csv",),
+        written=("l.png", "l.svg"),
+    ),
+    Case(
+        "plot",
+        "scores {w}/a.run --qrels {w}/c/test.qrels --output {o}/s.svg",
+        ("RUN, MODEL", "--output"),
+        same=("s.csv",),
+        written=("s.svg",),
+    ),
+    Case(
+        "plot",
+        "training {w}/m --output {o}/t.png",
+        ("RUN, MODEL", "--output"),
+        same=("t.csv",),
+        written=("t.png",),
+    ),
+    Case(
+        "matrix",
+        "{w}/t.toml --let w={w} --output {o}/t",
+        ("TABLE", "--output"),
+        same=("t/tiny/random/seed0/test.run",),
+        written=("t/table.json",),
+    ),
+    Case(
+        "report",
+        "{w}/t --collection {w}/c --output {o}/r.html",
+        ("RUNS", "--collection", "--output"),
+        written=("r.html",),
+    ),
+    Case(
+        "data import",
+        "tsv train={w}/t.tsv --output {o}/c",
+        ("files", "--output"),
+        same=("c/train.qrels", "c/collection.json"),
+    ),
+    Case("data import", "beir {w}/beir --output {o}/c", ("files", "--output"), same=("c/test.qrels",)),
+    Case("data import", "mteb {w}/mteb --output {o}/c", ("files", "--output"), same=("c/test.qrels",)),
+    Case(
+        "data synthetic", "--like wikiqa --scale 0.01 --output {o}/c", ("--output",), same=("c/test.qrels",)
+    ),
+    Case(
+        "data folds",
+        "{w}/c --folds 2 --output {o}/f",
+        ("COLLECTION", "--output"),
+        same=("f/fold2/dev.qrels",),
+    ),
+    Case("data stats", "{w}/c --vectors {w}/v.bin", ("COLLECTION", "--vectors")),
+    Case("data check", "{w}/c {w}/a.run {w}/c/test.qrels {w}/c/test.pools.parquet", ("PATH",)),
+    Case("vectors learn", "{w}/c --dim 4 --output {o}/v.bin", ("COLLECTION", "--output"), written=("v.bin",)),
+    Case(
+        "vectors distill",
+        "--model {e} --collection {w}/c --dim 4 --output {o}/v.txt",
+        ("--collection", "--output"),
+        written=("v.txt",),
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory, collection_folder, model_folder):
+    """The inputs, on a disk."""
+    import shutil
+
+    from aptool.formats.collection import CollectionWriter
+    from aptool.formats.pools import list_units
+    from aptool.scoring.baselines import RandomSystem
+    from aptool.scoring.score import score
+
+    folder = tmp_path_factory.mktemp("world")
+    shutil.copytree(collection_folder, folder / "c")
+    shutil.copytree(model_folder, folder / "m")
+    pools = labelled_pools("test", 12)
+    with CollectionWriter(folder / "s", name="shared", source="made for tests") as writer:
+        texts = {name: text for pool in pools for name, text in zip(pool.answer_ids, pool.texts, strict=True)}
+        writer.add_answers(sorted(texts.items()))
+        writer.add_split("test", [pool._replace(texts=None) for pool in pools])
+    for name, seed in (("a", 0), ("b", 1)):
+        score(list_units([folder / "c" / "test.pools.parquet"]), RandomSystem(seed), folder / f"{name}.run")
+    (folder / "t.tsv").write_text("question\tanswer\tlabel\nwho is it\tme\t1\nwho is it\tyou\t0\n")
+    words = {word for text in texts.values() for word in text.split()}
+    (folder / "v.bin").write_text("".join(f"{word} 0.1 0.2 0.{len(word)}\n" for word in sorted(words)))
+    rows = '[systems.random]\nbaseline = "random"\n[[rows]]\ncollection = "tiny"\nsystems = ["random"]\n'
+    (folder / "t.toml").write_text(f'[collections.tiny]\npath = "${{w}}/c"\n{rows}')
+    entry = {"collection": "tiny", "system": "random", "seed": 0, "run": "tiny/random/seed0/test.run"}
+    entry |= {"measures": {"map": 0.5}, "seconds": {"train": 0.0, "score": 1.0}}
+    run = folder / "t" / "tiny" / "random" / "seed0" / "test.run"
+    run.parent.mkdir(parents=True)
+    shutil.copyfile(folder / "a.run", run)
+    (folder / "t" / "table.json").write_text(json.dumps({"results": [entry]}))
+    beir = folder / "beir"
+    (beir / "qrels").mkdir(parents=True)
+    documents = [
+        {"_id": f"d{n}", "title": "", "text": f"the {word} here"} for n, word in enumerate(sorted(words))
+    ]
+    (beir / "corpus.jsonl").write_text("".join(json.dumps(one) + "\n" for one in documents))
+    (beir / "queries.jsonl").write_text('{"_id": "q1", "text": "the river"}\n')
+    (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    (folder / "mteb").mkdir()
+    pair = {"query": "who is it", "positive": ["me"], "negative": ["you"]}
+    (folder / "mteb" / "test.jsonl").write_text(json.dumps(pair) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def uploaded(world, s3_server):
+    """The same inputs in a bucket: its name, which a test opens by ``s3_at``."""
+    return s3.new_bucket(s3_server)
+
+
+@pytest.fixture
+def there(world, uploaded, s3_server, s3_at):
+    s3_at(s3_server)
+    store, key = store_of(f"{uploaded}/w")
+    if not store.names(key):
+        for file in world.rglob("*"):
+            if file.is_file():
+                store.upload(f"{key}/{file.relative_to(world)}", file)
+    return uploaded
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.command} {case.words[:12]}")
+def test_each_command_on_a_disk_and_on_s3(aptool, world, there, tmp_path, case, request):
+    encoder = request.getfixturevalue("encoder_folder") if "{e}" in case.words else ""
+    places = {"disk": (str(world), str(tmp_path)), "s3": (f"{there}/w", f"{there}/{tmp_path.name}")}
+    printed = {}
+    for name, (inputs, outputs) in places.items():
+        words = shlex.split(f"{case.command} {case.words.format(w=inputs, o=outputs, e=encoder)}")
+
+        finished = aptool(*words)
+
+        assert finished.code == 0, finished.err
+        text = "\n".join(finished.out).replace(inputs, "IN").replace(outputs, "OUT")
+        printed[name] = re.sub(r"in \d+ s\b|[\d.]+ MB|\s+|-+", " ", text)
+    if case.command != "train":  # its seconds are in a table
+        assert re.sub(r"\d+\.\d+", "", printed["disk"]) == re.sub(r"\d+\.\d+", "", printed["s3"])
+    for file in case.same:
+        assert ObjectPath(f"{places['s3'][1]}/{file}").read_bytes() == (tmp_path / file).read_bytes()
+    for file in case.written:
+        assert (tmp_path / file).stat().st_size > 0
+        assert ObjectPath(f"{places['s3'][1]}/{file}").ranged().version
+
+
+def rows():
+    """(command, path) of each row of the table, and its three columns."""
+    found = {}
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| `") and len(cells) == 5:
+            found[cells[0].replace("`", ""), re.sub(r"[`]| \(.*", "", cells[1])] = cells[2:]
+    return found
+
+
+def test_the_table_has_a_row_for_each_path_that_is_tried():
+    tried = {(case.command, path) for case in CASES for path in case.paths}
+
+    assert {row for row, (_, plain, _) in rows().items() if plain == "✓"} == tried
+    assert all(local == "✓" for local, _, _ in rows().values())
