@@ -31,11 +31,7 @@ def names(url):
 def test_train(run, there, collection_folder, address, tmp_path):
     settings = [word for one in options("qa-cnn", "training.epochs=1") for word in ("--set", one)]
     words = ["--preset", "qa-cnn", "--seed", "1", *settings, "--cluster", address, "--workers", "2"]
-    import time
-
-    t = time.time()
     on_store = run("-m", "aptool", "train", f"{there}/c", "--output", f"{there}/m", *words)
-    t = time.time()
     on_disk = run("-m", "aptool", "train", collection_folder, "--output", "m", *words)
 
     assert on_store.code == 0, on_store.err
