@@ -108,6 +108,26 @@ class MixtureOptions:
 
 
 @dataclass(frozen=True)
+class TeacherOptions:
+    """Another system, whose scores of the training pools are learned beside the labels.
+
+    Attributes:
+        run: Run file with a score of every pair of the training pools; empty without a teacher.
+        loss: ``margin-mse``: squared differences of the margins between the relevant answer and each other
+            one; ``kl``: Kullback-Leibler divergence of the softmax over a question's answers from the
+            teacher's, at the temperature ``training.temperature``.
+        weight: Share of the teacher in the loss; the labels have the rest.
+        scale: Factor of the teacher's scores, which brings them to the scale of the system's: 0.05 for logits
+            that teach cosines with a temperature of 0.05.
+    """
+
+    run: str = ""
+    loss: Literal["margin-mse", "kl"] = "kl"
+    weight: float = bounded(0.5, below=2)
+    scale: float = bounded(1.0, least=1e-6)
+
+
+@dataclass(frozen=True)
 class VectorOptions:
     """Initialization of the word embeddings.
 
@@ -135,7 +155,9 @@ class TrainingOptions:
 
     Attributes:
         epochs: Number of passes over the training questions; 0 keeps the initial weights.
-        minibatch: Questions per update.
+        minibatch: Questions that go through the network together.
+        accumulate: Minibatches per update: their gradients are added up, as if they were one of that many
+            times the questions. With ``in_batch``, negatives are those of the own minibatch.
         pairs: ``all``: every (question, relevant answer) pair once per epoch; ``one``: one relevant answer
             per question, sampled anew in each epoch.
         loss: ``hinge``: max(0, m - s(q, a+) + s(q, a-)) with the best-scored negative a-; ``softmax``:
@@ -144,6 +166,10 @@ class TrainingOptions:
             positive.
         margin: Margin m of the hinge loss.
         temperature: Temperature of the softmax, by which scores are divided.
+        relevant_answers: Relevant answers of a question in one softmax, up to this many, sampled anew in each
+            epoch; the loss is the mean of their cross-entropies. Needs ``loss = "softmax"``,
+            ``pairs = "one"`` and no ``in_batch``.
+        label_smoothing: Share of the softmax's target that is spread evenly over all answers.
         negatives: Where negatives are sampled from: ``corpus`` (all answers of the training split), ``pool``
             (the pool of the question, or the corpus if it has no negative) or ``mix`` (half of each).
         sampled_negatives: Negatives sampled per question, of which the hard ones are trained on; 0 for none.
@@ -153,15 +179,17 @@ class TrainingOptions:
             far fewer answers are encoded to find the hard ones. Not the paper's sampling.
         in_batch: Use the other answers of a minibatch as negatives too, except those relevant to the
             question.
-        mining_interval: Minibatches between two samplings of negatives. With 1, negatives are scored with the
-            weights that they then train; with more, in larger batches, with weights up to that many
-            minibatches old.
+        mining_interval: Updates between two samplings of negatives; 0 samples once an epoch. With 1,
+            negatives are scored with the weights that they then train; with more, in larger batches, with
+            weights up to that many updates old.
         optimizer: ``sgd``, ``adam``, or ``adamw`` (Adam with weight decay).
         weight_decay: Weight decay of ``adamw``, relative to the learning rate. It applies to matrices, not to
             vectors such as biases, nor to word embeddings.
         learning_rate: Initial learning rate.
         embedding_rate: Learning rate of the word embeddings, relative to that of all other weights: below 1,
             they stay closer to their initial values.
+        layer_decay: Learning rate of each layer of a pretrained network, relative to that of the layer above
+            it: 0.9 lets the lower layers change less. 0 is the same rate for all.
         schedule: ``constant``; ``inverse``: the learning rate divided by the number of the epoch, from 1;
             ``linear``: linear decay to zero over all updates.
         warmup: Share of all updates over which the learning rate rises linearly from zero.
@@ -176,20 +204,24 @@ class TrainingOptions:
 
     epochs: int = 25
     minibatch: int = bounded(20, least=1)
+    accumulate: int = bounded(1, least=1)
     pairs: Literal["all", "one"] = "all"
     loss: Literal["hinge", "softmax", "logistic"] = "hinge"
     margin: float = 0.5
     temperature: float = bounded(0.05, least=0.001)
+    relevant_answers: int = bounded(1, least=1, below=1001)
+    label_smoothing: float = bounded(0.0, below=1)
     negatives: Literal["corpus", "pool", "mix"] = "corpus"
     sampled_negatives: int = bounded(50, below=MOST_NEGATIVES + 1)
     hard_negatives: int = bounded(1, least=1, below=MOST_NEGATIVES + 1)
     shared_draw: bool = False
     in_batch: bool = False
-    mining_interval: int = bounded(1, least=1)
+    mining_interval: int = bounded(1)
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     weight_decay: float = bounded(0.01, below=1000)
     learning_rate: float = bounded(1.1, least=1e-12, below=1000)
     embedding_rate: float = bounded(1.0, below=1000)
+    layer_decay: float = bounded(0.0, below=1)
     schedule: Literal["constant", "inverse", "linear"] = "inverse"
     warmup: float = bounded(0.0, below=1)
     dropout: float = bounded(0.0, below=1)
@@ -215,6 +247,7 @@ class Recipe:
         features: Features of a pair beside its similarity.
         start: The trained model that training starts from.
         mixture: Further collections to train on.
+        teacher: A run whose scores are learned beside the labels.
         text: How texts become tokens.
         vectors: Initialization of the word embeddings.
         training: The training procedure.
@@ -228,6 +261,7 @@ class Recipe:
     features: FeatureOptions = field(default_factory=FeatureOptions)
     start: StartOptions = field(default_factory=StartOptions)
     mixture: MixtureOptions = field(default_factory=MixtureOptions)
+    teacher: TeacherOptions = field(default_factory=TeacherOptions)
     text: TextOptions = field(default_factory=TextOptions)
     vectors: VectorOptions = field(default_factory=VectorOptions)
     training: TrainingOptions = field(default_factory=TrainingOptions)
@@ -243,6 +277,10 @@ class Recipe:
     def with_mixture(self, collections: Sequence[str]) -> "Recipe":
         """The same recipe with further collections to train on, each ``FOLDER`` or ``FOLDER@SHARE``."""
         return replace(self, mixture=MixtureOptions(list(collections)))
+
+    def with_teacher(self, run: str) -> "Recipe":
+        """The same recipe with a run file that teaches."""
+        return replace(self, teacher=replace(self.teacher, run=run))
 
     def with_vectors(self, source: str) -> "Recipe":
         """The same recipe with word vectors from another source."""

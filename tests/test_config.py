@@ -133,7 +133,7 @@ def test_an_override_of_another_form_is_wrong_usage(override):
         ("training.margin=nan", "training.margin: nan: expected a finite number of 0 or more"),
         ("training.learning_rate=inf", "training.learning_rate: inf: expected a finite number of 0 or more"),
         ("training.minibatch=0", "training.minibatch: 0: expected 1 or more"),
-        ("training.mining_interval=0", "training.mining_interval: 0: expected 1 or more"),
+        ("training.accumulate=0", "training.accumulate: 0: expected 1 or more"),
         ("training.dropout=1", "training.dropout: 1.0: expected 0 or more and below 1"),
         ("training.temperature=0", "training.temperature: 0.0: expected 0.001 or more"),
         ("vectors.window=0", "vectors.window: 0: expected 1 or more and below 33"),

@@ -31,6 +31,11 @@ logger = logging.getLogger(__name__)
     metavar="MODEL",
     help="Start from a trained model of the same system: its weights, its vocabulary grown by the new words.",
 )
+@click.option(
+    "--teacher",
+    metavar="MODEL_OR_RUN",
+    help="Learn the scores of a run, or of a model, of the training pools beside the labels.",
+)
 @click.option("--output", type=LOCATION, help="Model folder.  [default: models/PRESET]")
 @click.option("--vectors", help="Word vectors: a file, a folder, a hub name, 'learned' or 'random'.")
 @click.option(
@@ -68,6 +73,7 @@ def train(
     collections: tuple[str, ...],
     preset: str | None,
     start: str | None,
+    teacher: str | None,
     output: "Location | None",
     vectors: str | None,
     overrides: tuple[str, ...],
@@ -100,6 +106,8 @@ def train(
         recipe = recipe.with_mixture(collections[1:])
     if vectors is not None:
         recipe = recipe.with_vectors(vectors)
+    if teacher is not None:
+        recipe = recipe.with_teacher(teacher)
     check_recipe(recipe)
     if output is None:
         output = Path("models") / recipe.preset
@@ -111,8 +119,11 @@ def train(
     opened = Collection(collections[0] if collections else default_collection())
 
     from aptool.library.executors import trainer_on
+    from aptool.library.teacher import teacher_run
     from aptool.training.seeds import fit_seeds, summarize, to_dict
 
+    if teacher is not None:
+        recipe = recipe.with_teacher(teacher_run(teacher, opened, output, device))
     with connected(cluster) as found:
         trainer = trainer_on(found, device, workers, gpus_per_worker, checkpoint_minutes)
 

@@ -23,6 +23,7 @@ from aptool.library.arguments import (
 from aptool.library.collection import Collection
 from aptool.library.executors import Address, check_workers, connected, trainer_on
 from aptool.library.model import Model, check_device
+from aptool.library.teacher import teacher_run
 from aptool.models.build import check_recipe
 from aptool.models.start import training_recipe
 
@@ -38,6 +39,7 @@ def train(
     preset: str | None = None,
     *,
     start: PathLike | None = None,
+    teacher: PathLike | None = None,
     mixture: Mapping[PathLike, float] | Iterable[PathLike] = (),
     seed: int = 0,
     output: PathLike | None = None,
@@ -58,6 +60,8 @@ def train(
             the recipe of the model to start from.
         start: a trained model of the same system whose weights training starts from; its vocabulary is grown
             by the new words.
+        teacher: a run file with scores of the training pools, or a model that scores them, to learn from
+            beside the labels; ``teacher.loss``, ``.weight`` and ``.scale`` of ``set`` say how.
         mixture: folders of further collections to train on: a list, or a dict with the share of each one's
             pairs, above 0 and at most 1, that an epoch takes.
         seed: random seed.
@@ -92,6 +96,9 @@ def train(
         recipe = recipe.with_mixture(_further(mixture))
     if vectors is not None:
         recipe = recipe.with_vectors(check_path("vectors", vectors))
+    taught_by = None if teacher is None else check_path("teacher", teacher, "a run or a model folder")
+    if taught_by is not None:
+        recipe = recipe.with_teacher(str(taught_by))
     check_recipe(recipe)
     check_integer("seed", seed, 0, 1 << 63)
     check_device(device)
@@ -102,6 +109,8 @@ def train(
     with connected(cluster, wait=wait) as found, _folder(output) as folder:
         if found is not None and output is None:
             raise InputError("output", value=None, expected="a folder on storage that all nodes share")
+        if taught_by is not None:
+            recipe = recipe.with_teacher(teacher_run(taught_by, opened.opened, folder, device))
         train_on = trainer_on(found, device, workers, gpus_per_worker, checkpoint_minutes)
         train_on(opened.opened, recipe, folder, seed=seed)
         # What a cluster trained is loaded on what there is here.

@@ -166,11 +166,56 @@ def check_recipe(recipe: Recipe) -> None:
     if not (training.sampled_negatives or training.in_batch):
         wanted = "1 or more, or training.in_batch=true"
         raise InputError(recipe.preset, place="training.sampled_negatives", value=0, expected=wanted)
+    _check_softmax(recipe)
+    _check_teacher(recipe)
+    if training.layer_decay and issubclass(encoder_class, WordEncoder):
+        wanted = "0: only pretrained networks have rates by layer"
+        raise InputError(
+            recipe.preset, place="training.layer_decay", value=training.layer_decay, expected=wanted
+        )
     weights = max_weights(recipe, 0, recipe.vectors.dim)
     if weights is not None and weights > MOST_WEIGHTS:
         problem, wanted = f"{weights:,} weights beside the vocabulary's", f"at most {MOST_WEIGHTS:,}"
         raise InputError(recipe.preset, place="encoder", problem=problem, expected=wanted)
     encoder_class.check(recipe, options)
+
+
+def _check_softmax(recipe: Recipe) -> None:
+    """Checks that the options of the softmax go with the loss.
+
+    Raises:
+        InputError: one does not.
+    """
+    training = recipe.training
+    for name, off in (("label_smoothing", 0), ("relevant_answers", 1)):
+        value = getattr(training, name)
+        if value != off and training.loss != "softmax":
+            wanted = f"{off} with training.loss={training.loss}, or training.loss=softmax"
+            raise InputError(recipe.preset, place=f"training.{name}", value=value, expected=wanted)
+    if training.relevant_answers > 1 and (training.in_batch or training.pairs != "one"):
+        wanted = "1, or training.pairs=one and training.in_batch=false"
+        value = training.relevant_answers
+        raise InputError(recipe.preset, place="training.relevant_answers", value=value, expected=wanted)
+
+
+def _check_teacher(recipe: Recipe) -> None:
+    """Checks that a teacher's scores can be learned.
+
+    Raises:
+        InputError: they cannot.
+    """
+    if not recipe.teacher.run:
+        return
+    if recipe.teacher.weight > 1:
+        wanted = "at most 1: the labels have the rest"
+        raise InputError(recipe.preset, place="teacher.weight", value=recipe.teacher.weight, expected=wanted)
+    if recipe.training.negatives == "corpus":
+        wanted = "pool or mix with a teacher, which scores the answers of pools"
+        raise InputError(recipe.preset, place="training.negatives", value="corpus", expected=wanted)
+    if recipe.mixture.collections:
+        wanted = "none with a teacher, whose run is of one collection"
+        value = recipe.mixture.collections
+        raise InputError(recipe.preset, place="mixture.collections", value=value, expected=wanted)
 
 
 def _check_head(recipe: Recipe) -> None:

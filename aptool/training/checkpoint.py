@@ -30,6 +30,7 @@ from aptool.models.start import start_fingerprint
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.training.mixture import fingerprints
 from aptool.training.state import EpochState, TrainingState
+from aptool.training.teacher import teacher_fingerprint
 from aptool.version import __version__
 
 STATE = "state.safetensors"
@@ -65,6 +66,7 @@ def inputs_of(collection: Collection, recipe: Recipe) -> dict[str, Any]:
     return {
         "vectors": source_identity(encoder_type(recipe).source(recipe)),
         "start": start_fingerprint(recipe),
+        "teacher": teacher_fingerprint(recipe),
         "mixture": fingerprints(collection, recipe),
     }
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from aptool.config import TextOptions
 from aptool.text.tokenizer import TextTokenizer, Tokens
+from aptool.training.losses import Teacher
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ class TrainingSet:
         positives: the relevant answers of each question's pool.
         pool_negatives: the other answers of each question's pool.
         shares: of several collections; None if there is one.
+        teacher: scores to learn beside the labels; None without a teacher.
     """
 
     questions: Tokens
@@ -107,6 +109,7 @@ class TrainingSet:
     positives: IndexLists
     pool_negatives: IndexLists
     shares: Shares | None = None
+    teacher: Teacher | None = None
 
     @property
     def pairs(self) -> np.ndarray:
@@ -114,8 +117,22 @@ class TrainingSet:
         owner = np.repeat(np.arange(len(self.questions)), self.positives.lengths)
         return np.stack([owner, self.positives.values], axis=1)
 
+    def further_positives(self, pairs: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
+        """(n, number) int64: other positive answers of the questions of (n, 2) pairs, in random order.
 
-def tokenize(texts: TrainingTexts, tokenizer: TextTokenizer, options: TextOptions) -> TrainingSet:
+        A question with fewer has its own pair's answer in their place.
+        """
+        found = np.repeat(pairs[:, 1:], number, axis=1)
+        for row, (question, answer) in enumerate(pairs):
+            own = self.positives.values[slice(*self.positives.offsets[question : question + 2])]
+            others = generator.permutation(own[own != answer])[:number]
+            found[row, : len(others)] = others
+        return found
+
+
+def tokenize(
+    texts: TrainingTexts, tokenizer: TextTokenizer, options: TextOptions, teacher: Teacher | None = None
+) -> TrainingSet:
     """Encodes the texts, truncated at the recipe's limits."""
     return TrainingSet(
         questions=tokenizer.encode(texts.questions, options.max_question_tokens, "question"),
@@ -123,6 +140,7 @@ def tokenize(texts: TrainingTexts, tokenizer: TextTokenizer, options: TextOption
         positives=texts.positives,
         pool_negatives=_without(texts.pools, texts.positives, len(texts.answers)),
         shares=texts.shares,
+        teacher=teacher,
     )
 
 

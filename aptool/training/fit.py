@@ -37,6 +37,7 @@ from aptool.training.loop import train
 from aptool.training.mixture import all_texts, check_sources, read_mixture
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
 from aptool.training.state import TrainingState
+from aptool.training.teacher import read_teacher
 
 logger = logging.getLogger(__name__)
 
@@ -124,13 +125,14 @@ def fit(
 
     with group.together():
         texts = read_mixture(collection, recipe, train_split)
+        teacher = read_teacher(collection, recipe, train_split)
     torch.manual_seed(seed)
     cache = vectors_cache if vectors_cache is not None else folder / VECTORS
     corpus = Corpus(texts.all(), partial(all_texts, collection, recipe), seed, cache)
     with group.first_process_first():  # the others find its vectors in the cache
         initial = initial_system(recipe, corpus)
     tokenizer, recipe = initial.tokenizer, initial.recipe
-    examples = tokenize(texts, tokenizer, recipe.text)
+    examples = tokenize(texts, tokenizer, recipe.text, teacher)
     with group.together():
         dev = DevSet(collection, dev_split, tokenizer, recipe.text)
 

@@ -211,6 +211,40 @@ def score_batch(
     return torch.cat([positive, scores.masked_fill(relevant, -torch.inf)], dim=1)
 
 
+def batch_losses(
+    ranker: Ranker,
+    examples: TrainingSet,
+    batch: np.ndarray,
+    options: TrainingOptions,
+    group: ProcessGroup = SINGLE_PROCESS,
+) -> Tensor:
+    """(n',) losses of this process's shard of a minibatch, by the labels and by the teacher if there is one.
+
+    Args:
+        ranker: in training mode.
+        examples: the training set.
+        batch: (n, 1 + p + k) question, p = ``options.relevant_answers`` positive answers, which may repeat
+            the first one, and k negative answers.
+        options: with the loss.
+        group: the processes that share the minibatch.
+    """
+    scores = score_batch(ranker, examples, batch, options.in_batch, group)
+    own = batch[MinibatchShard(group, len(batch)).rows]  # (n', 1 + p + k)
+    if options.relevant_answers > 1:
+        columns = own[:, 1:]
+        again = np.triu(np.ones((options.relevant_answers, columns.shape[1]), dtype=bool), 1)
+        repeated = (columns[:, None] == columns[:, : options.relevant_answers, None]) & again
+        scores = scores.masked_fill(send(repeated.any(1), scores.device), -torch.inf)
+    losses = loss(scores, options)
+    if examples.teacher is None:
+        return losses
+    answers = own[:, 1:]
+    if options.in_batch:  # the columns of ``score_batch``
+        answers = np.column_stack([own[:, 1], np.tile(batch[:, 1:].T.reshape(-1), (len(own), 1))])
+    taught = send(examples.teacher.of(own[:, 0], answers), scores.device)
+    return examples.teacher.mixed(losses, scores, taught, options)
+
+
 class _EpochLosses(NamedTuple):
     """The mean loss of an epoch's pairs, the fraction of them with a loss; its time, and that of mining."""
 
@@ -241,6 +275,9 @@ def _train_epoch(
     generator = np.random.default_rng([seed, epoch])
     seed_dropout(seed, epoch, group.rank)
     pairs = _epoch_pairs(pairs, options.pairs, examples.shares, generator)
+    if options.relevant_answers > 1:
+        further = examples.further_positives(pairs, options.relevant_answers - 1, generator)
+        pairs = np.column_stack([pairs, further])
     device = next(ranker.parameters()).device
     # Reading the loss waits for a GPU.
     reading = 1 if device.type == "cpu" else UPDATES_PER_READING
@@ -260,9 +297,10 @@ def _train_epoch(
         else:
             seed_dropout(seed, epoch, group.rank, updates)
     ranker.train()
+    size = options.minibatch * options.accumulate  # questions per update
     while done < len(pairs):
         if not len(block):
-            block = pairs[done : done + options.minibatch * options.mining_interval]
+            block = pairs[done : done + (size * options.mining_interval or len(pairs))]
             mining_started = time.perf_counter()
             if options.sampled_negatives:
                 negatives = sampler.sample(block[:, 0], generator, options.minibatch)
@@ -270,7 +308,7 @@ def _train_epoch(
                 block = np.column_stack([block, mined])
             mining += time.perf_counter() - mining_started
             ranker.train()
-        batch, block = block[: options.minibatch], block[options.minibatch :]
+        batch, block = block[:size], block[size:]
         progress = (epoch - 1 + done / len(pairs)) / options.epochs
         rate = learning_rate(options, epoch, progress)
         totals.add_(_step(ranker, examples, batch, options, optimizers, rate, group, timer.due))
@@ -280,7 +318,7 @@ def _train_epoch(
             continue
         total, active, due = totals.tolist()
         if not math.isfinite(total):
-            updates += (epoch - 1) * math.ceil(len(pairs) / options.minibatch)
+            updates += (epoch - 1) * math.ceil(len(pairs) / size)
             raise AptoolError(
                 f"training diverged in epoch {epoch}: the loss is {total} after {updates} updates; "
                 "expected a lower training.learning_rate, or a training.clip such as 5"
@@ -313,18 +351,21 @@ def _step(
     group: ProcessGroup,
     due: bool,
 ) -> Tensor:
-    """One update by the mean loss of a minibatch.
+    """One update by the mean loss of its minibatches.
 
     Returns:
         (3,) the sum of its losses, the number of nonzero ones, and 1 where process 0 says ``due``.
     """
-    losses = loss(score_batch(ranker, examples, batch, options.in_batch, group), options)
-    weight = MinibatchShard(group, len(batch)).weight
     for optimizer in optimizers:
         optimizer.zero_grad(set_to_none=True)
-    (losses.sum() * (weight / len(batch))).backward()
-    losses = losses.detach()
-    totals = torch.stack([losses.sum(), (losses > 0).sum().to(losses.dtype)]) * weight
+    parts = []
+    for minibatch in np.split(batch, range(options.minibatch, len(batch), options.minibatch)):
+        losses = batch_losses(ranker, examples, minibatch, options, group)
+        weight = MinibatchShard(group, len(minibatch)).weight
+        (losses.sum() * (weight / len(batch))).backward()
+        losses = losses.detach()
+        parts.append(torch.stack([losses.sum(), (losses > 0).sum().to(losses.dtype)]) * weight)
+    totals = torch.stack(parts).sum(0)
     totals = torch.cat([totals, totals.new_full((1,), float(due and group.rank == 0))])
     totals = all_reduce_gradients(group, trainable_parameters(ranker), totals)
     if options.clip:

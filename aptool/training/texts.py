@@ -1,6 +1,7 @@
 """The texts of a split and what is relevant in it, read from a collection."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -26,13 +27,25 @@ def split_texts(collection: Collection, split: str) -> Iterator[str]:
         yield from pools.answers.to_pylist()
 
 
-def read_texts(collection: Collection, split: str) -> TrainingTexts:
-    """Reads a split's pools and qrels.
+class NumberedPairs(NamedTuple):
+    """The pairs of a split's pools, by number.
 
-    Relevant answers that are in no pool of the split are ignored: their text is unknown.
+    Attributes:
+        questions: texts, one a pool.
+        answers: the distinct texts.
+        frame: question_id, answer_id, question and answer: the rows of the two in the lists above.
+    """
+
+    questions: list[str]
+    answers: list[str]
+    frame: pl.DataFrame
+
+
+def numbered_pairs(collection: Collection, split: str) -> NumberedPairs:
+    """Reads a split's pools; answers are numbered by their text.
 
     Raises:
-        InputError: a file is missing or invalid, or no question has a relevant answer in its pool.
+        InputError: a file is missing or invalid.
     """
     shared = read_answers(collection.answers) if collection.answers else None
     questions: list[str] = []
@@ -52,7 +65,18 @@ def read_texts(collection: Collection, split: str) -> TrainingTexts:
             )
         )
         questions += pools.questions.to_pylist()
-    pairs = pl.concat(frames)
+    return NumberedPairs(questions, list(answers), pl.concat(frames))
+
+
+def read_texts(collection: Collection, split: str) -> TrainingTexts:
+    """Reads a split's pools and qrels.
+
+    Relevant answers that are in no pool of the split are ignored: their text is unknown.
+
+    Raises:
+        InputError: a file is missing or invalid, or no question has a relevant answer in its pool.
+    """
+    questions, answers, pairs = numbered_pairs(collection, split)
     relevant = read_qrels(collection.qrels(split)).filter(pl.col("relevance") > 0)
     positive = pairs.join(relevant, on=["question_id", "answer_id"], how="semi")
     positives = IndexLists.of(positive["question"].to_numpy(), positive["answer"].to_numpy(), len(questions))
@@ -62,4 +86,4 @@ def read_texts(collection: Collection, split: str) -> TrainingTexts:
             collection.qrels(split), problem=f"none for {collection.pools(split).name}", expected=wanted
         )
     whole_pools = IndexLists.of(pairs["question"].to_numpy(), pairs["answer"].to_numpy(), len(questions))
-    return TrainingTexts(questions, list(answers), positives, whole_pools)
+    return TrainingTexts(questions, answers, positives, whole_pools)

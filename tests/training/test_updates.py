@@ -1,17 +1,20 @@
 """Updates: which weights a step of training moves, and by how much."""
 
 import copy
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from small_training import ADAM, POSITIVES, SGD, always, made
-from tiny import SYSTEMS, answer_words, question_words, tokens, training_set
+from tiny import SYSTEMS, answer_words, question_words, recipe, tokens, training_set
 
+from aptool.errors import InputError
+from aptool.models.build import check_recipe
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
-from aptool.training.loop import score_batch, train
+from aptool.training.loop import batch_losses, score_batch, train
 
 
 def score(system, question, answer):
@@ -193,3 +196,80 @@ def test_weights_decay_by_their_share_and_biases_do_not():
     for name, weight in before.items():
         lost = 0.003 * weight if name in ("pooling.U", "encoder.convolution.weight") else 0 * weight
         torch.testing.assert_close(moved[1][name], moved[0][name] - lost, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("optimizer", [SGD, ADAM])
+@pytest.mark.parametrize("name", ["qa-cnn", "ap-bilstm"])
+def test_minibatches_that_are_accumulated_are_one(name, optimizer):
+    # Nine pairs: an update of four, one of four, and one of one.
+    examples = training_set(POSITIVES, answers=12)
+    options = replace(optimizer, epochs=2, loss="softmax", sampled_negatives=3, hard_negatives=2)
+    systems = [made(name), made(name)]
+
+    for system, (minibatch, accumulate) in zip(systems, [(4, 1), (2, 2)], strict=True):
+        by = replace(options, minibatch=minibatch, accumulate=accumulate)
+        train(system, examples, by, seed=0, evaluate=always(0.5))
+
+    one, two = (system.state_dict() for system in systems)
+    for weight in one:
+        torch.testing.assert_close(one[weight], two[weight], atol=1e-5, rtol=1e-4)
+
+
+def test_several_relevant_answers_of_a_question_are_in_one_softmax():
+    examples = training_set(POSITIVES, answers=12)
+    generator = np.random.default_rng(0)
+    pairs = np.array([[0, 0], [1, 2], [3, 5]])
+
+    further = examples.further_positives(pairs, 2, generator)
+
+    assert [sorted(row) for row in further.tolist()] == [[0, 0], [1, 3], [5, 6]]
+    system = made("qa-cnn")
+    options = replace(SGD, loss="softmax", temperature=1.0, relevant_answers=3)
+    batch = np.column_stack([pairs, further, [9, 9, 9], [10, 10, 10]])
+    found = batch_losses(system, examples, batch, options).tolist()
+    for (question, *answers), value in zip(batch.tolist(), found, strict=True):
+        relevant = [a for a in dict.fromkeys(answers) if a in POSITIVES[question]]
+        scores = {a: float(score(system, question, a).detach()) for a in dict.fromkeys(answers)}
+        total = sum(math.exp(one) for one in scores.values())
+        expected = [-math.log(math.exp(scores[a]) / total) for a in relevant]
+        assert value == pytest.approx(sum(expected) / len(expected), abs=1e-5)
+
+
+def test_a_training_with_several_relevant_answers_runs():
+    system = made("qa-cnn")
+    before = copy.deepcopy(system.state_dict())
+    options = replace(ADAM, loss="softmax", pairs="one", relevant_answers=2, label_smoothing=0.1)
+
+    train(system, training_set(POSITIVES, answers=12), options, seed=0, evaluate=always(0.5))
+
+    assert any((before[name] != weight).any() for name, weight in system.state_dict().items())
+
+
+def test_negatives_are_mined_once_an_epoch(monkeypatch):
+    from aptool.training import loop
+
+    mined = []
+    real = loop.mine
+    monkeypatch.setattr(loop, "mine", lambda *given: mined.append(len(given[2])) or real(*given))
+    options = replace(ADAM, epochs=3, minibatch=2, mining_interval=0)
+
+    train(made("qa-cnn"), training_set(POSITIVES, answers=12), options, seed=0, evaluate=always(0.5))
+
+    assert mined == [9, 9, 9]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["training.loss=hinge", "training.label_smoothing=0.1"], "training.label_smoothing"),
+        (["training.loss=hinge", "training.relevant_answers=2"], "training.relevant_answers"),
+        (
+            ["training.loss=softmax", "training.relevant_answers=2", "training.pairs=all"],
+            "training.pairs=one",
+        ),
+        (["training.layer_decay=0.9"], "only pretrained networks have rates by layer"),
+    ],
+)
+def test_options_that_do_not_go_with_others(options, said):
+    with pytest.raises(InputError, match=said):
+        check_recipe(recipe("qa-cnn", *options))

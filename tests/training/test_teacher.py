@@ -1,0 +1,212 @@
+"""A teacher: losses by hand, no gradient where it is equalled, and runs that do not fit."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from small_training import SGD, always, made
+from tiny import recipe, training_set
+
+import aptool as library
+from aptool.config import TeacherOptions, TrainingOptions
+from aptool.errors import InputError
+from aptool.formats.collection import Collection
+from aptool.formats.pools import list_units, read_pools
+from aptool.formats.trec import read_run, write_run
+from aptool.models.build import check_recipe
+from aptool.models.model import load_model
+from aptool.training.fit import fit
+from aptool.training.loop import batch_losses, train
+from aptool.training.losses import Teacher, listwise_kl, margin_mse
+from aptool.training.teacher import read_teacher
+
+NONE, UNKNOWN = -math.inf, math.nan
+
+
+def test_margins_by_hand():
+    # Margins .5 - .1 = .4 and .5 - .3 = .2 against 1 and 0: (.36 + .04) / 2. Unknown ones do not count.
+    scores = torch.tensor([[0.5, 0.1, 0.3], [0.5, 0.1, 0.3], [0.5, NONE, 0.3], [0.5, 0.1, 0.3]])
+    taught = torch.tensor([[2.0, 1, 2], [2, UNKNOWN, 2], [2, 1, 2], [UNKNOWN, 1, 2]])
+
+    assert margin_mse(scores, taught).tolist() == pytest.approx([0.2, 0.04, 0.04, 0], abs=1e-6)
+
+
+def test_divergence_by_hand():
+    # Teacher 3/4 and 1/4, student even: 3/4 ln(3/2) + 1/4 ln(1/2) = .304099 - .173287.
+    scores = torch.tensor([[1.0, 1, 5], [1, 1, NONE], [1, 1, 1]])
+    taught = torch.tensor([[math.log(3), 0, UNKNOWN], [math.log(3), 0, 7], [UNKNOWN, UNKNOWN, UNKNOWN]])
+
+    assert listwise_kl(scores, taught).tolist() == pytest.approx([0.130812, 0.130812, 0], abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["margin-mse", "kl"])
+def test_no_gradient_where_the_student_equals_the_teacher(kind):
+    scores = torch.tensor([[0.5, 0.1, NONE, 0.3], [0.2, 0.9, 0.4, 0.1]], requires_grad=True)
+    teacher = Teacher(np.zeros(0), np.zeros(0), 1, TeacherOptions("run", kind, weight=1.0))
+
+    losses = teacher.mixed(torch.ones(2), scores, scores.detach(), TrainingOptions())
+    losses.sum().backward()
+
+    assert losses.tolist() == pytest.approx([0, 0], abs=1e-6)
+    assert scores.grad.abs().max() < 1e-5
+
+
+def test_weight_and_scale():
+    scores, taught = torch.tensor([[0.5, 0.1]]), torch.tensor([[20.0, 10.0]])
+    teacher = Teacher(np.zeros(0), np.zeros(0), 1, TeacherOptions("run", "margin-mse", 0.25, scale=0.1))
+
+    found = teacher.mixed(torch.tensor([8.0]), scores, taught, TrainingOptions())
+
+    assert found.tolist() == pytest.approx([0.75 * 8 + 0.25 * (0.4 - 1) ** 2])
+
+
+@pytest.mark.parametrize("in_batch", [False, True])
+@pytest.mark.parametrize("kind", ["margin-mse", "kl"])
+def test_a_system_that_teaches_itself_does_not_move(kind, in_batch):
+    examples = training_set([[0], [1], [2]], answers=6)
+    system = made("qa-cnn")
+    every = [(q, a) for q in range(3) for a in range(6)]
+    with torch.inference_mode():
+        own = [float(batch_scores(system, examples, q, a)) for q, a in every]
+    keys = np.array([q * 6 + a for q, a in every])
+    teacher = Teacher(keys, np.array(own, dtype=np.float32), 6, TeacherOptions("run", kind, weight=1.0))
+    before = {name: weight.clone() for name, weight in system.state_dict().items()}
+    options = replace(SGD, negatives="pool", in_batch=in_batch, loss="softmax", sampled_negatives=3)
+
+    train(system, replace(examples, teacher=teacher), options, seed=0, evaluate=always(0.5))
+
+    for name, weight in system.state_dict().items():
+        torch.testing.assert_close(weight, before[name], atol=1e-5, rtol=0)
+
+
+def batch_scores(system, examples, question, answer):
+    from aptool.training.loop import score_batch
+
+    return score_batch(system, examples, np.array([[question, answer]]), in_batch=False)[0, 0].detach()
+
+
+def test_the_teacher_of_a_batch_is_that_of_its_columns():
+    examples = training_set([[0], [1]], answers=4)
+    keys = np.array([0, 1, 2, 3, 4, 5, 6, 7])
+    scores = np.arange(8, dtype=np.float32) / 10
+    options = TrainingOptions(loss="softmax", temperature=1.0)
+    batch = np.array([[0, 0, 2], [1, 1, 3]])
+    system = made("qa-cnn")
+
+    def losses(in_batch, weight):
+        teacher = Teacher(keys, scores, 4, TeacherOptions("run", "margin-mse", weight))
+        asked = replace(options, in_batch=in_batch)
+        return batch_losses(system, replace(examples, teacher=teacher), batch, asked).tolist()
+
+    s = {(q, a): float(batch_scores(system, examples, q, a)) for q in (0, 1) for a in range(4)}
+    t = {(q, a): scores[4 * q + a] for q in (0, 1) for a in range(4)}
+
+    def margin(q, *others):
+        of = [((s[q, q] - s[q, a]) - (t[q, q] - t[q, a])) ** 2 for a in others]
+        return sum(of) / len(of)
+
+    assert losses(False, 1.0) == pytest.approx([margin(0, 2), margin(1, 3)], abs=1e-5)
+    assert losses(True, 1.0) == pytest.approx([margin(0, 1, 2, 3), margin(1, 0, 2, 3)], abs=1e-5)
+
+
+def pairs(collection, split="train"):
+    """question_id and answer_id of every pair of a split."""
+    found = [read_pools(unit) for unit in list_units([collection.pools(split)])]
+    return pl.concat(
+        pl.DataFrame(
+            {
+                "question_id": pl.Series(one.question_ids).gather(one.pair_question),
+                "answer_id": pl.Series(one.answer_ids),
+            }
+        )
+        for one in found
+    )
+
+
+@pytest.fixture
+def collection(collection_folder):
+    return Collection(collection_folder)
+
+
+def taught(path, *more):
+    return recipe("qa-cnn", *more).with_teacher(str(path))
+
+
+def test_scores_are_found_by_both_ids(collection, tmp_path):
+    frame = pairs(collection)
+    frame = frame.with_columns(score=np.arange(len(frame)) / 8)
+    write_run(tmp_path / "teacher.run", frame.sample(fraction=1, shuffle=True, seed=1), "teacher")
+
+    found = read_teacher(collection, taught(tmp_path / "teacher.run"), "train")
+
+    assert found.of(np.array([0, 0, 39]), np.array([[0], [10**6], [0]])).tolist()[0] == [0.0]
+    assert np.isnan(found.of(np.array([0]), np.array([[found.answers - 1]]))).all()
+    assert sorted(found.scores.tolist()) == frame["score"].to_list()
+
+
+def test_a_run_that_lacks_a_pair_names_it(collection, tmp_path):
+    frame = pairs(collection).with_columns(score=pl.lit(1.0))
+    question, answer, _ = frame.row(7)
+    write_run(tmp_path / "teacher.run", pl.concat([frame[:7], frame[8:]]), "teacher")
+
+    with pytest.raises(InputError) as raised:
+        fit(collection, taught(tmp_path / "teacher.run"), tmp_path / "model")
+
+    assert f"question {question!r}, answer {answer!r}: 1 of {len(frame)} training pairs" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_run_of_other_pools_is_one_line(collection, tmp_path):
+    write_run(tmp_path / "teacher.run", pairs(collection, "dev").with_columns(score=pl.lit(1.0)), "teacher")
+
+    with pytest.raises(InputError, match=r"other pools only; expected scores of the pairs of .*train"):
+        fit(collection, taught(tmp_path / "teacher.run"), tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["training.negatives=corpus"], "pool or mix with a teacher"),
+        (["teacher.weight=1.5"], "at most 1"),
+        (["mixture.collections=['x']"], "none with a teacher"),
+    ],
+)
+def test_what_does_not_go_with_a_teacher(options, said):
+    with pytest.raises(InputError, match=said):
+        check_recipe(taught("teacher.run", *options))
+
+
+def test_a_missing_run_is_one_line(collection, tmp_path):
+    with pytest.raises(InputError, match=r"teacher\.run: file not found; expected a run that scores"):
+        fit(collection, taught(tmp_path / "teacher.run"), tmp_path / "model")
+
+
+def test_a_model_or_fused_runs_teach(aptool, collection, tmp_path):
+    """A model scores the training pools once; the fusion of two such runs is a teacher as well."""
+    for seed in (1, 2):
+        fit(collection, recipe("ap-cnn", "training.epochs=1"), tmp_path / f"teacher{seed}", seed=seed)
+    student = {"set": {"training.epochs": 1, "training.negatives": "pool", "vectors.source": "random"}}
+    options = [f"--set={key}={value}" for key, value in student["set"].items()]
+
+    done = aptool(
+        *("train", collection.path, "--preset", "qa-cnn", "--teacher", tmp_path / "teacher1"),
+        *("--output", tmp_path / "student", *options),
+    )
+
+    assert done.code == 0, done.err
+    (run,) = tmp_path.glob("student.teacher-*.run")
+    assert len(read_run(run).frame) == len(pairs(collection))
+    assert load_model(tmp_path / "student").recipe.teacher.run == str(run)
+    written = run.stat().st_mtime_ns
+    library.train(
+        collection.path, "qa-cnn", teacher=tmp_path / "teacher1", output=tmp_path / "student", **student
+    )
+    assert run.stat().st_mtime_ns == written
+    other = tmp_path / "other.run"
+    library.score(str(collection.pools("train")), tmp_path / "teacher2", other)
+    assert aptool("fuse", run, other, "--output", tmp_path / "fused.run").code == 0
+    fit(collection, taught(tmp_path / "fused.run", "training.epochs=1"), tmp_path / "fused")
+    assert load_model(tmp_path / "fused").recipe.teacher.run == str(tmp_path / "fused.run")
