@@ -9,7 +9,7 @@ export NO_MKDOCS_2_WARNING := true
 QUIET := --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-cluster test-lowest test-wheel test-docs cluster-demo campaign docs lint fix eval reproduce bench hooks release clean
+.PHONY: help setup test test-cluster test-lowest test-wheel test-docs cluster-demo campaign chaos audit docs lint fix eval reproduce bench hooks release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19
@@ -64,6 +64,15 @@ cluster-demo: $(STAMP)  ## start two nodes on this machine, run a small evaluati
 
 campaign: $(STAMP)  ## try 100,000 bad inputs on every surface: SEED=1, INPUTS=100000, ONLY=number of one input
 	PYTHONPATH=.:tests $(BIN)/python tests/campaign/run.py --seed $(or $(SEED),1) --inputs $(or $(INPUTS),100000) $(if $(ONLY),--only $(ONLY))
+
+chaos: $(STAMP)  ## kill, starve and run twice 200 commands, and run them again: SEED=1, TRIALS=200, ONLY=number of one
+	PYTHONPATH=.:tests:tests/campaign OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 TOKENIZERS_PARALLELISM=false \
+		$(BIN)/python tests/chaos/run.py --seed $(or $(SEED),1) --trials $(or $(TRIALS),200) $(if $(ONLY),--only $(ONLY))
+	$(if $(ONLY),,$(BIN)/python -m pytest -m cluster tests/cluster -k 'killed or removed or corrupt or half or refused or memory')
+
+audit: $(STAMP)  ## check licences, and known vulnerabilities of the tested versions, which needs a network
+	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --group audit
+	$(BIN)/python jobs/audit.py
 
 docs: $(DOCS_STAMP)  ## build the site into site/; a broken link ends it
 	$(BIN)/python -m mkdocs build --strict --quiet

@@ -4,14 +4,14 @@ import contextlib
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeGuard
 
 from aptool.errors import AptoolError, InputError
-from aptool.formats.local_store import check_parent, flush, resolved, umask, writing
+from aptool.formats import local_store
+from aptool.formats.local_store import check_parent, flush, in_use, resolved, umask, writing
 from aptool.formats.location import Location, ObjectPath, PathOrUrl, location
 from aptool.formats.object_folder import check_object_folder, published
 from aptool.formats.stores import store_of
@@ -67,10 +67,12 @@ def atomic_folder(
             yield temporary
         return
     final = resolved(there)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".part", dir=final.parent))
+    local_store.remove_leftovers(final)
+    temporary = local_store.temporary_name(final)
+    temporary.mkdir()
     replaced = temporary.with_name(temporary.name + ".old")
     try:
-        with writing(path):
+        with in_use(temporary), writing(path):
             yield temporary
             for file in temporary.rglob("*"):
                 if file.is_file():
@@ -91,21 +93,10 @@ def atomic_folder(
 def remove_leftovers(path: PathOrUrl) -> None:
     """Removes what ``atomic_file`` or ``atomic_folder`` left for ``path`` in a process that was killed.
 
-    A folder that was about to be replaced, where the new one had not taken its place, is put back.
+    See ``local_store.remove_leftovers``.
     """
-    if is_remote(path):
-        return  # a store shows nothing that is not complete
-    final = Path(str(path)).resolve()
-    # The names that ``tempfile`` gives: those of a neighbour with a longer name differ.
-    ours = re.compile(rf"\.{re.escape(final.name)}\.[a-z0-9_]{{8}}\.part(\.old)?")
-    pieces = [piece for piece in _entries(final.parent) if ours.fullmatch(piece.name)]
-    for piece in pieces:
-        if piece.name.endswith(".old") and piece.is_dir() and not final.exists():
-            os.replace(piece, final)
-        elif piece.is_dir() and not piece.is_symlink():
-            shutil.rmtree(piece, ignore_errors=True)
-        else:
-            piece.unlink(missing_ok=True)
+    if not is_remote(path):  # a store shows nothing that is not complete
+        local_store.remove_leftovers(Path(str(path)).resolve())
 
 
 def remove_matching(folder: PathOrUrl, names: re.Pattern[str]) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shutil
+import string
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from typing import IO
 
 from aptool.errors import AptoolError, InputError
 from aptool.formats.store import ReplacedError, Stat, Store
+
+_DIGITS = string.digits + string.ascii_lowercase
 
 # How libraries written in Rust name an error of the system.
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
@@ -80,14 +83,14 @@ class LocalStore(Store):
         """See ``Store.scratch``; the file is in the folder where it will be."""
         self.check_writable(key)
         final = resolved(key)  # the target of a link is replaced, not the link
-        handle, name = tempfile.mkstemp(prefix=f".{final.name}.", suffix=".part", dir=final.parent)
-        os.close(handle)
-        temporary = Path(name)
+        remove_leftovers(final)
+        temporary = temporary_name(final)
+        temporary.touch(exist_ok=False)
         try:
-            with writing(key):
+            with in_use(temporary), writing(key):
                 yield temporary
                 flush(temporary)
-                # mkstemp makes files private; the result gets the mode that open() would give it.
+                # Some libraries write private files; the result gets the mode that open() would give it.
                 temporary.chmod(0o666 & ~umask())
                 os.replace(temporary, final)
         finally:
@@ -125,8 +128,7 @@ class LocalStore(Store):
     @staticmethod
     def _written_beside(key: str, data: bytes) -> Path:
         final = Path(key)
-        # A name that ``remove_leftovers`` knows, if this process is killed here.
-        temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}.part")
+        temporary = temporary_name(final)
         with contextlib.ExitStack() as undo:
             undo.callback(temporary.unlink, missing_ok=True)
             with temporary.open("xb") as file:
@@ -180,6 +182,71 @@ def writing(path: object) -> Iterator[None]:
             raise
         reason = os.strerror(int(found[1]))
         raise InputError(path, problem=reason, expected="a writable file or folder") from error
+
+
+def temporary_name(final: Path) -> Path:
+    """A new name beside an output, by which ``remove_leftovers`` knows the process that made it."""
+    token = _base36(os.getpid(), 5) + _base36(secrets.randbelow(36**3), 3)
+    return final.with_name(f".{final.name}.{token}.part")
+
+
+def _base36(number: int, digits: int) -> str:
+    return "".join(_DIGITS[number // 36**place % 36] for place in reversed(range(digits)))
+
+
+@contextmanager
+def in_use(temporary: Path) -> Iterator[None]:
+    """Marks a temporary file or folder as that of a running process, which ``remove_leftovers`` keeps."""
+    with _locked(temporary):
+        yield
+
+
+def remove_leftovers(final: Path) -> None:
+    """Removes the temporary files and folders that a process which was killed left for an output.
+
+    Those of a running process of this machine stay, and those of another machine that are locked. A folder
+    that was about to be replaced, where the new one had not taken its place, is put back.
+    """
+    # The names of ``temporary_name``: those of a neighbour with a longer name differ.
+    ours = re.compile(rf"\.{re.escape(final.name)}\.[a-z0-9_]{{8}}\.part(\.old)?")
+    with contextlib.suppress(OSError):
+        for piece in sorted(path for path in final.parent.iterdir() if ours.fullmatch(path.name)):
+            with contextlib.suppress(OSError):
+                _remove_leftover(piece, final)
+
+
+def _remove_leftover(piece: Path, final: Path) -> None:
+    replacement = piece.with_suffix("") if piece.suffix == ".old" else piece
+    # A file is there for a moment before it is locked.
+    with contextlib.suppress(ValueError):
+        maker = int(replacement.name.rsplit(".", 2)[1][:5], 36)
+        if maker != os.getpid() and Path(f"/proc/{maker}").exists():
+            return
+    if replacement.exists():
+        with _locked(replacement) as free:
+            if not free:
+                return
+    if piece.suffix == ".old" and piece.is_dir() and not final.exists():
+        os.replace(piece, final)
+    elif piece.is_dir() and not piece.is_symlink():
+        shutil.rmtree(piece, ignore_errors=True)
+    else:
+        piece.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Locks a file or folder while the block runs; false where another has, or the disk knows no locks."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(handle)
 
 
 def check_parent(path: str | Path) -> None:

@@ -139,6 +139,8 @@ class Campaign:
     def _count(self, number: int, outcome: tuple[str, str, str]) -> None:
         name, ended, failure = outcome
         self.totals[name, "failed" if failure else ended] += 1
+        if (tried := sum(self.totals.values())) % 5_000 == 0:
+            print(f"{tried:,} inputs, {len(self.failures)} failed", flush=True)
         if failure:
             self.failures.append((number, name, failure))
             print(f"{name}: {failure}\n    make campaign SEED={self.seed} ONLY={number}", flush=True)

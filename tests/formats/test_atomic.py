@@ -198,3 +198,21 @@ def test_files_in_a_folder_can_be_read_by_whoever_may_read_ordinary_files(tmp_pa
 
     ordinary = (tmp_path / "ordinary").stat().st_mode
     assert (tmp_path / "model" / "weights").stat().st_mode == ordinary
+
+
+def test_what_a_killed_process_left_is_removed_and_a_running_one_keeps_its_own(tmp_path):
+    (tmp_path / ".x.abcd1234.part").write_text("half")
+    (tmp_path / ".c.abcd1234.part").mkdir()
+
+    with atomic_file(tmp_path / "x") as file, atomic_folder(tmp_path / "c", "mark") as folder:
+        assert {path.name for path in tmp_path.iterdir()} == {file.name, folder.name}
+        with atomic_file(tmp_path / "x") as other, atomic_folder(tmp_path / "c", "mark") as another:
+            assert file.exists()
+            assert folder.exists()
+            other.write_text("second")
+            (another / "mark").write_text("second")
+        file.write_text("first")
+        (folder / "mark").write_text("first")
+
+    assert (tmp_path / "x").read_text() == (tmp_path / "c" / "mark").read_text() == "first"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "x"]

@@ -1,0 +1,94 @@
+"""What happens to a command that runs in a process of its own: it is killed, its disk fails, its clock jumps.
+
+Operations on files are counted as the interpreter announces them (``sys.addaudithook``), so that a process is
+stopped at the same place each time.
+"""
+
+import errno
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+_CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate"}
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+class Disturbance(NamedTuple):
+    """What is done to a command.
+
+    Attributes:
+        kind: ``kill`` or ``late`` (killed at an operation, or after a time), ``full`` (no file gets longer
+            than some bytes), ``readonly`` or ``nospace`` (every change fails from an operation on), ``clock``
+            (set back by an hour at an operation), ``twice`` (run by two processes at once), ``none``.
+        at: the operation, from 1; the milliseconds of ``late``; the bytes of ``full``.
+        signal: that kills it.
+    """
+
+    kind: str
+    at: int = 0
+    signal: int = signal.SIGKILL
+
+    def __str__(self) -> str:
+        name = f" by {signal.Signals(self.signal).name}" if self.kind in ("kill", "late") else ""
+        return f"{self.kind}{name} at {self.at:,}"
+
+
+def count_changes(folder: Path) -> Callable[[], int]:
+    """Counts changes of files in a folder by this process from here on; gives the count."""
+    return _watch(folder, lambda number: None)
+
+
+def disturb(what: Disturbance, folder: Path) -> None:
+    """Arranges for a disturbance of this process."""
+    if what.kind == "kill":
+        _watch(folder, lambda number: os.kill(os.getpid(), what.signal) if number == what.at else None)
+    elif what.kind == "late":
+        timer = threading.Timer(what.at / 1000, os.kill, (os.getpid(), what.signal))
+        timer.daemon = True
+        timer.start()
+    elif what.kind == "full":
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (what.at, what.at))
+    elif what.kind in ("readonly", "nospace"):
+        code = errno.EROFS if what.kind == "readonly" else errno.ENOSPC
+
+        def fail(number: int) -> None:
+            if number >= what.at:
+                raise OSError(code, os.strerror(code))
+
+        _watch(folder, fail)
+    elif what.kind == "clock":
+        _watch(folder, lambda number: _set_clock_back() if number == what.at else None)
+
+
+def _watch(folder: Path, act: Callable[[int], Any]) -> Callable[[], int]:
+    counted, inside, lock = [0], str(folder), threading.Lock()
+
+    def hook(event: str, given: tuple[Any, ...]) -> None:
+        if event != "open" and event not in _CHANGES:
+            return
+        if event == "open" and not (isinstance(given[2], int) and given[2] & _WRITES):
+            return
+        path = os.fsdecode(given[0]) if isinstance(given[0], str | bytes | os.PathLike) else ""
+        if not os.path.abspath(path).startswith(inside):  # noqa: PTH100 - no path object is made here
+            return
+        with lock:
+            counted[0] += 1
+            number = counted[0]
+        act(number)
+
+    sys.addaudithook(hook)
+    return lambda: counted[0]
+
+
+def _set_clock_back() -> None:
+    now, now_ns = time.time, time.time_ns
+    time.time = lambda: now() - 3600
+    time.time_ns = lambda: now_ns() - 3600 * 10**9

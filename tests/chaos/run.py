@@ -1,0 +1,247 @@
+"""Commands that are killed, starved and run twice, and then run again: the bytes are those of a quiet run.
+
+Every trial follows from the seed and its number, but for when threads of a process take turns. A failure is
+printed with the command that repeats it.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import importlib
+import os
+import random
+import select
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from disturb import SIGNALS, Disturbance, count_changes, disturb
+from scenes import OUT, Scene, prepare, scenes
+
+PATIENCE = 180  # seconds after which a command hangs
+_KINDS = (
+    *("kill", "kill", "late", "kill", "late", "full"),
+    *("kill", "readonly", "kill", "nospace", "clock", "twice"),
+)
+
+
+class Quiet(NamedTuple):
+    """An undisturbed command.
+
+    Attributes:
+        names: of all files that it writes.
+        hashes: of those files that hold the same bytes each time; others say when they were made.
+        changes: how many changes of files it makes.
+        milliseconds: how long it takes.
+        largest: bytes of its largest file.
+    """
+
+    names: set[str]
+    hashes: dict[str, str]
+    changes: int
+    milliseconds: int
+    largest: int
+
+
+class Child:
+    """A command in a process of its own, which has loaded all it needs already."""
+
+    def __init__(self, scene: Scene, folder: Path, what: Disturbance, counts: Path | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._said, says = os.pipe()  # not a file, which a limit on files would stop
+        self._words = b""
+        self.process = os.fork()
+        if self.process == 0:
+            _run(scene, folder, what, says, counts)
+        os.close(says)
+
+    def wait(self) -> int:
+        """The exit code; negative the signal that ended it.
+
+        Raises:
+            AssertionError: it does not end.
+        """
+        end = time.monotonic() + PATIENCE
+        while select.select([self._said], [], [], max(0.0, end - time.monotonic()))[0]:
+            if not (piece := os.read(self._said, 1 << 16)):
+                break
+            self._words += piece
+        else:
+            os.kill(self.process, 9)
+        os.close(self._said)
+        code = os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+        assert time.monotonic() < end, f"did not end in {PATIENCE} s"
+        return code
+
+    def words(self) -> list[str]:
+        """The lines that it printed, once it has ended."""
+        return self._words.decode(errors="replace").splitlines()
+
+
+def _run(scene: Scene, folder: Path, what: Disturbance, says: int, counts: Path | None) -> None:
+    """The child; never returns."""
+    code: Any = 70
+    try:
+        os.dup2(says, 1)
+        os.dup2(says, 2)
+        os.close(says)
+        os.chdir(folder)
+        from aptool.cli.main import main
+
+        counted = count_changes(folder) if counts is not None else lambda: 0
+        disturb(what, folder)
+        sys.argv = ["aptool", *scene.arguments]
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        if counts is not None:
+            counts.write_text(str(counted()))
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1)
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """The hash of every file below a folder."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def names(folder: Path) -> set[str]:
+    """Everything below a folder."""
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def undisturbed(scene: Scene, base: Path) -> Quiet:
+    """Runs a command twice."""
+    found = []
+    for turn in ("first", "second"):
+        folder, counts = base / f"quiet-{scene.name}" / turn, base / f"quiet-{scene.name}.count"
+        began = time.monotonic()
+        child = Child(scene, folder, Disturbance("none"), counts)
+        assert child.wait() == 0, child.words()
+        spent = int(1000 * (time.monotonic() - began))
+        found.append((hashes(folder / OUT), names(folder / OUT), int(counts.read_text()), spent))
+    (one, written, changes, _), (two, _, _, spent) = found
+    same = {name: digest for name, digest in one.items() if two.get(name) == digest}
+    assert same, f"{scene.name}: no file is the same twice"
+    largest = max(path.stat().st_size for path in (folder / OUT).rglob("*") if path.is_file())
+    return Quiet(written, same, changes, spent, largest)
+
+
+def trial(scene: Scene, quiet: Quiet, what: Disturbance, folder: Path) -> str:
+    """Disturbs a command, and runs it again; how it first ended.
+
+    Raises:
+        AssertionError: something is half-written, other, left behind, or was not said in a line.
+    """
+    children = [Child(scene, folder, what) for _ in range(2 if what.kind == "twice" else 1)]
+    codes = [child.wait() for child in children]
+    for child, code in zip(children, codes, strict=True):
+        words = child.words()
+        assert not any("Traceback" in line for line in words), words[-3:]
+        assert code in (0, 1, 130, *(-one for one in SIGNALS)), f"exit code {code}: {words[-3:]}"
+        if code == 1 and what.kind not in ("kill", "late"):
+            assert sum(line.startswith("aptool: ") for line in words) == 1, words[-5:]
+    there = hashes(folder / OUT) if (folder / OUT).exists() else {}
+    half = [name for name, digest in quiet.hashes.items() if name in there and there[name] != digest]
+    assert not half, f"half-written: {half[:3]}"
+    if what.kind == "twice":
+        assert 0 in codes, f"none of two wins: {codes}"
+        for child, code in zip(children, codes, strict=True):
+            assert code == 0 or any("being written by process" in line for line in child.words()), (
+                child.words()[-2:]
+            )
+    again = Child(scene, folder, Disturbance("none"))
+    assert again.wait() == 0, f"does not recover: {again.words()[-3:]}"
+    found = hashes(folder / OUT)
+    other = [name for name, digest in quiet.hashes.items() if found.get(name) != digest]
+    assert not other, f"other bytes: {other[:3]}"
+    left = names(folder / OUT) - quiet.names
+    assert not left, f"left behind: {sorted(left)[:3]}"
+    return " ".join(map(str, sorted(codes)))
+
+
+def drawn(random_: random.Random, quiet: Quiet, kind: str) -> Disturbance:
+    """A disturbance of a kind at a place where the command still runs."""
+    if kind == "late":
+        at = random_.randrange(1, max(2, quiet.milliseconds))
+    elif kind == "full":
+        at = random_.randrange(0, quiet.largest + 1)
+    else:
+        at = random_.randrange(1, quiet.changes + 1)
+    return Disturbance(kind, at, random_.choice(SIGNALS))
+
+
+def main() -> int:
+    """Runs the trials from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="The number of the first trial.")
+    parser.add_argument("--only", type=int, help="The number of one trial.")
+    given = parser.parse_args()
+    numbers = range(given.first, given.first + given.trials) if given.only is None else [given.only]
+    totals: Counter[str] = Counter()
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="chaos-") as name:
+        base = Path(name)
+        _load(base / "world")
+        quiet: dict[str, Quiet] = {}
+        for number in numbers:
+            random_ = random.Random(f"{given.seed}/{number}")
+            scene = random_.choice(scenes(base / "world"))
+            if scene.name not in quiet:
+                quiet[scene.name] = undisturbed(scene, base)
+            what = drawn(random_, quiet[scene.name], _KINDS[number % len(_KINDS)])
+            folder = base / "work" / "here"
+            totals[what.kind] += 1
+            try:
+                ended = trial(scene, quiet[scene.name], what, folder)
+                print(f"{number}: {scene.name}, {what}: {ended}", flush=True)
+            except AssertionError as error:
+                failed += 1
+                print(f"{number}: {scene.name}, {what}: FAILED: {error}")
+                print(f"    make chaos SEED={given.seed} ONLY={number}", flush=True)
+            shutil.rmtree(base / "work", ignore_errors=True)
+    kills = totals["kill"] + totals["late"]
+    tried = sum(totals.values())
+    print(f"seed {given.seed}: {tried} trials, {kills} of them kills, {failed} failed: {dict(totals)}")
+    return int(failed > 0)
+
+
+def _load(world: Path) -> None:
+    """Prepares the inputs in a process of its own; here loads what each command would, and runs nothing."""
+    process = os.fork()
+    if process == 0:
+        try:
+            prepare(world)
+            os._exit(0)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        os._exit(1)
+    assert os.waitpid(process, 0)[1] == 0, "the inputs cannot be made"
+    # Each is loaded once, before the first fork; pandas because Arrow loads it.
+    for name in ("cli.main", "experiments.runner", "library.evaluation", "library.scoring", "training.fit"):
+        importlib.import_module(f"aptool.{name}")
+    with contextlib.suppress(ImportError):
+        importlib.import_module("pandas")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
