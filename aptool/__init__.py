@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from aptool.errors import AptoolError
     from aptool.library.baselines import bm25_run
     from aptool.library.collection import Collection
+    from aptool.library.encoding import encode
     from aptool.library.evaluation import compare, evaluate, fuse, learn_fusion
     from aptool.library.exchange import from_ir_measures, load_ranx, save_ranx, to_ir_measures
     from aptool.library.model import Model, load
@@ -37,6 +38,7 @@ __all__ = [
     "Run",
     "bm25_run",
     "compare",
+    "encode",
     "evaluate",
     "from_ir_measures",
     "fuse",
@@ -59,6 +61,7 @@ _MODULES = {
     "Run": "aptool.library.run",
     "bm25_run": "aptool.library.baselines",
     "compare": "aptool.library.evaluation",
+    "encode": "aptool.library.encoding",
     "evaluate": "aptool.library.evaluation",
     "from_ir_measures": "aptool.library.exchange",
     "fuse": "aptool.library.evaluation",

@@ -30,6 +30,7 @@ class LazyGroup(click.Group):
         "data": ("aptool.cli.data", "data", "Build, import, check and describe collections."),
         "vectors": ("aptool.cli.vectors", "vectors", "Learn or distill word vectors."),
         "train": ("aptool.cli.train", "train", "Train a system on a collection."),
+        "encode": ("aptool.cli.encode", "encode", "Encode answers once, to score them again and again."),
         "score": ("aptool.cli.score", "score", "Score pools of candidates into a TREC run file."),
         "eval": ("aptool.cli.evaluate", "evaluate", "Evaluate run files against qrels, as trec_eval does."),
         "compare": (

@@ -101,3 +101,18 @@ device_option = click.option(
     show_default=True,
     help="Device: auto (a GPU if there is one), cpu, cuda, or one GPU such as cuda:1.",
 )
+
+kind_option = click.option(
+    "--kind",
+    type=click.Choice(["auto", "sentence-transformers", "cross-encoder", "colbert", "static"]),
+    default="auto",
+    show_default=True,
+    help="What a model of another library is, where its folder could be several things.",
+)
+
+tokens_per_batch_option = click.option(
+    "--tokens-per-batch",
+    type=whole_number(),
+    metavar="N",
+    help="Tokens per batch; fewer need less memory.  [default: 8,192; on a GPU 262,144]",
+)

@@ -6,7 +6,7 @@ import click
 
 from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected, debugging
 from aptool.cli.defaults import default_model, default_run
-from aptool.cli.parameters import LOCATION, UTF8, device_option, whole_number
+from aptool.cli.parameters import LOCATION, UTF8, device_option, kind_option, tokens_per_batch_option
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,13 +21,7 @@ if TYPE_CHECKING:
     type=LOCATION,
     help="Model folder, of aptool or another library, or a name on the hub.  [default: models/ap-cnn]",
 )
-@click.option(
-    "--kind",
-    type=click.Choice(["auto", "sentence-transformers", "cross-encoder", "colbert", "static"]),
-    default="auto",
-    show_default=True,
-    help="What a model of another library is, where its folder could be several things.",
-)
+@kind_option
 @click.option(
     "--output",
     type=click.Path(),  # a slash at its end means something
@@ -48,12 +42,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Precision of encoding; auto is bf16 on a GPU where it changes no ranking of a sample, else fp32.",
 )
+@tokens_per_batch_option
 @click.option(
-    "--tokens-per-batch",
-    type=whole_number(),
-    metavar="N",
-    help="Tokens per batch; fewer need less memory.  [default: 8,192; on a GPU 262,144]",
+    "--encoded",
+    type=LOCATION,
+    help="Store of answers that `aptool encode` encoded: they are read there.  [default: encode them]",
 )
+@click.option("--fill", is_flag=True, help="Encode answers that the store lacks, and add them to it.")
 @cluster_options
 def score(
     pools: tuple[str, ...],
@@ -65,6 +60,8 @@ def score(
     device: str,
     precision: Literal["auto", "fp32", "bf16"],
     tokens_per_batch: int | None,
+    encoded: "Location | None",
+    fill: bool,
     cluster: str | None,
     workers: int | None,
     gpus_per_worker: float | None,
@@ -94,5 +91,7 @@ def score(
             precision=precision,
             tokens_per_batch=tokens_per_batch,
             kind=kind,
+            encoded=encoded,
+            fill=fill,
         )
     click.echo(f"{output}: {done.pairs} pairs")

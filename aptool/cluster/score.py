@@ -32,6 +32,7 @@ from aptool.formats.stores import store_of
 from aptool.formats.urls import is_remote
 from aptool.models.checkpoints.files import find_folder
 from aptool.models.checkpoints.read import load_any
+from aptool.scoring.answer_store import stored_precision
 from aptool.scoring.parts import Part, read_indices
 from aptool.scoring.record import ScoredRun
 from aptool.scoring.score import AnySystem, Executor, ScoredPart
@@ -166,7 +167,10 @@ class ClusterExecutor(Executor):
             each = each._replace(cpus=0)
         device = "cuda" if each.gpus else "cpu"
         precision: Precision = "fp32" if system.precision == "auto" else system.precision
-        if system.precision == "auto" and each.gpus:
+        stored, store = None, None
+        if system.encoded is not None:
+            stored, store = stored_precision(system.encoded, model, folder), absolute_path(system.encoded)
+        elif system.precision == "auto" and each.gpus:
             trial: Any = ray.remote(_try_precision).options(**each.options)
             unit, shared = _absolute(units[0]), _absolute_input(answers) if answers is not None else None
             try:
@@ -175,14 +179,14 @@ class ClusterExecutor(Executor):
                 raise AptoolError(f"--cluster {cluster.address}: {cause(error)}") from error
         # On a GPU encoded answers are kept in its memory; each worker finds out how much of that is free.
         cache_bytes = None if each.gpus else min(CACHE_BYTES, cluster.memory(each) // 3)
-        loader = replace(system, folder=folder, precision=precision, cache_bytes=cache_bytes)
+        loader = replace(system, folder=folder, precision=precision, cache_bytes=cache_bytes, encoded=store)
         return RemoteSystem(
-            fingerprint=fingerprint(model.fingerprint, device, precision, system.tokens_per_batch),
+            fingerprint=fingerprint(model.fingerprint, device, precision, system.tokens_per_batch, stored),
             load=RemoteLoader(loader),
             tag=default_tag(model),
             resources=each,
             max_answer_tokens=model.recipe.text.max_answer_tokens,
-            paths=(folder,),
+            paths=(folder, *([store] if store is not None and not is_remote(store) else [])),
             description=describe_model(model, device, precision),
         )
 

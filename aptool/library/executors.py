@@ -12,6 +12,7 @@ from aptool.library.arguments import check_integer, check_number, check_text
 if TYPE_CHECKING:
     from aptool.cluster.resources import Cluster
     from aptool.experiments.side_by_side import Processes
+    from aptool.scoring.encode import Run
     from aptool.scoring.score import Executor
     from aptool.training.fit import Fit
 
@@ -104,6 +105,25 @@ def executor_on(
     from aptool.cluster.score import ClusterExecutor
 
     return ClusterExecutor(cluster, workers=workers, gpus_per_worker=gpus_per_worker, debug=debug)
+
+
+def encoding_on(
+    cluster: "Cluster | None",
+    device: str = "auto",
+    workers: int | None = None,
+    gpus_per_worker: float | None = None,
+) -> "Run | None":
+    """What encodes answers: workers of a cluster; None is this process.
+
+    Raises:
+        UsageError: the cluster cannot give the device.
+    """
+    if cluster is None:
+        return None
+    from aptool.cluster.encode import ClusterEncoding
+    from aptool.cluster.resources import worker_resources
+
+    return ClusterEncoding(cluster, worker_resources(cluster, device, gpus_per_worker), workers)
 
 
 def trainer_on(

@@ -14,6 +14,7 @@ from aptool.errors import AptoolError, InputError
 from aptool.formats.location import location
 from aptool.formats.pools import read_answers, read_pools
 from aptool.library.arguments import PathLike, check_choice, check_list, check_path, check_text, check_type
+from aptool.library.encoded import check_encoded, filling
 from aptool.library.pools import PoolFiles, Pools
 from aptool.library.run import Run
 from aptool.library.systems import run_of
@@ -29,6 +30,7 @@ from aptool.models.model import (
     opened_folder,
 )
 from aptool.reporting.heatmap import Explanation, heat_maps
+from aptool.scoring.answer_store import open_store
 from aptool.scoring.precision import pick_precision
 from aptool.scoring.systems import ModelSystem
 from aptool.scoring.tokenized import TokenizedPools
@@ -143,18 +145,30 @@ class Model:
         scores = self._scores([question], list(distinct), rows)
         return [(int(row), float(scores[row])) for row in np.argsort(-scores, kind="stable")]
 
-    def run(self, pools: Pools, tag: str | None = None) -> Run:
+    def run(
+        self,
+        pools: Pools,
+        tag: str | None = None,
+        *,
+        encoded: PathLike | None = None,
+        fill: bool = False,
+    ) -> Run:
         """Scores pools; the same scores, to the bit, as those of ``aptool score``.
 
         Args:
             pools: what to score.
             tag: the name of the run, one word; None is the preset.
+            encoded: folder of a store of answers that the model has encoded (``aptool.encode``): they are
+                read there and not encoded again.
+            fill: encode answers that the store lacks, and add them; otherwise they are an error.
 
         Raises:
             AptoolError: the pools are not what they should be, or a score is not finite.
         """
         check_type("pools", pools, Pools, "Pools, such as those of Collection.pools or Pools.load")
-        run = run_of(pools, self.system)
+        store = check_encoded(encoded, fill, self._precision)
+        with filling(store, fill):
+            run = run_of(pools, functools.partial(self.system, encoded=store, fill=fill))
         return run if tag is None else Run.from_scores(run.frame, check_text("tag", tag))
 
     def explain(self, question: str, answer: str, *, alignment: bool = False) -> Explanation:
@@ -227,8 +241,11 @@ class Model:
         with opened_folder(self.folder) as folder:
             return upload(folder, FILES, check_text("name", name), private=private, message=told)
 
-    def system(self, files: PoolFiles) -> ModelSystem:
-        """The model as a system that scores the pools of some files."""
+    def system(self, files: PoolFiles, encoded: str | None = None, fill: bool = False) -> ModelSystem:
+        """The model as a system that scores the pools of some files, with a store of encoded answers."""
+        if encoded is not None:
+            store = open_store(encoded, self._loaded, self.folder)
+            return ModelSystem(self._loaded, self.device, store=store, fill=fill)
 
         def sample() -> Any:
             return read_pools(files.units[0], read_answers(files.answers) if files.answers else None)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from aptool.errors import UsageError
 from aptool.library.arguments import PathLike, check_choice, check_integer, check_path, check_text
+from aptool.library.encoded import check_encoded, filling
 from aptool.library.executors import Address, check_workers, connected, executor_on
 from aptool.library.model import PRECISIONS, Model, Precision, check_device
 from aptool.library.pools import Pools
@@ -25,6 +26,8 @@ def score(
     precision: Precision = "auto",
     tokens_per_batch: int | None = None,
     kind: str = "auto",
+    encoded: PathLike | None = None,
+    fill: bool = False,
     cluster: Address = None,
     workers: int | None = None,
     gpus_per_worker: float | None = None,
@@ -47,6 +50,9 @@ def score(
         tokens_per_batch: tokens encoded at one time; fewer take less memory. None is 8,192, on a GPU 262,144.
             Of a model folder.
         kind: what a model folder of another library holds, where it could be several things; see ``load``.
+        encoded: folder of a store of answers that the model has encoded (``encode``): they are read there and
+            not encoded again. Texts are encoded in fp32 then.
+        fill: encode answers that the store lacks, and add them; otherwise they are an error.
         cluster: the address of a Ray cluster, True for that of RAY_ADDRESS (else ``auto``); None is this
             process.
         workers: number of worker processes of the cluster; None is as many as there is room for.
@@ -73,19 +79,26 @@ def score(
         pools = Pools.load(pools, answers=answers)
     elif answers is not None:
         raise UsageError("answers: expected none, as Pools know their own; pass them to Pools.load")
+    store = check_encoded(encoded, fill, precision)
+    if store is not None and isinstance(model, System):
+        raise UsageError("encoded: expected a model folder or a Model; a system has its own answers")
     check_workers(cluster, workers, gpus_per_worker, wait)
     if executor is not None and cluster is not None:
         raise UsageError("cluster: expected none, as an executor is given")
-    with pools.on_disk() as files, connected(cluster, wait=wait) as found:
+    with filling(store, fill), pools.on_disk() as files, connected(cluster, wait=wait) as found:
         executor = executor if executor is not None else executor_on(found, workers, gpus_per_worker)
         system: AnySystem
         if isinstance(model, System):
             system = model
         elif isinstance(model, Model) and executor is None:
-            system = model.system(files)
+            system = model.system(files, store, fill)
         elif isinstance(model, Model):
-            system = ModelLoader(str(model.folder), device, precision, tokens_per_batch)
+            system = ModelLoader(
+                str(model.folder), device, precision, tokens_per_batch, encoded=store, fill=fill
+            )
         else:
             folder = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
-            system = ModelLoader(folder, device, precision, tokens_per_batch, kind=kind)
+            system = ModelLoader(
+                folder, device, precision, tokens_per_batch, kind=kind, encoded=store, fill=fill
+            )
         return score_units(files.units, system, path, executor, tag=tag, answers=files.answers)

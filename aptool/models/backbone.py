@@ -26,6 +26,9 @@ from aptool.text.forms import TOKEN_ID, UNATTENDED
 # Tokens, padding included, that go through the network in one batch.
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 1 << 16}
 
+# A product with fewer rows is computed in another way, with other last bits.
+LEAST_ROWS = 4
+
 # Padding, in tokens, that costs as much as one more batch. Only training trades one for the other.
 PADDING_PER_BATCH = {"cpu": 64, "cuda": 1 << 14}
 
@@ -74,6 +77,7 @@ class BatchedNetwork(nn.Module):
         embedded: Tensor | None = None,
         *,
         share: bool,
+        least: int = 1,
     ) -> Iterator[tuple[Any, Tensor | None]]:
         """The network's outputs, batch by batch.
 
@@ -83,6 +87,7 @@ class BatchedNetwork(nn.Module):
             types: (N,) int64 token types, for a network that has them.
             embedded: (N, d) embeddings of the tokens, in place of their ids.
             share: whether texts of different lengths share a batch where it costs little padding.
+            least: tokens of a batch, without padding; the texts of one that has fewer are repeated.
 
         Yields:
             The outputs for (n', T) tokens, and which of these n' · T slots have tokens; None for all.
@@ -90,13 +95,18 @@ class BatchedNetwork(nn.Module):
         places, offsets = tokens.rows(order), np.concatenate([[0], np.cumsum(tokens.sizes[order])])
         for texts, width in self._batches(tokens.sizes[order], share=share):
             some = places[offsets[texts.start] : offsets[texts.stop]]
-            part = Ragged.of_sizes(tokens.values[some], tokens.sizes[order[texts]])
+            sizes, copies = tokens.sizes[order[texts]], -(-least // len(some))
+            if copies > 1:
+                some, sizes = some.repeat(copies), np.tile(sizes, copies)
+            part = Ragged.of_sizes(tokens.values[some], sizes)
             inputs, slots = self._inputs(
                 part,
                 width,
                 types=None if types is None else types[some],
                 embedded=None if embedded is None else embedded[some],
             )
+            if copies > 1:
+                slots = part.row_numbers()[: len(some) // copies]
             yield self.network(return_dict=True, **inputs), slots
 
     def _inputs(
@@ -184,7 +194,8 @@ class Backbone(BatchedNetwork):
             embedded = self._embed(tokens.values) if training else None
             order = np.argsort(tokens.sizes, kind="stable")
             parts = []
-            for output, slots in self.run(tokens, order, types, embedded, share=training):
+            least = 1 if training else LEAST_ROWS
+            for output, slots in self.run(tokens, order, types, embedded, share=training, least=least):
                 states = output.last_hidden_state.flatten(0, 1)
                 states = states if slots is None else states.index_select(0, slots)
                 parts.append(states.float() if bf16 else states)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,11 +22,20 @@ from aptool.models.ranker import Ranker
 from aptool.scoring.answer_cache import AnswerCache
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels import pair_scorer_for
+from aptool.scoring.stored_answers import StoredAnswers
 from aptool.text.forms import pooled_rows
 from aptool.text.tokenizer import Tokens
 
 Precision = Literal["fp32", "bf16"]
-Work = Callable[[np.ndarray], Tensor]
+Done = TypeVar("Done")
+
+
+class ForEach(Protocol):
+    """Maps work over windows of answers, in order."""
+
+    def __call__(self, work: Callable[[np.ndarray], Done], windows: list[np.ndarray]) -> list[Done]:
+        """The results."""
+
 
 # Tokens encoded at one time: few enough for a core's caches, enough to keep a GPU busy.
 TOKENS_PER_BATCH = {"cpu": 8192, "cuda": 1 << 18}
@@ -51,6 +60,7 @@ class Scorer:
         tokens_per_batch: int | None = None,
         cache_bytes: int = 0,
         expected_tokens: int | None = None,
+        stored: StoredAnswers | None = None,
     ) -> None:
         """Prepares to score.
 
@@ -62,8 +72,10 @@ class Scorer:
             tokens_per_batch: tokens encoded at one time; None is a default for the device.
             cache_bytes: limit of the cache that keeps encoded answers between calls of ``score``.
             expected_tokens: number of tokens that will be encoded before the weights change, if known.
+            stored: answers that were encoded before; in fp32 only.
         """
         self._device = torch.device(device)
+        self._stored = stored
         self._batch = tokens_per_batch or TOKENS_PER_BATCH.get(self._device.type, 8192)
         self._cache = AnswerCache(cache_bytes)
         with torch.inference_mode():
@@ -71,6 +83,11 @@ class Scorer:
             self._encode = used.inference_encoder(expected_tokens)
             self._pair_scorer = pair_scorer_for(used.pooling)
             self._ranker = ranker
+
+    @property
+    def row_multiple(self) -> int:
+        """See ``PairScorer.row_multiple``."""
+        return self._pair_scorer.row_multiple
 
     def clear_cache(self) -> None:
         """Removes all encoded answers: from now on cache keys may stand for other answers."""
@@ -133,10 +150,7 @@ class Scorer:
                 try:
                     return score_window(window)
                 except RuntimeError as error:
-                    if not is_out_of_memory(error):
-                        raise
-                    if len(window) == 1:
-                        raise AptoolError(_out_of_memory(self._device)) from error
+                    self._check_halving(error, len(window))
                 # Not in the handler: the error holds on to the tensors of the attempt.
                 self._free_memory()
                 half = len(window) // 2
@@ -144,6 +158,40 @@ class Scorer:
 
             scores[order] = torch.cat(for_each(work, windows)).cpu().numpy()
         return scores
+
+    @torch.inference_mode()
+    def encode(self, answers: Tokens) -> list[tuple[np.ndarray, Ragged]]:
+        """What is kept of each answer, in the batches that they were encoded in, on all cores.
+
+        Returns:
+            For each batch (n,) which answers it has, and their rows, values (R, c).
+        """
+        order = np.argsort(answers.lengths, kind="stable")
+        lengths = answers.lengths[order]
+        batches = [order[block] for block in _blocks(lengths, self._window(lengths, 1))]
+
+        def work(batch: np.ndarray) -> list[tuple[np.ndarray, Ragged]]:
+            try:
+                return [(batch, self._encode_answers(answers.take(batch)))]
+            except RuntimeError as error:
+                self._check_halving(error, len(batch))
+            self._free_memory()
+            half = len(batch) // 2
+            return [*work(batch[:half]), *work(batch[half:])]
+
+        with _threads(self._device, len(batches)) as for_each:
+            return [one for found in for_each(work, batches) for one in found]
+
+    def _check_halving(self, error: RuntimeError, answers: int) -> None:
+        """Raises an error again unless memory ran out with several answers.
+
+        Raises:
+            AptoolError: it ran out with a single one.
+        """
+        if not is_out_of_memory(error):
+            raise error
+        if answers == 1:
+            raise AptoolError(_out_of_memory(self._device)) from error
 
     def _free_memory(self) -> None:
         """Gives up what is only kept to save time."""
@@ -184,13 +232,19 @@ class Scorer:
         missing = missing[np.argsort(lengths[missing], kind="stable")]
         for block in _blocks(lengths[missing], self._batch):
             places = missing[block]
-            encoded = self._encode_answers(answers.take(rows[places]))
+            encoded = self._found_or_encoded(answers.take(rows[places]))
             batch[places] = len(batches)
             batches.append(encoded.values)
             counts[places] = encoded.sizes
             starts[places] = np.cumsum(encoded.sizes) - encoded.sizes
             self._cache.put(keys[places], encoded.values, encoded.sizes)
         return EncodedAnswers(batches, batch, starts, counts, pooled[rows])
+
+    def _found_or_encoded(self, answers: Tokens) -> Ragged:
+        """What is kept of a batch of answers, from the store if there is one."""
+        if self._stored is None:
+            return self._encode_answers(answers)
+        return self._stored.encoded(answers, self._encode_answers, self.row_multiple, self._device)
 
     def _encode_answers(self, answers: Tokens) -> Ragged:
         """What is kept of a batch of answers."""
@@ -259,9 +313,7 @@ def _blocks(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
 
 
 @contextmanager
-def _threads(
-    device: torch.device, windows: int
-) -> Iterator[Callable[[Work, list[np.ndarray]], list[Tensor]]]:
+def _threads(device: torch.device, windows: int) -> Iterator[ForEach]:
     """Yields a function that maps work over windows, on as many threads as torch has, one core each.
 
     Most products are too small to be split among cores. As one core computes a whole window, its result does

@@ -14,8 +14,10 @@ from aptool.environment import available_memory
 from aptool.formats.pools import Pools
 from aptool.models.checkpoints.read import load_any
 from aptool.models.model import LoadedModel
+from aptool.scoring.answer_store import AnswerStore, StoredPrecision, open_store
 from aptool.scoring.precision import pick_precision
 from aptool.scoring.scorer import Precision, Scorer
+from aptool.scoring.stored_answers import StoredAnswers
 from aptool.scoring.tokenized import PoolTokenizer, TokenizedPools
 
 # Default limit of the cache of encoded answers: InsuranceQA's 25,000 at 400 features take 3.9 GB.
@@ -57,6 +59,8 @@ class ModelSystem(System):
         precision: Precision = "fp32",
         tokens_per_batch: int | None = None,
         cache_bytes: int | None = None,
+        store: AnswerStore | None = None,
+        fill: bool = False,
     ) -> None:
         """Wraps a model.
 
@@ -67,6 +71,8 @@ class ModelSystem(System):
             tokens_per_batch: tokens encoded at one time; None is a default for the device.
             cache_bytes: limit of the cache of encoded shared answers; None is a quarter of the memory, at
                 most ``CACHE_BYTES``.
+            store: answers that the model encoded before, read in place of encoding them.
+            fill: encode answers that the store lacks, and add them; otherwise they are an error.
         """
         self._model = model
         self._device = torch.device(device)
@@ -75,7 +81,10 @@ class ModelSystem(System):
         self._cache_bytes = cache_bytes
         self._tokenizer = PoolTokenizer(model.tokenizer, model.recipe.text)
         self._cached: str | None = None  # path of the answers in the cache
-        self.fingerprint = fingerprint(model.fingerprint, device, precision, tokens_per_batch)
+        self._store = store
+        self._stored = StoredAnswers(store, fill=fill) if store is not None else None
+        stored = store.precision if store is not None else None
+        self.fingerprint = fingerprint(model.fingerprint, device, precision, tokens_per_batch, stored)
         self.tag = default_tag(model)
         self.max_answer_tokens = model.recipe.text.max_answer_tokens
 
@@ -88,18 +97,29 @@ class ModelSystem(System):
             precision=self._precision,
             tokens_per_batch=self._tokens_per_batch,
             cache_bytes=_default_cache(self._device) if self._cache_bytes is None else self._cache_bytes,
+            stored=self._stored,
         )
 
     def prepare(self, pools: Pools) -> TokenizedPools:
-        """See ``System.prepare``."""
-        return self._tokenizer.tokenize(pools)
+        """See ``System.prepare``.
+
+        Raises:
+            InputError: answers are not in the store, which is not to be filled.
+        """
+        tokenized = self._tokenizer.tokenize(pools)
+        if self._stored is not None:
+            self._stored.check(tokenized.answers)
+        return tokenized
 
     def score(self, prepared: TokenizedPools) -> np.ndarray:
         """See ``System.score``."""
         if prepared.shared != self._cached:
             self._scorer.clear_cache()
             self._cached = prepared.shared
-        return self._scorer.score(*prepared[:5])
+        scores = self._scorer.score(*prepared[:5])
+        if self._stored is not None:
+            self._stored.flush()
+        return scores
 
     def truncated(self, prepared: TokenizedPools) -> int:
         """See ``System.truncated``."""
@@ -107,7 +127,10 @@ class ModelSystem(System):
 
     def describe(self) -> dict[str, Any]:
         """See ``System.describe``."""
-        return describe_model(self._model, self._device, self._precision)
+        described = describe_model(self._model, self._device, self._precision)
+        if self._store is not None:
+            described["encoded"] = {"store": str(self._store.folder), "precision": self._store.precision}
+        return described
 
 
 @dataclass(frozen=True)
@@ -121,6 +144,8 @@ class ModelLoader:
         tokens_per_batch: see ``ModelSystem``.
         cache_bytes: see ``ModelSystem``.
         kind: what the folder holds, where it could be several things; see ``load_any``.
+        encoded: folder of a store of answers that the model encoded before; ``precision`` is fp32 then.
+        fill: see ``ModelSystem``.
     """
 
     folder: str
@@ -129,6 +154,8 @@ class ModelLoader:
     tokens_per_batch: int | None = None
     cache_bytes: int | None = None
     kind: str = "auto"
+    encoded: str | None = None
+    fill: bool = False
 
     def load(self, device: torch.device | str, sample: Callable[[], Pools]) -> ModelSystem:
         """Loads the model on a device.
@@ -142,20 +169,33 @@ class ModelLoader:
         """
         device = torch.device(device)
         model = load_any(self.folder, device, self.kind)
+        store = None
+        if self.encoded is not None:
+            store = open_store(self.encoded, model, self.folder)
         return ModelSystem(
             model,
             device,
-            precision=pick_precision(self.precision, model, device, sample),
+            precision="fp32" if store else pick_precision(self.precision, model, device, sample),
             tokens_per_batch=self.tokens_per_batch,
             cache_bytes=self.cache_bytes,
+            store=store,
+            fill=self.fill,
         )
 
 
 def fingerprint(
-    model: str, device: torch.device | str, precision: Precision, tokens_per_batch: int | None
+    model: str,
+    device: torch.device | str,
+    precision: Precision,
+    tokens_per_batch: int | None,
+    stored: StoredPrecision | None = None,
 ) -> str:
-    """The fingerprint of a ``ModelSystem`` from that of its model, without creating the system."""
-    return json.dumps(["model", model, str(torch.device(device)), precision, tokens_per_batch])
+    """The fingerprint of a ``ModelSystem`` from that of its model, without creating the system.
+
+    Stored answers in fp32 change no score, others do.
+    """
+    rounded = [] if stored in (None, "fp32") else [stored]
+    return json.dumps(["model", model, str(torch.device(device)), precision, tokens_per_batch, *rounded])
 
 
 def describe_model(model: LoadedModel, device: torch.device | str, precision: Precision) -> dict[str, Any]:

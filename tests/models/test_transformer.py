@@ -54,6 +54,8 @@ def test_a_text_has_the_same_bits_in_any_batch(network):
     ranker, _ = initialized("ap-minilm", network)
     # 63 of the 64 positions, and all of them: there is no room to pad.
     texts = [*corpus(60), [6], [7] * 63, [8] * 64, [9] * 64]
+    # Alone or with a few others, so short that a product has fewer rows than programs for many work on.
+    texts += [[5 + n % 20] * length for length in (1, 2, 3) for n in range(5)]
     together = states(ranker, texts)
 
     for text, found in zip(texts, together, strict=True):

@@ -45,6 +45,7 @@ class AttentivePairScorer(PairScorer):
     """G and what follows from it (eq. 13 to 18) for every pair, from the states of both texts."""
 
     pooling: AttentivePooling
+    row_multiple = ALIGNED
 
     @classmethod
     def suits(cls, pooling: Any) -> bool:

@@ -20,6 +20,9 @@ from aptool.scoring.encoded import EncodedAnswers, Pairs
 class PairScorer(ABC):
     """Scores pairs of encoded texts with the weights that a pooling has when the kernel is created."""
 
+    # In memory an answer has a multiple of so many rows: the last one is repeated.
+    row_multiple = 1
+
     def __init__(self, pooling: Any) -> None:
         self.pooling = pooling
 

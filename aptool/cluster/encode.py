@@ -1,0 +1,110 @@
+"""Encoding of answers on a Ray cluster: a task for each chunk, which adds what it encodes to the store.
+
+Ray starts a task again whose worker or node was lost; what is in the store by then is not encoded again. All
+nodes see the inputs, the model and the store.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import ray
+
+from aptool.cluster.ray_data import cause
+from aptool.cluster.resources import Cluster, Resources, count
+from aptool.cluster.score import absolute_path
+from aptool.cluster.waiting import said_while_missing
+from aptool.cluster.worker import host
+from aptool.errors import AptoolError, error_with
+from aptool.formats.location import location
+from aptool.formats.urls import is_remote
+from aptool.models.checkpoints.files import find_folder
+from aptool.scoring.answer_store import MANIFEST
+from aptool.scoring.encode import Chunk, Encoded, EncodeJob, encode_chunk
+
+logger = logging.getLogger(__name__)
+
+# How often a task is started again whose worker was lost.
+RESTARTS = 4
+
+# Tasks that wait for each worker.
+AHEAD = 2
+
+
+class ClusterEncoding:
+    """Encodes chunks in tasks of a cluster; see ``scoring.encode.Run``."""
+
+    def __init__(self, cluster: Cluster, each: Resources, workers: int | None = None) -> None:
+        """Prepares to start tasks.
+
+        Args:
+            cluster: where.
+            each: what a worker gets.
+            workers: the most at a time; None is as many as there is room for.
+        """
+        self._cluster = cluster
+        self._each = each
+        self._workers = workers
+
+    def __call__(self, job: EncodeJob, chunks: Sequence[Chunk]) -> Iterator[Encoded]:
+        """What was done with each chunk, as it is done.
+
+        Raises:
+            AptoolError: a chunk cannot be encoded; what others have added to the store stays.
+        """
+        cluster, each = self._cluster, self._each
+        room = cluster.check_room(None, each)
+        most = room if self._workers is None else min(room, self._workers)
+        logger.info(
+            f"cluster {cluster.address}: {count(most, 'worker')} with {each} each; Ray's logs are in "
+            f"{cluster.logs}"
+        )
+        model = absolute_path(str(find_folder(job.model)))
+        job = job._replace(model=model, store=absolute_path(job.store))
+        task: Any = ray.remote(_encode).options(**each.options, max_retries=RESTARTS, name="aptool encode")
+        device = "cuda" if each.gpus else "cpu"
+        # Workers that were not asked for may come as the cluster grows: Ray starts as many tasks as fit.
+        limit = most if self._workers is not None else AHEAD * max(most, len(cluster.nodes()))
+        waiting = iter([_absolute(chunk) for chunk in chunks])
+        running: list[Any] = []
+        try:
+            with said_while_missing(lambda: cluster.missing(1, each)):
+                while True:
+                    while len(running) < limit and (chunk := next(waiting, None)) is not None:
+                        running.append(task.remote(job, chunk, device))
+                    if not running:
+                        return
+                    ended, running = ray.wait(running, num_returns=1)
+                    yield _result(cluster, ended[0])
+        finally:
+            for reference in running:
+                with contextlib.suppress(ray.exceptions.RayError):
+                    ray.cancel(reference, force=True)
+
+
+def _result(cluster: Cluster, reference: Any) -> Encoded:
+    try:
+        done: Encoded = ray.get(reference)
+    except ray.exceptions.RayError as error:
+        found = getattr(error, "cause", None)
+        if isinstance(found, AptoolError):
+            raise error_with(found.exit_code, str(found)) from error
+        raise AptoolError(f"--cluster {cluster.address}: {cause(error)}") from error
+    return done
+
+
+def _absolute(chunk: Chunk) -> Chunk:
+    """A chunk for workers. Nodes may have copies of their own of a local file, with times of their own."""
+    shared = absolute_path(chunk.shared) if chunk.shared is not None else None
+    version = chunk.version if is_remote(chunk.path) else None
+    return chunk._replace(path=absolute_path(chunk.path), version=version, shared=shared)
+
+
+def _encode(job: EncodeJob, chunk: Chunk, device: str) -> Encoded:
+    """Encodes on a worker."""
+    if not (location(job.store) / MANIFEST).is_file():
+        raise AptoolError(
+            f"{job.store}: not found on node {host()}: expected a store on storage that all nodes share"
+        )
+    return encode_chunk(job, chunk, device)

@@ -1,0 +1,338 @@
+"""A store of encoded answers: a folder, on a disk or an object store, of the answers that one model encoded.
+
+An answer is found by a hash of its token ids, which are all that the model sees of it: a text that was
+changed, or that another tokenizer splits otherwise, is another answer. ``encoded.json`` says whose answers
+they are; beside it are parts (``formats.answer_part``), each of which appears whole and is never changed.
+Whoever adds to a store claims it; readers need not know.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from aptool import environment
+from aptool.documents import read_json
+from aptool.errors import InputError, UsageError
+from aptool.formats.answer_part import (
+    SUFFIX,
+    AnswerPart,
+    DamagedPartError,
+    check_rows,
+    read_part,
+    write_part,
+)
+from aptool.formats.atomic import check_folder, remove_matching
+from aptool.formats.claim import claimed
+from aptool.formats.location import Location, PathOrUrl, location
+from aptool.formats.schemas import check_document
+from aptool.formats.stores import store_of
+from aptool.models.model import LoadedModel
+from aptool.text.tokenizer import Tokens
+
+logger = logging.getLogger(__name__)
+
+StoredPrecision = Literal["fp32", "fp16", "int8"]
+PRECISIONS: tuple[StoredPrecision, ...] = get_args(StoredPrecision)
+
+MANIFEST = "encoded.json"
+_FORMAT = 1
+_WRITER = "writer"  # the file by which a process claims the store
+_PART = re.compile(rf"[0-9a-f]{{24}}{re.escape(SUFFIX)}")
+_LEFTOVER = re.compile(rf"\.({_PART.pattern}|{MANIFEST}|{_WRITER})\.[a-z0-9_]{{8}}\.part")
+
+# Bytes between two answers that are read through, where another request would take longer; most bytes of one.
+_GAP_ON_DISK, _GAP_REMOTE = 1 << 16, 1 << 20
+_MOST_BYTES = 8 << 20
+_REQUESTS = 16
+
+
+class Stored(NamedTuple):
+    """Answers read from a store: the rows of the i-th begin at ``starts[i]``, as many as ``counts[i]``.
+
+    Attributes:
+        rows: (R, w) uint8, in any order, with other rows between them.
+        starts: (n,) int64.
+        counts: (n,) int64.
+    """
+
+    rows: np.ndarray
+    starts: np.ndarray
+    counts: np.ndarray
+
+
+class AnswerIndex:
+    """What a store holds at one time: where the rows of each answer are. Never changed."""
+
+    def __init__(self, parts: list[AnswerPart]) -> None:
+        """The index of some parts, in memory: about 40 bytes an answer."""
+        self.parts = parts
+        number = np.repeat(np.arange(len(parts)), [len(part.counts) for part in parts])
+        keys = np.concatenate([np.empty((0, 2), np.uint64), *(part.keys for part in parts)])
+        order = np.lexsort((keys[:, 1], keys[:, 0]))
+        self._first, self._second = keys[order, 0], keys[order, 1]
+        self._part = number[order].astype(np.int32)
+        self._starts, self._counts, self._sums = (
+            np.concatenate([np.empty(0, kind), *(getattr(part, name) for part in parts)])[order]
+            for name, kind in (("starts", np.int64), ("counts", np.int64), ("sums", np.uint64))
+        )
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def find(self, keys: np.ndarray) -> np.ndarray:
+        """(n,) int64 the entry of each key (n, 2), -1 for one that is not there."""
+        entries = np.full(len(keys), -1, dtype=np.int64)
+        at = np.searchsorted(self._first, keys[:, 0])
+        left = np.arange(len(keys))
+        while len(left):  # more than once only where two answers share half of their hash
+            left = left[at[left] < len(self)]
+            left = left[self._first[at[left]] == keys[left, 0]]
+            same = self._second[at[left]] == keys[left, 1]
+            entries[left[same]] = at[left[same]]
+            left = left[~same]
+            at[left] += 1
+        return entries
+
+    def read(self, entries: np.ndarray) -> Stored:
+        """Reads the rows of (n,) entries, those and little between them.
+
+        Raises:
+            DamagedPartError: a part is truncated, changed or no longer there.
+        """
+        order = np.lexsort((self._starts[entries], self._part[entries]))
+        arrays = self._part, self._starts, self._counts, self._sums
+        part, begin, count, sums = (values[entries[order]] for values in arrays)
+        widths = np.array([one.width for one in self.parts])
+        end = begin + count * widths[part]
+        gap = _GAP_ON_DISK if isinstance(self.parts[0].path, Path) else _GAP_REMOTE
+        stretches = _stretches(part, begin, end, gap)
+        blobs = _fetched([(self.parts[part[a]], int(begin[a]), int(end[b - 1])) for a, b in stretches])
+        starts, rows = np.empty_like(begin), 0
+        for (a, b), blob in zip(stretches, blobs, strict=True):
+            starts[a:b] = rows + (begin[a:b] - begin[a]) // widths[part[a]]
+            check_rows(self.parts[part[a]].path, blob, starts[a:b] - rows, count[a:b], sums[a:b])
+            rows += len(blob)
+        back = np.argsort(order)
+        whole = blobs[0] if len(blobs) == 1 else np.concatenate(blobs)
+        return Stored(whole, starts[back], count[back])
+
+
+class AnswerStore:
+    """A store of encoded answers, open for one model."""
+
+    def __init__(self, folder: Location, precision: StoredPrecision, fingerprint: str) -> None:
+        """See ``open_store``."""
+        self.folder = folder
+        self.precision = precision
+        self._fingerprint = fingerprint
+        self._owner = f"{fingerprint} {precision}"
+        self.index = AnswerIndex([])
+
+    def refresh(self, *, repair: bool = False) -> None:
+        """Reads the index of parts that were added since.
+
+        Args:
+            repair: remove damaged parts, whose answers are then encoded again.
+
+        Raises:
+            DamagedPartError: a part is truncated or changed.
+            InputError: a part is of another store, or cannot be read.
+        """
+        store, key = store_of(self.folder)
+        known = {part.path.name for part in self.index.parts}
+        names = [name for name in store.names(key) if _PART.fullmatch(name) and name not in known]
+        read = self._read_or_remove if repair else self._read
+        with ThreadPoolExecutor(_REQUESTS) as pool:
+            found = [part for part in pool.map(read, names) if part is not None]
+        if found:
+            self.index = AnswerIndex([*self.index.parts, *found])
+
+    def add(self, keys: np.ndarray, counts: np.ndarray, rows: np.ndarray) -> None:
+        """Adds answers as a part.
+
+        Args:
+            keys: (n, 2) uint64.
+            counts: (n,) int64 rows of each.
+            rows: (R, w) uint8 their rows, end to end.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        name = write_part(self.folder, keys, counts, rows, self._owner)
+        if name not in {part.path.name for part in self.index.parts}:
+            self.index = AnswerIndex([*self.index.parts, self._read(name)])
+
+    def write_manifest(self, name: str) -> None:
+        """Makes the folder a store, of the model with this name, unless it is one."""
+        manifest = {
+            "format": _FORMAT,
+            "model": {"name": name, "fingerprint": self._fingerprint},
+            "precision": self.precision,
+            "versions": environment.versions(),
+        }
+        path = self.folder / MANIFEST
+        check_document("encoded", manifest, path)
+        store, key = store_of(path)
+        store.create(key, (json.dumps(manifest, indent=2) + "\n").encode())
+
+    def _read(self, name: str) -> AnswerPart:
+        return read_part(self.folder / name, self._owner)
+
+    def _read_or_remove(self, name: str) -> AnswerPart | None:
+        try:
+            return self._read(name)
+        except DamagedPartError as error:
+            logger.info(f"{error}: its answers are encoded again")
+            store, key = store_of(self.folder / name)
+            store.delete([key])
+            return None
+
+
+def open_store(folder: PathOrUrl, model: LoadedModel, model_folder: object) -> AnswerStore:
+    """Opens a store to read answers of a model, and to add some.
+
+    Args:
+        folder: the store's.
+        model: the model.
+        model_folder: where it is, for errors.
+
+    Raises:
+        InputError: there is no store, it is another model's, or a part of it is damaged.
+    """
+    precision = stored_precision(folder, model, model_folder)
+    store = AnswerStore(location(folder).absolute(), precision, model.fingerprint)
+    store.refresh()
+    return store
+
+
+def stored_precision(folder: PathOrUrl, model: LoadedModel, model_folder: object) -> StoredPrecision:
+    """The precision of a store's numbers.
+
+    Raises:
+        InputError: there is no store, or it is another model's.
+    """
+    expected = f"a store that `aptool encode ANSWERS --model {model_folder} --output STORE` makes"
+    path = location(folder) / MANIFEST
+    if not path.is_file():
+        raise InputError(folder, problem=f"no {MANIFEST} in it", expected=expected)
+    manifest: dict[str, Any] = read_json(path)
+    check_document("encoded", manifest, path)
+    owner = manifest["model"]
+    if owner["fingerprint"] != model.fingerprint:
+        problem = (
+            f"encoded by {owner['name']} with fingerprint {owner['fingerprint']}, not by "
+            f"{model.recipe.preset} with fingerprint {model.fingerprint}"
+        )
+        raise InputError(folder, problem=problem, expected=expected)
+    precision: StoredPrecision = manifest["precision"]
+    return precision
+
+
+def precision_for(
+    folder: PathOrUrl, model: LoadedModel, model_folder: object, wanted: StoredPrecision | None
+) -> StoredPrecision:
+    """The precision that a store has or will have.
+
+    Args:
+        folder: of the store; one that exists is empty or a store.
+        model: whose answers it will hold.
+        model_folder: where the model is, for errors.
+        wanted: None is that of the store, fp32 of a new one.
+
+    Raises:
+        InputError: something else is there, or a store of another model.
+        UsageError: the store there has another precision.
+    """
+    store, key = store_of(location(folder))
+    names = store.names(key)
+    if not names or not all(name == _WRITER or _LEFTOVER.fullmatch(name) for name in names):
+        check_folder(folder, MANIFEST)  # what one that was killed at once has left is no other's file
+    if not (location(folder) / MANIFEST).is_file():
+        return wanted or "fp32"
+    found = stored_precision(folder, model, model_folder)
+    if wanted not in (None, found):
+        raise UsageError(
+            f"--precision {wanted}: {folder} holds {found}; expected {found}, or another --output"
+        )
+    return found
+
+
+@contextmanager
+def writing_to(folder: PathOrUrl) -> Iterator[None]:
+    """Claims a store for this process and its workers while the block runs.
+
+    Raises:
+        InputError: another process is adding to it.
+    """
+    place = location(folder)
+    place.mkdir(exist_ok=True)
+    try:
+        with claimed(place / _WRITER, folder):
+            remove_matching(place, _LEFTOVER)
+            yield
+    finally:
+        with contextlib.suppress(OSError):
+            place.rmdir()  # succeeds only if nothing was written
+
+
+def text_keys(texts: Tokens) -> np.ndarray:
+    """(n, 2) uint64 what stands for each text: 128 bits of BLAKE2b of its token ids."""
+    data = memoryview(texts.ids.astype("<i4").tobytes())
+    bounds = (4 * texts.offsets).tolist()
+    hashed = b"".join(
+        hashlib.blake2b(data[begin:end], digest_size=16).digest() for begin, end in pairwise(bounds)
+    )
+    return np.frombuffer(hashed, dtype="<u8").reshape(-1, 2)
+
+
+def _stretches(part: np.ndarray, begin: np.ndarray, end: np.ndarray, gap: int) -> list[tuple[int, int]]:
+    """First and last (excluded) of consecutive answers that are read by one request each.
+
+    Args:
+        part: (n,) the part of each answer, ascending.
+        begin: (n,) its first byte there, ascending within a part.
+        end: (n,) the byte after its last one.
+        gap: most bytes between two answers of a stretch.
+    """
+    apart = (part[1:] != part[:-1]) | (begin[1:] - end[:-1] > gap)
+    bounds = [0, *(np.flatnonzero(apart) + 1).tolist(), len(part)]
+    stretches: list[tuple[int, int]] = []
+    for first, last in pairwise(bounds):
+        block = (begin[first:last] - begin[first]) // _MOST_BYTES
+        inner = [first, *(first + 1 + np.flatnonzero(np.diff(block))).tolist(), last]
+        stretches += pairwise(inner)
+    return stretches
+
+
+def _fetched(ranges: list[tuple[AnswerPart, int, int]]) -> list[np.ndarray]:
+    """The (R, w) uint8 rows of byte ranges of parts."""
+    if len(ranges) == 1 or isinstance(ranges[0][0].path, Path):
+        return [_fetch(*one) for one in ranges]
+    return list(_pool().map(lambda one: _fetch(*one), ranges))
+
+
+def _fetch(part: AnswerPart, begin: int, end: int) -> np.ndarray:
+    store, key = store_of(part.path)
+    try:
+        data = store.read(key, begin, end)
+    except FileNotFoundError:
+        data = b""
+    if len(data) < end - begin:
+        raise DamagedPartError(part.path, "truncated")
+    return np.frombuffer(data, np.uint8).reshape(-1, part.width)
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_REQUESTS, thread_name_prefix="aptool-answers")

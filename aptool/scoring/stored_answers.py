@@ -1,0 +1,182 @@
+"""Encoded answers from a store in place of an encoder, and those that it lacks encoded and added.
+
+What is kept of an answer (``PairScorer.cache_answers``) is stored as bytes: fp32 as it is, fp16 rounded, int8
+with the scale of each row behind it. An answer that is encoded now is rounded as if it had been read, so that
+scores do not depend on what a store already has.
+"""
+
+import time
+from collections.abc import Callable
+from threading import Lock
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aptool.errors import InputError
+from aptool.models.device import send
+from aptool.models.ragged import Ragged
+from aptool.scoring.answer_store import AnswerStore, Stored, StoredPrecision, text_keys
+from aptool.scoring.encoded import rows_of
+from aptool.text.forms import pooled_rows
+from aptool.text.tokenizer import Tokens
+
+# New answers are written in parts of so many bytes, and none waits for longer than so many seconds.
+PART_BYTES = 64 << 20
+PART_SECONDS = 60.0
+
+
+class StoredAnswers:
+    """The answers of a store for a scorer; safe to use from several threads."""
+
+    def __init__(self, store: AnswerStore, *, fill: bool = False) -> None:
+        """Uses a store.
+
+        Args:
+            store: the store.
+            fill: encode answers that it lacks, and add them at ``flush``; otherwise they are an error.
+        """
+        self._store = store
+        self._fill = fill
+        self._lock = Lock()
+        # Keys, number of rows and rows of answers that are not written yet.
+        self._new: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._new_since = 0.0
+
+    def check(self, answers: Tokens) -> None:
+        """Checks that no answer will be missing.
+
+        Raises:
+            InputError: the store lacks some, and is not to be filled.
+        """
+        if not self._fill:
+            self._check(self._store.index.find(text_keys(answers)))
+
+    def new(self, answers: Tokens) -> tuple[np.ndarray, np.ndarray]:
+        """The answers that the store lacks, one of each text: (m,) int64 which they are, (m, 2) keys."""
+        keys = text_keys(answers)
+        lacking = np.flatnonzero(self._store.index.find(keys) < 0)
+        _, first = np.unique(keys[lacking], axis=0, return_index=True)
+        rows = lacking[np.sort(first)]
+        return rows, keys[rows]
+
+    def encoded(
+        self, answers: Tokens, encode: Callable[[Tokens], Ragged], multiple: int, device: torch.device
+    ) -> Ragged:
+        """What is kept of a batch of answers: read, or encoded now and kept for ``flush``.
+
+        Args:
+            answers: token ids.
+            encode: encodes some of them.
+            multiple: see ``PairScorer.row_multiple``.
+            device: of the result.
+
+        Raises:
+            InputError: the store lacks some, and is not to be filled; or it cannot be read.
+        """
+        keys, index = text_keys(answers), self._store.index
+        entries = index.find(keys)
+        here = entries >= 0
+        if here.all():
+            return _unpacked(index.read(entries), self._store.precision, multiple, device)
+        if not self._fill:
+            self._check(entries)
+        lacking = answers.take(np.flatnonzero(~here))
+        counts, rows = self.put(keys[~here], lacking, encode(lacking), multiple)
+        added = Stored(rows, np.cumsum(counts) - counts, counts)
+        parts = [_unpacked(added, self._store.precision, multiple, device)]
+        if here.any():
+            parts.append(_unpacked(index.read(entries[here]), self._store.precision, multiple, device))
+        order = np.argsort(here, kind="stable")  # those that were encoded now come first
+        return Ragged.concatenate(parts).select(np.argsort(order))
+
+    def put(
+        self, keys: np.ndarray, answers: Tokens, encoded: Ragged, multiple: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Keeps answers that were encoded now until ``flush``.
+
+        Args:
+            keys: (n, 2) uint64.
+            answers: token ids of n answers.
+            encoded: what is kept of them in memory.
+            multiple: see ``PairScorer.row_multiple``; the rows that fill up to it are not stored.
+
+        Returns:
+            (n,) int64 the number of their rows, without repeated ones; (R, w) uint8 the rows.
+        """
+        lengths = pooled_rows(answers.ids, answers.offsets)[1]
+        counts = encoded.sizes if multiple == 1 else np.minimum(encoded.sizes, lengths)
+        distinct = rows_of(np.cumsum(encoded.sizes) - encoded.sizes, counts)
+        rows = _packed(encoded.values[send(distinct, encoded.values.device)], self._store.precision)
+        with self._lock:
+            if not self._new:
+                self._new_since = time.monotonic()
+            self._new.append((keys, counts, rows))
+        return counts, rows
+
+    def flush(self, *, everything: bool = True) -> int:
+        """Writes what ``put`` has kept, as parts; returns the number of bytes of its rows.
+
+        Args:
+            everything: also where it is little and not old.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        with self._lock:
+            size = sum(rows.nbytes for _, _, rows in self._new)
+            young = time.monotonic() - self._new_since < PART_SECONDS
+            if not self._new or (not everything and size < PART_BYTES and young):
+                return 0
+            new, self._new = self._new, []
+        keys, counts, rows = (np.concatenate(column) for column in zip(*new, strict=True))
+        _, first = np.unique(keys, axis=0, return_index=True)
+        # In the order in which answers are scored; those of one length in the order of their keys.
+        order = first[np.argsort(counts[first], kind="stable")]
+        starts = np.cumsum(counts) - counts
+        part = (np.cumsum(counts[order]) - counts[order]) * rows.shape[1] // PART_BYTES
+        for some in np.split(order, np.flatnonzero(np.diff(part)) + 1):
+            self._store.add(keys[some], counts[some], rows[rows_of(starts[some], counts[some])])
+        return size
+
+    def _check(self, entries: np.ndarray) -> None:
+        missing = int((entries < 0).sum())
+        if missing:
+            raise InputError(
+                self._store.folder,
+                problem=f"{missing:,} of {len(entries):,} answers of a row group are not in it",
+                expected="all of them: encode them with `aptool encode`, or here with --fill",
+            )
+
+
+def _packed(rows: Tensor, precision: StoredPrecision) -> np.ndarray:
+    """(R, w) uint8 the bytes of (R, c) rows."""
+    if precision == "int8":
+        scales = rows.abs().amax(1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / 127
+        whole = (rows / scales).round().to(torch.int8)
+        return np.concatenate([whole.cpu().numpy().view(np.uint8), _bytes(scales)], axis=1)
+    if precision == "fp16":
+        largest = torch.finfo(torch.float16).max
+        return _bytes(rows.clamp(-largest, largest).half())
+    return _bytes(rows)
+
+
+def _bytes(values: Tensor) -> np.ndarray:
+    """(R, bytes of a row) uint8."""
+    return values.contiguous().cpu().numpy().view(np.uint8)
+
+
+def _unpacked(
+    stored: Stored, precision: StoredPrecision, multiple: int, device: torch.device | str
+) -> Ragged:
+    """The fp32 rows of answers, answer by answer, the last one of each repeated up to a multiple."""
+    counts = -(-stored.counts // multiple) * multiple
+    ends = np.cumsum(counts)
+    place = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+    place = np.minimum(place, np.repeat(stored.counts - 1, counts))
+    data = send(stored.rows[np.repeat(stored.starts, counts) + place], device)  # (R, w)
+    if precision == "int8":
+        values = data[:, :-4].view(torch.int8) * data[:, -4:].contiguous().view(torch.float32)
+    else:
+        values = data.view(torch.float32 if precision == "fp32" else torch.float16).float()
+    return Ragged.of_sizes(values, counts)

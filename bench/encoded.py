@@ -1,0 +1,190 @@
+"""Answers encoded before: the speed and size of a store, and of scoring with it and without.
+
+    python -m bench.encoded [--answers 20000] [--scale 0.1] [--repeats 5] [--output encoded.json]
+
+First, answers of about 100 tokens of 384 numbers are stored in each precision and read at random, a tenth of
+them at a time, from the page cache: as a scorer reads them, checked and as fp32 tensors. Then the pools of
+InsuranceQA's test1 are scored from token ids with answers encoded in the same run and with stored ones, by a
+transformer of MiniLM's size and by AP-CNN of the paper's, with random weights, on which speed does not
+depend. Encoding by the transformer is timed on a sample of the answers. Figures are medians.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from aptool.config import load_recipe
+from aptool.models.build import build_ranker
+from aptool.models.ragged import Ragged
+from aptool.models.ranker import Ranker
+from aptool.scoring.answer_store import PRECISIONS, AnswerStore, StoredPrecision, text_keys
+from aptool.scoring.scorer import Scorer
+from aptool.scoring.stored_answers import StoredAnswers
+from aptool.text.tokenizer import Tokens
+from bench.transformer import rankers
+from bench.workloads import VOCABULARY, insuranceqa, texts
+
+NUMBERS = 384
+TRANSFORMERS, OTHERS = ("ap-minilm", "mean-minilm"), ("ap-cnn-paper",)
+
+Encode = Callable[[Tokens], list[tuple[np.ndarray, Ragged]]]  # see ``Scorer.encode``
+
+# Answers that are encoded to time encoding by a transformer.
+SAMPLE = 100
+
+
+def seconds(work: Callable[..., Any], *arguments: Any) -> float:
+    """How long a call takes."""
+    begun = time.perf_counter()
+    work(*arguments)
+    return time.perf_counter() - begun
+
+
+def new_store(folder: Path, precision: StoredPrecision) -> AnswerStore:
+    """An empty store."""
+    folder.mkdir()
+    return AnswerStore(folder, precision, "0" * 16)
+
+
+def put(stored: StoredAnswers, answers: Tokens, encode: Encode, multiple: int = 1) -> None:
+    """Encodes answers into a store."""
+    rows, keys = stored.new(answers)
+    for begin in range(0, len(rows), 1000):
+        chosen, names = rows[begin : begin + 1000], keys[begin : begin + 1000]
+        some = answers.take(chosen)
+        for batch, encoded in encode(some):
+            stored.put(names[batch], some.take(batch), encoded, multiple)
+        stored.flush(everything=False)
+    stored.flush()
+
+
+def read(precision: StoredPrecision, number: int, repeats: int) -> dict[str, Any]:
+    """Stores random answers, and reads them."""
+    generator = np.random.default_rng(0)
+    answers = texts(number, 100, 0.6, generator)
+
+    def encode(some: Tokens) -> list[tuple[np.ndarray, Ragged]]:
+        return [(np.arange(len(some)), Ragged.of_sizes(torch.randn(len(some.ids), NUMBERS), some.lengths))]
+
+    with tempfile.TemporaryDirectory(prefix="aptool-bench-") as folder:
+        store = new_store(Path(folder) / "store", precision)
+        stored = StoredAnswers(store, fill=True)
+        put(stored, answers, encode)
+        size = sum(file.stat().st_size for file in (Path(folder) / "store").iterdir())
+        rates: dict[str, list[float]] = {"bytes": [], "tensors": []}
+        for _ in range(repeats):
+            some = answers.take(generator.choice(number, number // 10, replace=False))
+            size_read = store.index.parts[0].width * len(some.ids)
+            entries = store.index.find(text_keys(some))
+            rates["bytes"].append(size_read / seconds(store.index.read, entries))
+            to_tensors = seconds(stored.encoded, some, no_encoder, 1, torch.device("cpu"))
+            rates["tensors"].append(size_read / to_tensors)
+    return {
+        "precision": precision,
+        "bytes_per_token": size / len(answers.ids),
+        "bytes_per_second": statistics.median(rates["bytes"]),
+        "to_tensors_per_second": statistics.median(rates["tensors"]),
+    }
+
+
+def no_encoder(answers: Tokens) -> Ragged:
+    """Answers that a store lacks: there are none."""
+    raise AssertionError(f"{len(answers)} answers are not in the store")
+
+
+def score(name: str, ranker: Ranker, scale: float, repeats: int) -> dict[str, Any]:
+    """Scores the pools of InsuranceQA's test1 with stored answers, and without."""
+    workload = insuranceqa(scale)
+    pairs, answers = len(workload.pair_question), workload.answers
+    sampled = name in TRANSFORMERS
+    with tempfile.TemporaryDirectory(prefix="aptool-bench-") as folder:
+        stored = StoredAnswers(new_store(Path(folder) / "store", "fp32"), fill=True)
+        # Random states in place of those of a transformer, which would take an hour.
+        scorer = Scorer(ranker)
+        multiple = 1 if sampled else scorer.row_multiple
+        put(stored, answers, random_states(name) if sampled else scorer.encode, multiple)
+        rates: dict[str, list[float]] = {"without": [], "with": []}
+        for _ in range(repeats):
+            found = seconds(Scorer(ranker, stored=stored).score, *workload)
+            rates["with"].append(pairs / found)
+            if sampled:
+                some = answers.take(np.random.default_rng(0).choice(len(answers), SAMPLE, replace=False))
+                encoding = seconds(Scorer(ranker).encode, some) * len(answers.ids) / len(some.ids)
+                rates["without"].append(pairs / (found + encoding))
+            else:
+                rates["without"].append(pairs / seconds(Scorer(ranker).score, *workload))
+    ratios = [a / b for a, b in zip(rates["with"], rates["without"], strict=True)]
+    return {
+        "system": name,
+        "pairs": pairs,
+        "answers": len(answers),
+        **{f"pairs_per_second_{key}": statistics.median(found) for key, found in rates.items()},
+        "ratio": statistics.median(ratios),
+    }
+
+
+def random_states(name: str) -> Encode:
+    """What stands for an encoder: states, or a vector for each text."""
+    vectors = load_recipe(name).pooling["type"] == "mean"
+
+    def encode(some: Tokens) -> list[tuple[np.ndarray, Ragged]]:
+        counts = np.ones(len(some), dtype=np.int64) if vectors else some.lengths
+        return [(np.arange(len(some)), Ragged.of_sizes(torch.randn(int(counts.sum()), NUMBERS), counts))]
+
+    return encode
+
+
+def run(answers: int, scale: float, repeats: int) -> dict[str, Any]:
+    """Prints two tables; returns the figures."""
+    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}\n")
+    print("precision  bytes/token  read, GB/s  to fp32 tensors, GB/s")
+    reads = []
+    for precision in PRECISIONS:
+        row = read(precision, answers, repeats)
+        reads.append(row)
+        speeds = row["bytes_per_second"] / 1e9, row["to_tensors_per_second"] / 1e9
+        print(
+            f"{precision:<10} {row['bytes_per_token']:>11.1f} {speeds[0]:>11.2f} {speeds[1]:>11.2f}",
+            flush=True,
+        )
+    print("\nsystem              pairs  answers   without, pairs/s   with, pairs/s  with / without")
+    scores = []
+    systems = rankers(None, torch.device("cpu"))
+    for name in OTHERS:
+        systems[name] = build_ranker(load_recipe(name), VOCABULARY, 100).eval()
+    for name in (*TRANSFORMERS, *OTHERS):
+        row = score(name, systems[name], scale, repeats)
+        scores.append(row)
+        print(
+            f"{name:<14} {row['pairs']:>10,} {row['answers']:>8,} {row['pairs_per_second_without']:>18,.0f} "
+            f"{row['pairs_per_second_with']:>15,.0f} {row['ratio']:>15.1f}",
+            flush=True,
+        )
+    return {"read": reads, "score": scores}
+
+
+def main() -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--answers", type=int, default=20_000, help="answers in a store (default 20,000)")
+    parser.add_argument("--scale", type=float, default=0.1, help="fraction of 900,000 pairs (default 0.1)")
+    parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
+    parser.add_argument("--output", type=Path, help="JSON file for the figures")
+    options = parser.parse_args()
+    figures = run(options.answers, options.scale, options.repeats)
+    if options.output is not None:
+        options.output.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Files for encoded answers: how fast random rows of variable length are read, and how large they are.
+
+    python -m bench.encoded_formats [--answers 20000] [--repeats 5]
+
+Answers of about 100 tokens of 384 numbers in fp16, in eight shards; a tenth of them, chosen at random, is
+read in file order into one array. Lance is measured where it is installed. Figures are medians; files are in
+the page cache, where writing has left them. The store of ``aptool encode`` is the first of these formats,
+read by positions; ``bench.encoded`` measures it with its checksums.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from aptool.scoring.encoded import rows_of
+from bench.encoded import NUMBERS
+from bench.workloads import texts
+
+WIDTH = 2 * NUMBERS
+SHARDS = 8
+
+# Reads the answers that are chosen (n,) ascending: (R, NUMBERS) fp16.
+Read = Callable[[np.ndarray], np.ndarray]
+
+
+class Answers(NamedTuple):
+    """Answers by their lengths (n,), and where each begins among all rows."""
+
+    lengths: np.ndarray
+    starts: np.ndarray
+    bounds: np.ndarray  # (SHARDS + 1,) answers
+
+    def shards(self) -> Iterator[tuple[int, int, np.ndarray]]:
+        """First and last (excluded) answer and the rows of each shard."""
+        for number, (first, last) in enumerate(zip(self.bounds[:-1], self.bounds[1:], strict=True)):
+            rows = int(self.lengths[first:last].sum())
+            some = np.random.default_rng(number).standard_normal(1 << 22).astype(np.float16)
+            yield int(first), int(last), np.resize(some, (rows, NUMBERS))
+
+    def by_shard(self, chosen: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Of each shard its number, and the first row there and the length of each answer that is chosen."""
+        for number, (first, last) in enumerate(zip(self.bounds[:-1], self.bounds[1:], strict=True)):
+            own = chosen[(chosen >= first) & (chosen < last)]
+            yield number, self.starts[own] - self.starts[first], self.lengths[own]
+
+
+def safetensors_files(folder: Path, answers: Answers) -> list[tuple[str, Read]]:
+    """A file for each shard, read by positions, by a memory map, and by the library."""
+    paths, begins, maps = [], [], []
+    for number, (_, _, rows) in enumerate(answers.shards()):
+        path = folder / f"{number}.safetensors"
+        save_file({"rows": rows}, path)
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length))
+        paths.append(path)
+        begins.append(8 + length + header["rows"]["data_offsets"][0])
+        maps.append(np.memmap(path, np.float16, "r", begins[-1], rows.shape))
+
+    def by_position(chosen: np.ndarray) -> np.ndarray:
+        pieces = []
+        for shard, starts, lengths in answers.by_shard(chosen):
+            with paths[shard].open("rb", buffering=0) as file:
+                for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+                    file.seek(begins[shard] + start * WIDTH)
+                    pieces.append(file.read(length * WIDTH))
+        return np.frombuffer(b"".join(pieces), np.float16).reshape(-1, NUMBERS)
+
+    def by_map(chosen: np.ndarray) -> np.ndarray:
+        found = [maps[shard][rows_of(starts, lengths)] for shard, starts, lengths in answers.by_shard(chosen)]
+        return np.concatenate(found)
+
+    def by_library(chosen: np.ndarray) -> np.ndarray:
+        pieces = []
+        for shard, starts, lengths in answers.by_shard(chosen):
+            with safe_open(paths[shard], framework="np") as file:
+                rows = file.get_slice("rows")
+                pieces += [
+                    rows[start : start + length] for start, length in zip(starts, lengths, strict=True)
+                ]
+        return np.concatenate(pieces)
+
+    return [
+        ("safetensors, read by positions", by_position),
+        ("safetensors, memory-mapped", by_map),
+        ("safetensors, slices of safe_open", by_library),
+    ]
+
+
+def batches(answers: Answers) -> Iterator[pa.RecordBatch]:
+    """The shards as record batches of one column, the bytes of an answer's rows."""
+    for first, last, rows in answers.shards():
+        offsets = np.concatenate([[0], np.cumsum(answers.lengths[first:last])]) * WIDTH
+        buffers = [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(rows)]
+        column = pa.Array.from_buffers(pa.large_binary(), last - first, buffers)
+        yield pa.record_batch([column], schema=pa.schema([("rows", pa.large_binary())]))
+
+
+def rows_in(column: pa.ChunkedArray) -> np.ndarray:
+    """(R, NUMBERS) the rows of all values of a column of bytes."""
+    joined: Any = pa.concat_arrays(column.chunks)
+    ends = np.frombuffer(joined.buffers()[1], np.int64)[joined.offset : joined.offset + len(joined) + 1]
+    data = np.frombuffer(joined.buffers()[2], np.uint8)[ends[0] : ends[-1]]
+    return data.view(np.float16).reshape(-1, NUMBERS)
+
+
+def arrow_file(folder: Path, answers: Answers) -> list[tuple[str, Read]]:
+    """One file in Arrow's IPC format, memory-mapped."""
+    path, schema = folder / "answers.arrow", pa.schema([("rows", pa.large_binary())])
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        for batch in batches(answers):
+            writer.write_batch(batch)
+    table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    return [("Arrow IPC, memory-mapped", lambda chosen: rows_in(table["rows"].take(pa.array(chosen))))]
+
+
+def lance_dataset(folder: Path, answers: Answers) -> list[tuple[str, Read]]:
+    """A dataset of Lance, where that is installed."""
+    if importlib.util.find_spec("lance") is None:
+        return []
+    lance = importlib.import_module("lance")
+    reader = pa.RecordBatchReader.from_batches(pa.schema([("rows", pa.large_binary())]), batches(answers))
+    data = lance.write_dataset(reader, folder / "answers.lance")
+    return [("Lance", lambda chosen: rows_in(data.take(chosen.tolist(), columns=["rows"])["rows"]))]
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--answers", type=int, default=20_000, help="number of answers (default 20,000)")
+    parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
+    options = parser.parse_args()
+    generator = np.random.default_rng(0)
+    lengths = texts(options.answers, 100, 0.6, generator).lengths
+    bounds = np.linspace(0, options.answers, SHARDS + 1).astype(np.int64)
+    answers = Answers(lengths, np.cumsum(lengths) - lengths, bounds)
+    tenth = [
+        np.sort(generator.choice(options.answers, options.answers // 10, replace=False))
+        for _ in range(options.repeats + 1)  # the first is not counted
+    ]
+    print(f"{'format':<34} bytes/token  GB/s")
+    for write in (safetensors_files, arrow_file, lance_dataset):
+        with tempfile.TemporaryDirectory(prefix="aptool-bench-") as name:
+            found = write(Path(name), answers)
+            size = sum(file.stat().st_size for file in Path(name).rglob("*") if file.is_file())
+            os.sync()
+            for title, read in found:
+                rates = []
+                for chosen in tenth:
+                    begun = time.perf_counter()
+                    rows = read(chosen)
+                    rates.append(rows.nbytes / (time.perf_counter() - begun) / 1e9)
+                    assert rows.shape == (lengths[chosen].sum(), NUMBERS)
+                print(
+                    f"{title:<34} {size / lengths.sum():>11.1f} {statistics.median(rates[1:]):>5.2f}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

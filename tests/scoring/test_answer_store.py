@@ -1,0 +1,240 @@
+"""Stored answers: the bytes that were encoded, of this text and this model, or an error."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from networks import corpus, initialized, write_network
+from tiny import SYSTEMS, ranker, tokens
+
+from aptool.config import load_recipe
+from aptool.errors import InputError
+from aptool.formats.answer_part import AnswerPart, read_part
+from aptool.models.build import build_ranker
+from aptool.models.ragged import Ragged
+from aptool.scoring.answer_store import PRECISIONS, AnswerIndex, AnswerStore, text_keys
+from aptool.scoring.scorer import Scorer
+from aptool.scoring.stored_answers import StoredAnswers
+
+# Systems over word vectors beside the paper's, and those over a network, which need the extra.
+OTHERS = {
+    "gesd": ("ap-cnn", "similarity.type=gesd"),
+    "kernels": ("qa-cnn", "pooling.type=kernels"),
+    "one-way": ("ap-cnn", "pooling.type=one_way"),
+    "codes": ("qa-cnn", "pooling.type=polyencoder"),
+}
+NETWORKS = ("ap-minilm", "maxsim-minilm", "mean-minilm")
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    return write_network(tmp_path_factory.mktemp("network"))
+
+
+def system_of(name, request):
+    if name in NETWORKS:
+        return initialized(name, request.getfixturevalue("network"))[0]
+    if name in SYSTEMS:
+        return ranker(name, words=40, dim=12, size=16)
+    torch.manual_seed(1)
+    base, option = OTHERS[name]
+    recipe = load_recipe(base, (option, "encoder.features=16", "vectors.dim=12"))
+    return build_ranker(recipe, 40, 12).eval()
+
+
+def new_store(folder, precision="fp32"):
+    folder.mkdir(exist_ok=True)
+    store = AnswerStore(folder, precision, "f" * 16)
+    store.refresh()
+    return store
+
+
+QUESTIONS, ANSWERS = tokens(*corpus(6, 1, 12)), tokens(*corpus(40, 2, 20))
+PAIRS = np.repeat(np.arange(6), 40), np.tile(np.arange(40), 6)
+
+
+@pytest.mark.parametrize("tokens_per_batch", [64, 1 << 20])
+@pytest.mark.parametrize("name", [*SYSTEMS, *OTHERS, *NETWORKS])
+def test_stored_answers_change_no_bit_of_a_score(name, tokens_per_batch, request, tmp_path):
+    system = system_of(name, request)
+    expected = Scorer(system, tokens_per_batch=tokens_per_batch).score(QUESTIONS, ANSWERS, *PAIRS)
+
+    # Half of the answers are there, in several parts; then the others are encoded and added; then all are.
+    for rows in (np.arange(1, 14, 2), np.arange(15, 40, 2)):
+        stored = StoredAnswers(new_store(tmp_path / "s"), fill=True)
+        for batch, encoded in Scorer(system).encode(ANSWERS.take(rows)):
+            some = ANSWERS.take(rows[batch])
+            stored.put(text_keys(some), some, encoded, Scorer(system).row_multiple)
+        stored.flush()
+    for fill in (True, False):
+        stored = StoredAnswers(new_store(tmp_path / "s"), fill=fill)
+        scorer = Scorer(system, stored=stored, tokens_per_batch=tokens_per_batch)
+        assert scorer.score(QUESTIONS, ANSWERS, *PAIRS).tobytes() == expected.tobytes()
+        stored.flush()
+    assert len(new_store(tmp_path / "s").index) == 40
+
+
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+def test_rounded_answers_score_alike_whether_they_are_read_or_encoded(precision, tmp_path):
+    system = ranker("ap-cnn", words=40, dim=12, size=16)
+    exact = Scorer(system).score(QUESTIONS, ANSWERS, *PAIRS)
+    filling = StoredAnswers(new_store(tmp_path / "s", precision), fill=True)
+    first = Scorer(system, stored=filling).score(QUESTIONS, ANSWERS, *PAIRS)
+    filling.flush()
+
+    read = Scorer(system, stored=StoredAnswers(new_store(tmp_path / "s", precision)))
+
+    assert read.score(QUESTIONS, ANSWERS, *PAIRS).tobytes() == first.tobytes()
+    assert 0 < np.abs(first - exact).max() < (1e-3 if precision == "fp16" else 2e-2)
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [
+        ("fp32", [[1.0, -2.5, 0.1], [0.0, 0.0, 0.0], [1e6, 1.0, -1e-6]]),
+        # 0.1 is 1638 / 16384 in 11 bits; 65504 is the largest number of fp16.
+        ("fp16", [[1.0, -2.5, 1638 / 16384], [0.0, 0.0, 0.0], [65504.0, 1.0, -17 * 2.0**-24]]),
+        # Steps of 2.5 / 127: 1.0 is 51 of them and 0.1 is 5.
+        ("int8", [[51 * 2.5 / 127, -2.5, 5 * 2.5 / 127], [0.0, 0.0, 0.0], [1e6, 0.0, 0.0]]),
+    ],
+)
+def test_numbers_of_each_precision(precision, expected, tmp_path):
+    stored = StoredAnswers(new_store(tmp_path / "s", precision), fill=True)
+    text = tokens([3, 4, 5])
+    rows = Ragged.of_sizes(torch.tensor([[1.0, -2.5, 0.1], [0.0] * 3, [1e6, 1.0, -1e-6]]), np.array([3]))
+    stored.put(text_keys(text), text, rows, 1)
+    stored.flush()
+
+    read = StoredAnswers(new_store(tmp_path / "s", precision)).encoded(text, None, 1, torch.device("cpu"))
+
+    np.testing.assert_allclose(read.values.numpy(), expected, rtol=1e-6, atol=0)
+
+
+def test_bytes_of_a_token(tmp_path):
+    # 384 numbers: 768 bytes in fp16, and at most 32 for each answer beside them.
+    stored = StoredAnswers(new_store(tmp_path / "s", "fp16"), fill=True)
+    texts = tokens(*([number] * 100 for number in range(50)))
+    stored.put(text_keys(texts), texts, Ragged.of_sizes(torch.ones(5000, 384), texts.lengths), 1)
+    stored.flush()
+
+    (file,) = (tmp_path / "s").iterdir()
+    assert file.stat().st_size < 5000 * 768 + 50 * 32 + 1000
+
+
+@given(
+    here=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12, unique=True),
+    wanted=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=12),
+    cut=st.integers(0, 12),
+)
+def test_an_entry_is_found_by_all_of_its_key(here, wanted, cut):
+    parts = [
+        AnswerPart(
+            None,
+            np.array(keys, dtype=np.uint64).reshape(-1, 2),
+            np.array([10 * a + b for a, b in keys], dtype=np.int64),
+            np.zeros(len(keys), dtype=np.uint64),
+            np.zeros(len(keys), dtype=np.int64),
+            8,
+        )
+        for keys in (here[:cut], here[cut:])
+    ]
+    index = AnswerIndex(parts)
+
+    found = index.find(np.array(wanted, dtype=np.uint64).reshape(-1, 2))
+
+    assert [entry >= 0 for entry in found] == [key in here for key in wanted]
+    for entry, (a, b) in zip(found, wanted, strict=True):
+        assert entry < 0 or index._counts[entry] == 10 * a + b
+
+
+@pytest.mark.parametrize("gap", [0, 100, 1 << 20])
+def test_reading_gives_the_rows_of_each_answer(gap, monkeypatch, tmp_path):
+    from aptool.scoring import answer_store
+
+    monkeypatch.setattr(answer_store, "_GAP_ON_DISK", gap)
+    monkeypatch.setattr(answer_store, "_MOST_BYTES", 4000)
+    generator = np.random.default_rng(0)
+    store, rows = new_store(tmp_path / "s"), {}
+    for _ in range(3):
+        counts = generator.integers(1, 9, size=30)
+        keys = generator.integers(0, 1 << 60, size=(30, 2)).astype(np.uint64)
+        values = generator.integers(0, 256, size=(counts.sum(), 12)).astype(np.uint8)
+        store.add(keys, counts, values)
+        rows |= zip(map(bytes, keys), np.split(values, np.cumsum(counts)[:-1]), strict=True)
+    wanted = generator.choice(90, 40, replace=False)
+    keys = np.frombuffer(b"".join(rows), np.uint64).reshape(-1, 2)[wanted]
+
+    found = store.index.read(store.index.find(keys))
+
+    for key, start, count in zip(keys, found.starts, found.counts, strict=True):
+        np.testing.assert_array_equal(found.rows[start : start + count], rows[bytes(key)])
+
+
+def test_any_changed_bit_is_found(tmp_path):
+    store = new_store(tmp_path / "s")
+    texts = tokens([1, 2, 3], [4, 5])
+    rows = Ragged.of_sizes(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), texts.lengths)
+    stored = StoredAnswers(store, fill=True)
+    stored.put(text_keys(texts), texts, rows, 1)
+    stored.flush()
+    (file,) = (tmp_path / "s").iterdir()
+    whole = file.read_bytes()
+
+    for place in range(0, 8 * len(whole), 3):
+        data = bytearray(whole)
+        data[place // 8] ^= 1 << place % 8
+        file.write_bytes(data)
+        try:
+            again = new_store(tmp_path / "s")
+            found = StoredAnswers(again).encoded(texts, None, 1, torch.device("cpu"))
+        except InputError:
+            continue
+        # What is left are white space and the names of other tools in the header.
+        np.testing.assert_array_equal(found.values.numpy(), rows.values.numpy())
+
+
+@pytest.mark.parametrize("left", [0, 5, 100, -1])
+def test_a_truncated_part_is_an_error_and_encoded_again(left, tmp_path):
+    store = new_store(tmp_path / "s")
+    texts = tokens([1, 2, 3], [4, 5])
+    stored = StoredAnswers(store, fill=True)
+    stored.put(text_keys(texts), texts, Ragged.of_sizes(torch.ones(5, 3), texts.lengths), 1)
+    stored.flush()
+    (file,) = (tmp_path / "s").iterdir()
+    file.write_bytes(file.read_bytes()[:left])
+
+    with pytest.raises(InputError, match=r"truncated|not such a file"):
+        new_store(tmp_path / "s")
+    with pytest.raises(InputError, match="truncated"):  # also after it was opened
+        StoredAnswers(store).encoded(texts, None, 1, torch.device("cpu"))
+    store = AnswerStore(tmp_path / "s", "fp32", "f" * 16)
+    store.refresh(repair=True)
+    assert len(store.index) == 0
+    assert not file.exists()
+
+
+def test_a_part_of_another_store_is_refused(tmp_path):
+    texts = tokens([1])
+    for precision in PRECISIONS[:2]:
+        stored = StoredAnswers(new_store(tmp_path / precision, precision), fill=True)
+        stored.put(text_keys(texts), texts, Ragged.of_sizes(torch.ones(1, 4), texts.lengths), 1)
+        stored.flush()
+    (file,) = (tmp_path / "fp16").iterdir()
+
+    with pytest.raises(InputError, match="another store"):
+        read_part(file, f"{'f' * 16} fp32")
+
+
+def test_equal_texts_are_stored_once(tmp_path):
+    store = new_store(tmp_path / "s")
+    stored = StoredAnswers(store, fill=True)
+    texts = tokens([1, 2], [3], [1, 2], [1], [2])
+
+    rows, keys = stored.new(texts)
+
+    assert rows.tolist() == [0, 1, 3, 4]
+    stored.put(text_keys(texts), texts, Ragged.of_sizes(torch.ones(7, 2), texts.lengths), 1)
+    stored.flush()
+    assert len(store.index) == len(keys) == 4
+    assert len(stored.new(texts)[0]) == 0
