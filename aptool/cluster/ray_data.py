@@ -7,7 +7,7 @@ import logging
 import pickle
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, cast
 
 import ray
@@ -15,12 +15,17 @@ import ray.data
 from ray.util import metrics
 
 from aptool.cluster.resources import Cluster, Resources
+from aptool.cluster.spare import score_late
 from aptool.cluster.worker import Outcome, Reading, ScoringJob, Worker, read
 from aptool.errors import AptoolError, first_line
 from aptool.scoring.parts import Part
 
 # Names of Ray Data's threads that call Ray. Others of its threads, such as those of loggers, never end.
 THREADS = ("iter_threaded", "StreamingExecutor", "ray-data")
+
+# The number of rows without a unit, for workers that have no work left; the most of them.
+SPARE = -1
+MOST_SPARE = 64
 
 # Seconds that the threads of Ray Data in this process may take to end.
 TIMEOUT_SECONDS = 10.0
@@ -36,6 +41,9 @@ def map_units(
     debug: bool = False,
 ) -> Generator[Outcome]:
     """The result of each unit as it is done; a caller that stops early closes the generator.
+
+    A unit that is late may have two results. With GPUs no unit is scored twice: rows that need no reading
+    would come before those that do.
 
     Args:
         parts: the units and the files of their scores.
@@ -53,11 +61,13 @@ def map_units(
         return
     _quiet(debug)
     rows = [{"number": number, "part": pickle.dumps(part)} for number, part in enumerate(parts)]
+    most = min(len(rows), workers if workers is not None else len(rows))
+    if not each.gpus and most > 1:
+        rows += [{"number": SPARE, "part": b""}] * min(most, MOST_SPARE)
     dataset: ray.data.Dataset = ray.data.from_items(rows, override_num_blocks=len(rows))
     dataset.set_name(f"aptool-score-{job.folder.name.removesuffix('.parts')}")  # as the dashboard shows it
     if each.gpus:
         dataset = dataset.map(cast(Any, read_unit), fn_args=(job,), num_cpus=1)
-    most = min(len(rows), workers if workers is not None else len(rows))
     if workers is not None:
         # All are started; those without room wait for nodes, and an autoscaler sees what they need.
         pool = ray.data.ActorPoolStrategy(size=most, max_tasks_in_flight_per_actor=2)
@@ -69,7 +79,7 @@ def map_units(
     dataset = dataset.map_batches(
         ScoreUnits,
         batch_size=1,
-        fn_constructor_args=(job,),
+        fn_constructor_args=(job, parts),
         compute=pool,
         num_cpus=each.cpus,
         num_gpus=each.gpus or None,
@@ -103,8 +113,9 @@ def read_unit(row: dict[str, Any], job: ScoringJob) -> dict[str, Any]:
 class ScoreUnits:
     """A ``Worker`` with the interface of Ray Data: batches of one row in, batches of one row out."""
 
-    def __init__(self, job: ScoringJob) -> None:
+    def __init__(self, job: ScoringJob, parts: Sequence[Part]) -> None:
         self._worker = Worker(job)
+        self._parts = parts
         # Ray adds the tags of the process: node, worker and session.
         self._pairs = metrics.Counter("aptool_pairs", "Pairs scored.")
         self._units = metrics.Counter("aptool_units", "Row groups scored.")
@@ -112,20 +123,27 @@ class ScoreUnits:
         self._rate = metrics.Gauge("aptool_pairs_per_second", "Pairs per second of the last row group.")
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        """Scores the one unit of a batch."""
+        """Scores the one unit of a batch, or for one without those that are late."""
         row = {name: column[0] for name, column in batch.items()}
-        number, part = int(row["number"]), pickle.loads(row["part"])
+        outcomes = self._outcomes(row)
+        for outcome in outcomes:
+            if not outcome.error:
+                self._pairs.inc(outcome.pairs)
+                self._units.inc()
+                self._rate.set(outcome.pairs / max(outcome.seconds, 1e-3))
+            if outcome.attempts > 1:
+                self._retries.inc()
+        columns = zip(*outcomes, strict=True) if outcomes else ((),) * len(Outcome._fields)
+        return {name: list(column) for name, column in zip(Outcome._fields, columns, strict=True)}
+
+    def _outcomes(self, row: dict[str, Any]) -> list[Outcome]:
+        number = int(row["number"])
+        if number == SPARE:
+            return score_late(self._worker, self._parts)
         reading = None
         if "task" in row:
             reading = Reading(number, row["task"], str(row["error"]), bool(row["fatal"]))
-        outcome = self._worker.score(number, part, reading)
-        if not outcome.error:
-            self._pairs.inc(outcome.pairs)
-            self._units.inc()
-            self._rate.set(outcome.pairs / max(outcome.seconds, 1e-3))
-        if outcome.attempts > 1:
-            self._retries.inc()
-        return {name: [value] for name, value in outcome._asdict().items()}
+        return [self._worker.score(number, pickle.loads(row["part"]), reading)]
 
 
 def _quiet(debug: bool) -> None:

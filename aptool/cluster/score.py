@@ -226,8 +226,8 @@ class ClusterExecutor(Executor):
             answers=shared,
             paths=(*system.paths, *(path for path in inputs if not is_remote(path))),
         )
-        faults: list[str] = []
-        done = len(parts) - len(missing)
+        faults: dict[int, str] = {}
+        scored: set[int] = set()
         with (
             said_while_missing(lambda: cluster.missing(1, each)),
             contextlib.closing(map_units(todo, job, workers, room, each, cluster, self._debug)) as outcomes,
@@ -235,19 +235,26 @@ class ClusterExecutor(Executor):
             for outcome in outcomes:
                 if outcome.fatal:
                     raise AptoolError(f"--cluster {cluster.address}: {outcome.error}")
+                number = outcome.number
                 if outcome.error:
-                    faults.append(outcome.error)
-                    if len(faults) == MAX_FAULTS:
-                        break
-                    continue
-                done += 1
-                # A worker with a GPU takes no core of Ray's, but keeps one busy.
-                cores, gpus = outcome.seconds * max(each.cpus, 1), outcome.seconds * each.gpus
-                yield ScoredPart(todo[outcome.number].pairs, outcome.worker, outcome.attempts, cores, gpus)
+                    if number not in scored:
+                        faults[number] = outcome.error
+                elif number not in scored:
+                    scored.add(number)
+                    faults.pop(number, None)
+                    # A worker with a GPU takes no core of Ray's, but keeps one busy.
+                    cores, gpus = outcome.seconds * max(each.cpus, 1), outcome.seconds * each.gpus
+                    yield ScoredPart(
+                        todo[number].pairs, outcome.worker, outcome.attempts, cores, gpus, outcome.again
+                    )
+                if len(faults) == MAX_FAULTS or len(scored) + len(faults) == len(todo):
+                    break  # without waiting for a worker whose unit another one has scored
         if faults:
-            more = f" (and {len(faults) - 1} more like it)" if len(faults) > 1 else ""
+            first, *others = faults.values()
+            more = f" (and {len(others)} more like it)" if others else ""
+            done = len(parts) - len(missing) + len(scored)
             raise AptoolError(
-                f"{faults[0]}{more}; {done} of {len(parts)} row groups are scored and kept: "
+                f"{first}{more}; {done} of {len(parts)} row groups are scored and kept: "
                 "run the same command again after fixing it"
             )
         _await(missing)
@@ -258,7 +265,8 @@ class ClusterExecutor(Executor):
 def closing_line(scored: ScoredRun) -> str:
     """What a run took, in a line."""
     return (
-        f"score: {count(scored.units, 'row group')}, {scored.resumed} resumed, {scored.retried} retried, by "
+        f"score: {count(scored.units, 'row group')}, {scored.resumed} resumed, {scored.retried} retried, "
+        f"{scored.run_twice} run twice, by "
         f"{count(scored.workers, 'worker')} in {scored.seconds:.0f} s: "
         f"{scored.core_seconds:.0f} core-seconds, {scored.gpu_seconds:.0f} GPU-seconds"
     )

@@ -23,6 +23,7 @@ from typing import Any
 import ray
 import ray.train
 from ray.train.torch import TorchConfig, TorchTrainer, get_device
+from ray.util import metrics
 
 from aptool.cluster.messages import POLL_SECONDS, BoardPost, listening, start_board
 from aptool.cluster.resources import Cluster, Resources, count, fitting
@@ -32,16 +33,18 @@ from aptool.errors import AptoolError, UsageError, first_line
 from aptool.formats.atomic import atomic_file, remove_tree
 from aptool.formats.collection import Collection
 from aptool.formats.location import Location, PathOrUrl, location
+from aptool.formats.storage import stat
 from aptool.progress import get_progress
 from aptool.relay import WorkerError, relayed_to
-from aptool.training.checkpoint import trained_key, training_folder
+from aptool.training.checkpoint import STATE, trained_key, training_folder
 from aptool.training.fit import Fit, already_trained, check_training, fit
 from aptool.training.process_group import SINGLE_PROCESS, TorchProcessGroup
 from aptool.version import __version__
 
 logger = logging.getLogger(__name__)
 
-# How often lost workers are started again, from the last checkpoint.
+# How often lost workers are started again, from the last checkpoint, while no new one is written: on nodes
+# that come and go any number of workers may be lost in a long training.
 RESTARTS = 8
 
 # Seconds that as many workers as before may take to start again, while a lost node is replaced; without a
@@ -124,7 +127,7 @@ def fit_on_cluster(
     if done is not None:
         return done
     folder = training_folder(output)
-    least = each
+    least, checkpoint = each, _checkpoint_version(folder)
     while True:
         number, each = shared_out(
             cluster, workers, least, RELEASE_SECONDS if folder.exists() else HANDOVER_SECONDS
@@ -154,6 +157,11 @@ def fit_on_cluster(
         except (ray.train.TrainingFailedError, ray.exceptions.RayError) as error:
             if isinstance(error, ray.train.ControllerError) and workers is None and number > 1:
                 logger.info(f"no longer room for {number} workers")
+                continue
+            before, checkpoint = checkpoint, _checkpoint_version(folder)
+            if checkpoint != before:
+                lost = "once" if RESTARTS == 0 else f"{RESTARTS + 1} times"
+                logger.info(f"workers were lost {lost} ({_cause(error)}): going on from the last checkpoint")
                 continue
             raise AptoolError(
                 f"--cluster {cluster.address}: training stopped: {_cause(error)}; its last checkpoint "
@@ -204,17 +212,32 @@ def _attempt(
         ),
     )
     errors: list[WorkerError] = []
+    loss = metrics.Gauge("aptool_training_loss", "Mean loss of the last epoch.")
+    dev = metrics.Gauge("aptool_training_dev", "Dev figure of the last epoch.", tag_keys=("measure",))
+
+    def epoch(entry: dict[str, Any]) -> None:
+        loss.set(entry["loss"])
+        for name, value in entry["dev"].items():
+            dev.set(value, {"measure": name})
+        get_progress().epoch(entry)
+
     with get_progress().task("train") as update:
         receive: dict[str, Callable[[Any], None]] = {
             "log": logger.info,
             "progress": lambda state: update(*state[1:]),
-            "epoch": get_progress().epoch,
+            "epoch": epoch,
             "error": errors.append,
             "end": lambda _: None,
         }
         with listening(board, lambda kind, value: receive[kind](value)):
             trainer.fit()
     return errors[0] if errors else None
+
+
+def _checkpoint_version(folder: Location) -> str | None:
+    """Changes with each checkpoint; None if there is none."""
+    path = folder / STATE
+    return stat(path).version if path.is_file() else None
 
 
 def shared_out(

@@ -57,6 +57,7 @@ class Outcome(NamedTuple):
     error: str  # one line; empty if the unit was scored
     fatal: bool  # whether every other unit would fail likewise
     seconds: float = 0.0  # that the worker spent on it
+    again: bool = False  # whether another worker had begun it and was late
 
 
 class Reading(NamedTuple):
@@ -119,6 +120,7 @@ class Worker:
         self._job = job
         self._name = f"{host()}:{os.getpid()}"
         self._failure = ""
+        self._units, self._seconds = 0, 0.0
         try:
             opened(job)
         except AptoolError as error:
@@ -135,13 +137,7 @@ class Worker:
         try:
             self._check_owner()
             attempts = begin(part, "score")
-            system, answers = opened(self._job)
-            task: Task = (
-                pickle.loads(reading.task) if reading is not None else read_task(part, system, answers)
-            )
-            frame = score_task(task, system)
-            self._check_owner()
-            write_part(part, frame, system.truncated(task.prepared))
+            self._write(part, reading)
             end(part, "score")
         except SupersededError as error:
             return failed._replace(error=str(error))
@@ -154,7 +150,38 @@ class Worker:
         except AptoolError as error:
             end(part, "score")
             return failed._replace(error=str(error), fatal=False)
-        return Outcome(number, part.pairs, attempts, self._name, "", False, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        self._units, self._seconds = self._units + 1, self._seconds + seconds
+        return Outcome(number, part.pairs, attempts, self._name, "", False, seconds)
+
+    @property
+    def seconds_a_unit(self) -> float:
+        """The mean duration of its units; 0 before the first."""
+        return self._seconds / max(self._units, 1)
+
+    def is_current(self) -> bool:
+        """Whether the driver still wants its parts, and it can score them."""
+        return not self._failure and holds(self._job.folder / OWNER, self._job.owner)
+
+    def score_again(self, number: int, part: Part) -> Outcome | None:
+        """Scores a unit that another worker has begun; None if a third one does, or in an error."""
+        started = time.monotonic()
+        try:
+            if begin(part, "again") > 1:
+                return None
+            self._write(part)
+            end(part, "again")
+        except (AptoolError, torch.OutOfMemoryError, MemoryError):
+            return None  # the worker that began it reports that
+        return Outcome(number, part.pairs, 1, self._name, "", False, time.monotonic() - started, True)
+
+    def _write(self, part: Part, reading: Reading | None = None) -> None:
+        """Scores a unit, which is read first if no ``reading`` is given, and writes its part."""
+        system, answers = opened(self._job)
+        task: Task = pickle.loads(reading.task) if reading is not None else read_task(part, system, answers)
+        frame = score_task(task, system)
+        self._check_owner()
+        write_part(part, frame, system.truncated(task.prepared))
 
     def _check_owner(self) -> None:
         if not holds(self._job.folder / OWNER, self._job.owner):

@@ -23,6 +23,7 @@ class ScoredRun:
     units: int
     resumed: int  # units whose parts an earlier call had left
     retried: int  # units that were started more than once because a worker was lost
+    run_twice: int  # units that a second worker scored before the first had
     workers: int  # processes that scored
     seconds: float  # of the last call; units that an earlier one left are not in it
     core_seconds: float  # of its workers: time that a core, or as many as a worker had, spent on units

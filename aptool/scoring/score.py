@@ -46,6 +46,7 @@ class ScoredPart(NamedTuple):
     tries: int = 1  # more than one if workers were lost with it
     core_seconds: float = 0.0
     gpu_seconds: float = 0.0
+    again: bool = False  # whether another worker had begun it and was late
 
 
 class Executor(ABC):
@@ -224,7 +225,7 @@ def _score(
     tag = tag if tag is not None else opened.tag
     parts = plan(units, opened, output, tag, answers)
     workers: set[str] = set()
-    retried, core_seconds, gpu_seconds = 0, 0.0, 0.0
+    retried, run_twice, core_seconds, gpu_seconds = 0, 0, 0.0, 0.0
     with executor.claim(location(output)) as claim, get_progress().task("score") as update:
         missing = missing_parts(parts)
         throughput = _Throughput(update, len(parts), len(parts) - len(missing))
@@ -233,6 +234,7 @@ def _score(
                 throughput.add(part.pairs)
                 workers.add(part.worker)
                 retried += part.tries > 1
+                run_twice += part.again
                 core_seconds += part.core_seconds
                 gpu_seconds += part.gpu_seconds
         check_unchanged(_inputs(units, answers))
@@ -245,6 +247,7 @@ def _score(
         units=len(parts),
         resumed=len(parts) - len(missing),
         retried=retried,
+        run_twice=run_twice,
         workers=len(workers),
         seconds=round(time.monotonic() - started, 3),
         core_seconds=round(core_seconds, 3),

@@ -50,6 +50,7 @@ def surroundings(tmp_path_factory, object_server):
         "RAY_AUTH_TOKEN": secrets.token_hex(16),
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_metrics_report_interval_ms": "1000",
     }
     before = dict(os.environ)
     os.environ.pop("RAY_ADDRESS", None)
@@ -87,6 +88,28 @@ def cluster(address):
 
     with connect(address) as connected:
         yield connected
+
+
+@pytest.fixture
+def preempt(surroundings, address):
+    """Announces that a node, given by its id, will be taken away, as a cloud does with a spot node."""
+
+    def drain(node_id):
+        command = [
+            *(
+                Path(sys.executable).with_name("ray"),
+                "drain-node",
+                "--address",
+                address,
+                "--node-id",
+                node_id,
+            ),
+            *("--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "spot"),
+            *("--deadline-remaining-seconds", "60"),
+        ]
+        subprocess.run(command, check=True, capture_output=True, env=surroundings)
+
+    return drain
 
 
 class Finished(NamedTuple):

@@ -15,7 +15,8 @@ class SlowSystem(RandomSystem):
     """The scores of ``RandomSystem``; its behaviour depends on files in the folder ``notes``.
 
     ``trouble`` holds a question id and what happens to a process that scores it: ``exit`` or ``memory``.
-    While ``hold`` exists, no unit ends.
+    While ``hold`` exists, no unit ends. ``stuck`` holds a question id: the first process that scores it does
+    not end as long as the file exists.
     """
 
     def __init__(self, notes, seconds):
@@ -34,10 +35,21 @@ class SlowSystem(RandomSystem):
                 if what == "exit":
                     os._exit(1)
                 raise MemoryError
+        self._stay(questions)
         time.sleep(self._seconds)
         while (self._notes / "hold").exists():
             time.sleep(0.02)
         return super().score(prepared)
+
+    def _stay(self, questions):
+        stuck = self._notes / "stuck"
+        if stuck.exists() and stuck.read_text() in questions:
+            try:
+                (self._notes / "stays").touch(exist_ok=False)
+            except FileExistsError:
+                return
+            while stuck.exists():
+                time.sleep(0.02)
 
 
 def remote_system(notes, seconds=0.0, resources=ONE_CORE):

@@ -132,6 +132,20 @@ def test_a_worker_killed_in_an_epoch_with_checkpoints_within_it(
     assert same(tmp_path / "model", tmp_path / "whole")
 
 
+def test_any_number_of_workers_may_be_lost_while_checkpoints_are_written(
+    cluster, collection_folder, together, tmp_path, monkeypatch
+):
+    import dying_training
+
+    monkeypatch.setattr("aptool.cluster.train.RESTARTS", 0)
+    monkeypatch.setattr("aptool.cluster.train._train_worker", dying_training.killed_worker)
+
+    _, told = trained(cluster, collection_folder, tmp_path / "model", workers=2)
+
+    assert any(line.startswith("workers were lost once (") for line in told.messages)
+    assert same(tmp_path / "model", together)
+
+
 def test_a_driver_killed_between_epochs(run, address, collection_folder, together, tmp_path):
     settings = [part for option in options("ap-cnn", *ASKED) for part in ("--set", option)]
     arguments = ["train", collection_folder, "--output", "model", "--seed", SEED, *settings]
@@ -154,15 +168,22 @@ def test_a_driver_killed_between_epochs(run, address, collection_folder, togethe
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_a_node_that_is_lost_for_good(cluster, nodes, collection_folder, alone, tmp_path, monkeypatch):
+@pytest.mark.parametrize("announced", [False, True], ids=["lost", "preempted"])
+def test_a_node_that_is_lost_for_good(
+    cluster, nodes, collection_folder, alone, tmp_path, monkeypatch, preempt, announced
+):
     import dying_training
 
     monkeypatch.setattr("aptool.cluster.train._train_worker", dying_training.slow_worker)
     monkeypatch.setattr("aptool.cluster.train.START_SECONDS", 15)
+    before = {node.node_id for node in cluster.nodes()}
     extra = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
 
     def lose(entry):
         if entry["epoch"] == 2:
+            if announced:
+                (new,) = {node.node_id for node in cluster.nodes()} - before
+                preempt(new)
             nodes.remove_node(extra, allow_graceful=False)
 
     result, told = trained(cluster, collection_folder, tmp_path / "model", on_epoch=lose)
