@@ -84,7 +84,7 @@ def grow(surroundings, tmp_path):
                 start_new_session=True,
             )
         started.append(head)
-        until = time.monotonic() + 60
+        until = time.monotonic() + 600
         while "Ray runtime started" not in (tmp_path / "head.log").read_text():
             assert head.poll() is None, (tmp_path / "head.log").read_text()
             assert time.monotonic() < until
@@ -119,7 +119,7 @@ def run_driver(driver, address, pools, folder, **more):
     process = driver(
         address=address, pools=str(pools), output=str(output), notes=str(notes), verbose=True, **more
     )
-    lines, _ = process.communicate(timeout=120)
+    lines, _ = process.communicate(timeout=600)
     assert process.returncode == 0, lines
     score(list_units([pools]), SlowSystem(notes, 0), folder / "alone.run", tag="slow")
     assert output.read_bytes() == (folder / "alone.run").read_bytes()
