@@ -23,7 +23,7 @@ from aptool.scoring.parts import Part
 # Names of Ray Data's threads that call Ray. Others of its threads, such as those of loggers, never end.
 THREADS = ("iter_threaded", "StreamingExecutor", "ray-data")
 
-# The number of rows without a unit, for workers that have no work left; the most of them.
+# The number in a row without a unit, for a worker that has no work left; the most of such rows.
 SPARE = -1
 MOST_SPARE = 64
 

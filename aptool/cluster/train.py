@@ -160,8 +160,7 @@ def fit_on_cluster(
                 continue
             before, checkpoint = checkpoint, _checkpoint_version(folder)
             if checkpoint != before:
-                lost = "once" if RESTARTS == 0 else f"{RESTARTS + 1} times"
-                logger.info(f"workers were lost {lost} ({_cause(error)}): going on from the last checkpoint")
+                logger.info(f"training stopped: {_cause(error)}; going on from the last checkpoint")
                 continue
             raise AptoolError(
                 f"--cluster {cluster.address}: training stopped: {_cause(error)}; its last checkpoint "
