@@ -1,0 +1,97 @@
+"""Units that are late, scored by a worker without work; without a cluster."""
+
+import pytest
+from tiny import labelled_pools, row, write_pools
+
+from aptool.cluster import spare
+from aptool.cluster.spare import score_late
+from aptool.cluster.worker import ScoringJob, Worker, begin
+from aptool.formats.claim import Claim
+from aptool.formats.pools import list_units
+from aptool.scoring.baselines import RandomSystem
+from aptool.scoring.job import plan
+from aptool.scoring.parts import OWNER, parts_folder
+
+
+def opened(device):
+    return RandomSystem()
+
+
+@pytest.fixture
+def parts(tmp_path, monkeypatch):
+    """Four row groups of three pools."""
+    monkeypatch.setattr(spare, "PATIENCE_SECONDS", 0)
+    pools = labelled_pools("test", 12)
+    rows = [row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True))) for p in pools]
+    write_pools(tmp_path / "test.pools.parquet", *(rows[start : start + 3] for start in range(0, 12, 3)))
+    parts_folder(tmp_path / "x.run").mkdir()
+    return plan(list_units([tmp_path / "test.pools.parquet"]), RandomSystem(), tmp_path / "x.run", "tag")
+
+
+@pytest.fixture
+def claim(parts, tmp_path):
+    claim = Claim(parts_folder(tmp_path / "x.run") / OWNER, tmp_path / "x.run")
+    claim.take()
+    return claim
+
+
+@pytest.fixture
+def job(claim):
+    return ScoringJob(opened, "cpu", RandomSystem().fingerprint, claim.path.parent, claim.token, None)
+
+
+@pytest.fixture
+def worker(job):
+    return Worker(job)
+
+
+def test_what_others_have_not_written_is_scored(worker, parts):
+    worker.score(0, parts[0])
+    worker.score(2, parts[2])
+    begin(parts[1], "score")  # by a worker that is slow
+
+    late = score_late(worker, parts)
+
+    assert [(outcome.number, outcome.pairs, outcome.again) for outcome in late] == [
+        (1, parts[1].pairs, True),
+        (3, parts[3].pairs, True),
+    ]
+    assert all(part.path.exists() for part in parts)
+    assert score_late(worker, parts) == []
+
+
+def test_what_is_late_is_scored_by_one_worker_without_work(worker, parts):
+    begin(parts[1], "again")  # by another one
+    begin(parts[2], "again")
+
+    assert [outcome.number for outcome in score_late(worker, parts)] == [0, 3]
+
+
+def test_a_unit_that_cannot_be_scored_is_left_to_its_worker(worker, parts, tmp_path):
+    (tmp_path / "test.pools.parquet").unlink()
+
+    assert score_late(worker, parts) == []
+    assert not any(part.path.exists() for part in parts)
+
+
+def test_nothing_is_scored_for_a_driver_that_has_gone_on(worker, parts, claim):
+    claim.reissue()
+
+    assert score_late(worker, parts) == []
+    assert not any(part.path.exists() for part in parts)
+
+
+def test_a_worker_waits_as_long_as_its_own_units_took_it(worker, job, parts, monkeypatch):
+    """Meanwhile the others may write their parts, and then nothing is scored twice."""
+    other = Worker(job)
+    monkeypatch.setattr(Worker, "seconds_a_unit", 60.0)
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        other.score(len(waits) - 1, parts[len(waits) - 1])
+
+    monkeypatch.setattr(spare.time, "sleep", wait)
+
+    assert score_late(worker, parts) == []
+    assert waits == [spare.POLL_SECONDS] * 4
