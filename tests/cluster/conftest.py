@@ -50,7 +50,6 @@ def surroundings(tmp_path_factory, object_server):
         "RAY_AUTH_TOKEN": secrets.token_hex(16),
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_metrics_report_interval_ms": "1000",
     }
     before = dict(os.environ)
     os.environ.pop("RAY_ADDRESS", None)

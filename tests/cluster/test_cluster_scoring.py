@@ -2,10 +2,8 @@
 
 import hashlib
 import os
-import re
 import signal
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -368,32 +366,6 @@ def test_second_driver_is_refused(address, cluster, anywhere, driver):
     assert first.returncode == 0, output
     anywhere.assert_whole()
     assert len(scored(anywhere.notes)) == UNITS
-
-
-def exported(name):
-    """The values of a metric that Ray's nodes export for Prometheus, by their labels."""
-    import ray
-
-    pattern = re.compile(rf"^ray_{name}(?:_total)?({{.*}}) (\S+)$", re.MULTILINE)
-    found = {}
-    for node in ray.nodes():
-        if node["Alive"]:
-            url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
-            with urllib.request.urlopen(url, timeout=30) as answer:
-                found |= dict(pattern.findall(answer.read().decode()))
-    return {labels: float(value) for labels, value in found.items()}
-
-
-def test_ray_exports_the_metrics_of_a_run(cluster, scene):
-    before = {name: exported(name) for name in ("aptool_pairs", "aptool_units")}
-
-    def counted(name):
-        """By the processes of this run."""
-        return sum(value for labels, value in exported(name).items() if labels not in before[name])
-
-    scene.score(cluster, seconds=1.0, workers=2)
-
-    wait_for(lambda: (counted("aptool_units"), counted("aptool_pairs")) == (UNITS, 96))
 
 
 def trouble(scene, question, what):
