@@ -142,8 +142,8 @@ def test_any_number_of_workers_may_be_lost_while_checkpoints_are_written(
 
     _, told = trained(cluster, collection_folder, tmp_path / "model", workers=2)
 
-    going_on = [line for line in told.messages if line.endswith("; going on from the last checkpoint")]
-    assert [line[:27] for line in going_on] == ["training stopped: worker 1:"]
+    # Its reason is that of the worker which Ray hears of first, the lost one or the one that waits for it.
+    assert sum(line.endswith("; going on from the last checkpoint") for line in told.messages) == 1
     assert same(tmp_path / "model", together)
 
 
