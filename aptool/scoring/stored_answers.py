@@ -154,7 +154,8 @@ def _packed(rows: Tensor, precision: StoredPrecision) -> np.ndarray:
     if precision == "int8":
         scales = rows.abs().amax(1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / 127
         whole = (rows / scales).round().to(torch.int8)
-        return np.concatenate([whole.cpu().numpy().view(np.uint8), _bytes(scales)], axis=1)
+        # As fp64, so that a row is a whole number of the words that its checksum adds up.
+        return np.concatenate([whole.cpu().numpy().view(np.uint8), _bytes(scales.double())], axis=1)
     if precision == "fp16":
         largest = torch.finfo(torch.float16).max
         return _bytes(rows.clamp(-largest, largest).half())
@@ -176,7 +177,8 @@ def _unpacked(
     place = np.minimum(place, np.repeat(stored.counts - 1, counts))
     data = send(stored.rows[np.repeat(stored.starts, counts) + place], device)  # (R, w)
     if precision == "int8":
-        values = data[:, :-4].view(torch.int8) * data[:, -4:].contiguous().view(torch.float32)
+        scales = data[:, -8:].contiguous().view(torch.float64).float()
+        values = data[:, :-8].view(torch.int8) * scales
     else:
         values = data.view(torch.float32 if precision == "fp32" else torch.float16).float()
     return Ragged.of_sizes(values, counts)
