@@ -1,6 +1,7 @@
 """Files and folders that get their final name only when they are complete."""
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -16,6 +17,9 @@ from aptool.formats.location import Location, ObjectPath, PathOrUrl, location
 from aptool.formats.object_folder import check_object_folder, published
 from aptool.formats.stores import store_of
 from aptool.formats.urls import is_remote
+
+# Times that a folder is renamed to a name that another process takes at the same moment.
+_ATTEMPTS = 10
 
 
 @contextmanager
@@ -79,15 +83,31 @@ def atomic_folder(
                     flush(file)
                     file.chmod(0o666 & ~umask())  # some libraries write private files
             temporary.chmod(0o777 & ~umask())
-            if final.exists():
-                _keep_others(final, temporary, set(own_files(final)))
-                os.replace(final, replaced)
-            os.replace(temporary, final)
+            if not any(_replaced(temporary, final, replaced, own_files) for _ in range(_ATTEMPTS)):
+                problem = "replaced by others time and again"
+                raise InputError(path, problem=problem, expected="one command at a time")
     finally:
         if replaced.exists() and not final.exists():  # stopped between the two renames
             os.replace(replaced, final)
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _replaced(
+    temporary: Path, final: Path, replaced: Path, own_files: Callable[[Path], Collection[str]]
+) -> bool:
+    """Renames a folder to its final name; false if another process has put one there in the meantime."""
+    shutil.rmtree(replaced, ignore_errors=True)
+    if final.exists():
+        _keep_others(final, temporary, set(own_files(final)))
+        os.replace(final, replaced)
+    try:
+        os.replace(temporary, final)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
 
 
 def remove_leftovers(path: PathOrUrl) -> None:

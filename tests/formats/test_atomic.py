@@ -216,3 +216,22 @@ def test_what_a_killed_process_left_is_removed_and_a_running_one_keeps_its_own(t
 
     assert (tmp_path / "x").read_text() == (tmp_path / "c" / "mark").read_text() == "first"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "x"]
+
+
+def test_a_folder_that_another_process_puts_there_meanwhile_is_replaced(tmp_path, monkeypatch):
+    replace, final, times = os.replace, tmp_path / "c", iter([1])
+
+    def late(source, target):
+        if target == final and next(times, None):
+            final.mkdir()
+            (final / "mark").write_text("another's")
+            (final / "notes").write_text("mine")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", late)
+    with atomic_folder(final, "mark", lambda folder: ["mark"]) as folder:
+        (folder / "mark").write_text("own")
+
+    assert (final / "mark").read_text() == "own"
+    assert (final / "notes").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
