@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import s3
+
+from aptool.formats.location import ObjectPath
+from aptool.formats.stores import store_of
 
 yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).parents[2]
+STORE = ROOT / "jobs" / "kubernetes" / "overlays" / "store-cpu"
 RAYJOB = ROOT / "jobs" / "kubernetes" / "base" / "rayjob.yaml"
 
 # What KubeRay's submitter runs in K8sJobMode: BuildJobSubmitCommand in
@@ -133,6 +138,33 @@ def test_from_a_collection_to_a_run_file(submit, ray_jobs, entrypoint, volume):
     assert (retry.code, retry.status) == (0, "SUCCEEDED"), retry.out
     assert run.read_bytes() == scores
     assert (model.stat().st_mtime_ns, model.stat().st_ino) == (trained.st_mtime_ns, trained.st_ino)
+
+
+def test_from_a_collection_to_a_run_file_in_a_bucket(submit, object_server, collection_folder, volume):
+    """The entrypoint of overlays/store-cpu, whose every file is in the bucket: none is on a disk."""
+    s3.require()
+    bucket = s3.new_bucket(object_server)
+    for file in collection_folder.iterdir():
+        store, key = store_of(f"{bucket}/data/functions/{file.name}")
+        store.upload(key, file)
+    patches = yaml.safe_load((STORE / "kustomization.yaml").read_text())["patches"]
+    operations = [one for patch in patches for one in yaml.safe_load(patch["patch"])]
+    (entrypoint,) = [one["value"] for one in operations if one["path"] == "/spec/entrypoint"]
+    before = sorted(volume.rglob("*"))
+
+    done = submit("store", entrypoint.replace("s3://BUCKET", bucket))
+
+    assert (done.code, done.status) == (0, "SUCCEEDED"), done.out
+    run = ObjectPath(f"{bucket}/runs/test.run")
+    scores = run.read_bytes()
+    assert len(scores.splitlines()) == 20 * 6  # questions, candidates
+    assert sorted(volume.rglob("*")) == before
+
+    run.unlink()
+    retry = submit("store-retry", entrypoint.replace("s3://BUCKET", bucket))
+    assert (retry.code, retry.status) == (0, "SUCCEEDED"), retry.out
+    assert "already trained" in retry.out
+    assert run.read_bytes() == scores
 
 
 def test_failing_command_fails_the_job(submit, volume):

@@ -22,7 +22,14 @@ JOBS = ROOT / "jobs"
 SCHEMA = json.loads((ROOT / "tests" / "rayjob.schema.json").read_text())
 OVERLAYS = sorted(file.parent for file in JOBS.glob("kubernetes/overlays/*/kustomization.yaml"))
 
-each_overlay = pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
+
+def each(overlays):
+    return pytest.mark.parametrize("overlay", overlays, ids=lambda path: path.name)
+
+
+each_overlay = each(OVERLAYS)
+each_on_a_store = each([path for path in OVERLAYS if path.name.startswith("store-")])
+each_on_a_volume = each([path for path in OVERLAYS if not path.name.startswith("store-")])
 
 
 def kustomized(folder, resources=()):
@@ -41,8 +48,13 @@ def kustomized(folder, resources=()):
     for patch in file.pop("patches", ()):
         targets = [one for one in found if one["kind"] == patch["target"]["kind"]]
         assert targets, patch["target"]
+        change = yaml.safe_load(patch["patch"])
+        if isinstance(change, dict):
+            assert change.pop("$patch") == "delete"
+            found = [one for one in found if one not in targets]
+            continue
         for target in targets:
-            for operation in yaml.safe_load(patch["patch"]):
+            for operation in change:
                 apply(operation, target)
     for image in file.pop("images", ()):
         for container in (container for job in rayjobs(found) for container in containers(job)):
@@ -61,8 +73,11 @@ def apply(operation, target):
         assert (operation["op"], last) == ("add", "-")
         target.append(operation["value"])
         return
-    assert (last in target) == (operation["op"] == "replace"), operation
-    target[last] = copy.deepcopy(operation["value"])
+    assert (last in target) == (operation["op"] in ("replace", "remove")), operation
+    if operation["op"] == "remove":
+        del target[last]
+    else:
+        target[last] = copy.deepcopy(operation["value"])
 
 
 def rayjobs(resources):
@@ -99,10 +114,28 @@ def valid(job):
 
 
 def test_there_is_an_overlay_for_each_way_to_run():
-    assert [path.name for path in OVERLAYS] == ["cpu", "eval", "score-gpu", "train-8gpu", "train-gpu"]
+    assert [path.name for path in OVERLAYS] == [
+        *("cpu", "eval", "score-gpu", "store-cpu", "store-score-gpu", "train-8gpu", "train-gpu")
+    ]
 
 
-@each_overlay
+@each_on_a_store
+def test_overlay_of_a_store_has_no_disk_and_one_bucket(overlay):
+    """Nothing is on a volume, every path is in the bucket that is named once, and all pods get the secret."""
+    (job,) = kustomized(overlay)
+
+    jsonschema.Draft202012Validator(SCHEMA).validate(job)
+    assert not any("volumes" in pod for pod in pods(job))
+    for one in containers(job):
+        assert not {"volumeMounts", "workingDir"} & one.keys()
+        assert one["envFrom"] == [{"secretRef": {"name": "aptool-store", "optional": True}}]
+    entrypoint = job["spec"]["entrypoint"]
+    assert set(re.findall(r"\w+://[^/]+", entrypoint)) == {"s3://BUCKET"}
+    assert all(one.startswith("s3://BUCKET/") for one in re.findall(r"[^ ]*/[^ ]*", entrypoint))
+    assert job["spec"]["backoffLimit"] > 0
+
+
+@each_on_a_volume
 def test_overlay_is_a_rayjob_and_its_volume(overlay):
     resources = kustomized(overlay)
 
@@ -152,7 +185,7 @@ def test_schema_finds_what_is_wrong():
     assert not valid(changed(*worker, "securityContext", "fsgroup", value=100))
 
 
-@each_overlay
+@each_on_a_volume
 def test_retries_resume_from_the_volume(overlay):
     """A retry is a new cluster: what is complete has to be on a volume that all pods of both mount."""
     job = rayjob(overlay.name)
@@ -172,7 +205,8 @@ def test_entrypoint_survives_kuberays_script(overlay):
     """KubeRay inserts it unquoted into a script of bash; tests/cluster/test_cluster_rayjobs.py runs that."""
     entrypoint = rayjob(overlay.name)["spec"]["entrypoint"]
 
-    assert re.fullmatch(r'sh -c "cd /aptool && [^"$`\\!\n]+"', entrypoint)
+    assert re.fullmatch(r'sh -c "[^"$`\\!\n]+"', entrypoint)
+    assert entrypoint.startswith('sh -c "cd /aptool && ') != ("s3://" in entrypoint)
 
 
 @each_overlay
