@@ -63,12 +63,17 @@ def server():
 def new_bucket(url, name=None):
     """Makes a bucket and returns its URL."""
     name = name or f"bucket-{secrets.token_hex(4)}"
-    request = urllib.request.Request(f"{url}/{name}", method="PUT")
+    put_empty(f"{url}/{name}")
+    return f"s3://{name}"
+
+
+def put_empty(url):
+    """Makes a bucket, or an empty object in one, such as other tools make to mark a folder."""
+    request = urllib.request.Request(url, method="PUT")
     request.add_header(
         "Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, Signature=x"
     )
     urllib.request.urlopen(request, timeout=30).close()
-    return f"s3://{name}"
 
 
 class Proxy(http.server.ThreadingHTTPServer):

@@ -172,7 +172,8 @@ class ObjectStore(Store):
         prefix = folder.rstrip("/") + "/" if folder.strip("/") else ""
         with self._one_line(folder):
             found = [one["path"] for page in obstore.list(self._objects, prefix or None) for one in page]
-        return sorted(path.removeprefix(prefix) for path in found)
+        # Other tools mark a folder by an empty object ``folder/``, which the library calls ``folder``.
+        return sorted(path.removeprefix(prefix) for path in found if path.startswith(prefix))
 
     def delete(self, keys: Iterable[str]) -> None:
         """See ``Store.delete``."""

@@ -39,7 +39,8 @@ def test_train(run, there, collection_folder, address, tmp_path):
     with opened_folder(f"{there}/m") as folder:
         for name in ("model.safetensors", "tokenizer.json", "README.md"):
             assert (folder / name).read_bytes() == (tmp_path / "m" / name).read_bytes()
-    assert names(f"{there}/m.training") == []
+    # Ray marks its folders by empty objects, and leaves them.
+    assert {name.partition("/")[0] for name in names(f"{there}/m.training")} <= {"ray"}
     again = run("-m", "aptool", "train", f"{there}/c", "--output", f"{there}/m", *words)
     assert any("already trained" in line for line in again.err)
 

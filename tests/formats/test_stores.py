@@ -4,10 +4,11 @@ import threading
 from pathlib import Path
 
 import pytest
+import s3
 
 from aptool.errors import InputError
 from aptool.formats import storage, stores
-from aptool.formats.atomic import atomic_file, check_writable
+from aptool.formats.atomic import atomic_file, atomic_folder, check_writable
 from aptool.formats.location import ObjectPath, location
 from aptool.formats.store import ReplacedError
 from aptool.formats.stores import store_of
@@ -147,6 +148,17 @@ def test_paths_of_objects_are_like_those_of_a_disk(bucket):
         assert (file.read(1), file.seek(-1, 2), file.read()) == ("ä".encode()[:1], 1, "ä".encode()[1:])
     here.unlink()
     assert not here.exists()
+
+
+def test_a_folder_that_another_tool_marked_is_empty(bucket, s3_server):
+    """The S3 console, for one, makes an empty object ``folder/``: a folder without files all the same."""
+    s3.put_empty(f"{s3_server}/{bucket.removeprefix('s3://')}/new/")
+
+    store, key = store_of(f"{bucket}/new")
+    assert store.names(key) == []
+    with atomic_folder(f"{bucket}/new", "mark") as folder:
+        (folder / "mark").write_text("x")
+    assert store.names(key) == ["mark"]
 
 
 def test_folders_and_globs(bucket):
