@@ -51,6 +51,7 @@ class LazyGroup(click.Group):
         ),
         "matrix": ("aptool.cli.matrix", "matrix", "Run a table of experiments: collections, systems, seeds."),
         "report": ("aptool.cli.report", "report", "Write a report of a folder of runs as one HTML file."),
+        "export": ("aptool.cli.export", "export", "Write a model as another library loads it."),
         "push": ("aptool.cli.push", "push", "Upload a model to the Hugging Face hub."),
         "doctor": (
             "aptool.cli.doctor",

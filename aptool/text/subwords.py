@@ -81,6 +81,10 @@ class SubwordTokenizer(TextTokenizer):
         """See ``TextTokenizer.save``."""
         Path(path).write_text(self._tokenizer.to_str(), encoding="utf-8")
 
+    def copy(self) -> Tokenizer:
+        """The tokenizer of ``tokenizers``, for other libraries to change."""
+        return Tokenizer.from_str(self._tokenizer.to_str())
+
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 

@@ -309,3 +309,28 @@ def test_launcher_file_names_what_the_launcher_needs():
     launcher = yaml.safe_load((JOBS / "cluster-launcher.yaml").read_text())
 
     jsonschema.validate(launcher, json.loads(file.read_text()))
+
+
+def test_late_interaction_has_every_pooling_and_recipes_that_can_be_trained(tmp_path):
+    from networks import write_network
+
+    from aptool.config import load_recipe
+    from aptool.experiments.matrix import read_matrix
+    from aptool.models.build import POOLINGS, check_recipe
+    from aptool.models.pooling import StateOptions
+
+    network = write_network(tmp_path / "bert")
+    values = {"data": "D", "network": str(network), "precision": "fp32"}
+
+    matrix = read_matrix(JOBS / "late.toml", values)
+
+    recipes = {}
+    for one in matrix.experiments:
+        recipe = recipes[one.system.name] = load_recipe(one.system.preset, one.system.overrides)
+        check_recipe(recipe)
+        # What is judged over folds is not picked by them.
+        assert recipe.training.epochs == 0 or recipe.training.average_epochs == 1
+    states = {name for name, one in POOLINGS.items() if issubclass(one.Options, StateOptions)}
+    for epochs in (True, False):
+        found = {one.pooling["type"] for one in recipes.values() if bool(one.training.epochs) is epochs}
+        assert found - {"cross"} == states - {"first", "max"}

@@ -1,0 +1,153 @@
+"""Trained models in the layouts of other libraries: sentence-transformers, and PyLate for MaxSim.
+
+What is written is read back by ``aptool.models.checkpoints``, and by the library that the layout is of.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from aptool.errors import InputError
+from aptool.formats.atomic import atomic_folder
+from aptool.models.checkpoints.files import CONFIG, WEIGHTS
+from aptool.models.checkpoints.layout import ABOUT, MODULES
+from aptool.models.heads import NoHead
+from aptool.models.matching import MaxSimPooling
+from aptool.models.model import LoadedModel
+from aptool.models.pooling import FirstPooling, MeanPooling, VectorPooling
+from aptool.models.pretrained import network_library
+from aptool.models.similarity import Cosine, Dot
+from aptool.models.tensor_file import write_tensors
+from aptool.models.transformer import TransformerEncoder
+from aptool.text.subwords import SubwordTokenizer
+
+_LIBRARY = "sentence_transformers.models."
+_MODES: dict[type[Any], str] = {MeanPooling: "mean", FirstPooling: "cls"}
+_SIMILARITIES: dict[type[Any], str] = {Cosine: "cosine", Dot: "dot"}
+_SPECIAL = {"unk_token": ("[UNK]", "<unk>"), "mask_token": ("[MASK]", "<mask>")}
+
+
+def export_model(model: LoadedModel, folder: Path) -> str:
+    """Writes a folder that another library loads, whole or not at all.
+
+    Args:
+        model: over a pretrained network, with ``mean``, ``first`` or ``maxsim`` pooling.
+        folder: a new or empty folder, or an exported one, which is replaced.
+
+    Returns:
+        The library's name.
+
+    Raises:
+        InputError: no library has this kind of model, or the folder cannot be written.
+        AptoolError: ``transformers`` is not installed.
+    """
+    ranker, recipe = model.ranker, model.recipe
+    _check(model, folder)
+    pooling, limits = ranker.pooling, recipe.text
+    longest = max(limits.max_question_tokens, limits.max_answer_tokens)
+    modules = [("Transformer", "", _LIBRARY + "Transformer")]
+    if isinstance(pooling, MaxSimPooling):
+        library, modules = "pylate", [*modules, ("Dense", "1_Dense", "pylate.models.Dense.Dense")]
+        about = {
+            "model_type": "ColBERT",
+            "query_prefix": "",
+            "document_prefix": "",
+            "query_length": limits.max_question_tokens,
+            "document_length": limits.max_answer_tokens,
+            "do_query_expansion": False,
+            "attend_to_expansion_tokens": False,
+            "skiplist_words": [],
+            "similarity_fn_name": "MaxSim",
+        }
+    else:
+        assert isinstance(pooling, VectorPooling)
+        library, modules = "sentence-transformers", [*modules, ("Pooling", "1_Pooling", _LIBRARY + "Pooling")]
+        about = {"similarity_fn_name": _SIMILARITIES[type(pooling.similarity)]}
+        if ranker.projection is not None:  # the mean of projected states is the projected mean
+            modules.append(("Dense", "2_Dense", _LIBRARY + "Dense"))
+    with atomic_folder(folder, MODULES) as into:
+        _write_network(model, into, longest)
+        _write_json(into / ABOUT, {**about, "prompts": {}, "default_prompt_name": None})
+        _write_json(into / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
+        for kind, place, _ in modules[1:]:
+            (into / place).mkdir()
+            if kind == "Pooling":
+                mode = _MODES[type(pooling)]
+                older = {"pooling_mode_mean_tokens": mode == "mean", "pooling_mode_cls_token": mode == "cls"}
+                size = ranker.encoder.size
+                _write_json(into / place / CONFIG, {"word_embedding_dimension": size, **older})
+            else:
+                _write_dense(into / place, ranker.projection, ranker.encoder.size)
+        listed = [
+            {"idx": number, "name": str(number), "path": place, "type": name}
+            for number, (_, place, name) in enumerate(modules)
+        ]
+        _write_json(into / MODULES, listed)
+    return library
+
+
+def _check(model: LoadedModel, folder: Path) -> None:
+    """Checks that a library has this kind of model.
+
+    Raises:
+        InputError: none has.
+    """
+    ranker, pooling = model.ranker, model.ranker.pooling
+    exported = (*_MODES, MaxSimPooling)
+    problem = None
+    if model.config.get("model_type") != "aptool":
+        problem, wanted = "a model of another library", "one that aptool trained; copy its folder instead"
+    elif not isinstance(ranker.encoder, TransformerEncoder):
+        kind = model.recipe.encoder["type"]
+        problem, wanted = f"a model over a {kind} encoder", "one over a pretrained network"
+    elif type(pooling) not in exported:
+        problem = f"{model.recipe.pooling['type']} pooling"
+        wanted = "mean or first pooling, for sentence-transformers, or maxsim, for PyLate"
+    elif isinstance(pooling, VectorPooling) and type(pooling.similarity) not in _SIMILARITIES:
+        problem, wanted = f"{model.recipe.similarity['type']} similarity", "cosine or dot"
+    elif not isinstance(ranker.head, NoHead):
+        problem, wanted = f"a {model.recipe.head['type']} head", "none"
+    if problem is not None:
+        raise InputError(folder, problem=f"no other library has {problem}", expected=wanted)
+
+
+def _write_network(model: LoadedModel, folder: Path, longest: int) -> None:
+    """The network and its tokenizer in the layout of ``transformers``."""
+    transformers = network_library()
+    assert isinstance(model.ranker.encoder, TransformerEncoder)
+    assert isinstance(model.tokenizer, SubwordTokenizer)
+    network = model.ranker.encoder.backbone.network
+    network.save_pretrained(folder)
+    words = model.tokenizer.copy()
+    names = {
+        role: next((name for name in known if words.token_to_id(name) is not None), None)
+        for role, known in _SPECIAL.items()
+    }
+    if network.config.pad_token_id is not None:
+        names["pad_token"] = words.id_to_token(network.config.pad_token_id)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words,
+        model_max_length=longest,
+        model_input_names=["input_ids", "attention_mask"],
+        **{role: name for role, name in names.items() if name is not None},
+    ).save_pretrained(folder)
+
+
+def _write_dense(folder: Path, projection: nn.Module | None, size: int) -> None:
+    """A linear layer without bias: the projection, or the identity, as PyLate wants one."""
+    weight = torch.eye(size) if projection is None else projection.state_dict()["linear.weight"]
+    options: dict[str, Any] = {
+        "in_features": weight.shape[1],
+        "out_features": weight.shape[0],
+        "bias": False,
+        "activation_function": "torch.nn.modules.linear.Identity",
+    }
+    _write_json(folder / CONFIG, options)
+    write_tensors(folder / WEIGHTS, {"linear.weight": weight}, {"format": "pt"})
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
