@@ -169,15 +169,22 @@ def test_a_driver_killed_between_epochs(run, address, collection_folder, togethe
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_a_node_that_is_lost_for_good(cluster, nodes, collection_folder, alone, tmp_path, monkeypatch):
+@pytest.mark.parametrize("announced", [False, True], ids=["lost", "preempted"])
+def test_a_node_that_is_lost_for_good(
+    cluster, nodes, collection_folder, alone, tmp_path, monkeypatch, preempt, announced
+):
     import dying_training
 
     monkeypatch.setattr("aptool.cluster.train._train_worker", dying_training.slow_worker)
     monkeypatch.setattr("aptool.cluster.train.START_SECONDS", 15)
+    before = {node.node_id for node in cluster.nodes()}
     extra = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
 
     def lose(entry):
         if entry["epoch"] == 2:
+            if announced:
+                (new,) = {node.node_id for node in cluster.nodes()} - before
+                preempt(new)
             nodes.remove_node(extra, allow_graceful=False)
 
     result, told = trained(cluster, collection_folder, tmp_path / "model", on_epoch=lose)

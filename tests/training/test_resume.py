@@ -30,6 +30,7 @@ ASKED = ("vectors.source=learned", "training.dropout=0.2", "training.negatives=m
 
 # Five minibatches an epoch, four epochs.
 MINIBATCH = 8
+FURTHER = ("training.relevant_answers=2", "training.loss=softmax", "training.pairs=one")
 OFTEN = 1e-9  # minutes: after each update
 
 MOMENTS = {
@@ -168,11 +169,13 @@ def stopped_within(collection, output, asked, update, monkeypatch):
         ((), 3),  # in the first epoch, before any dev figure
         (("training.dropout=0.3", "training.word_dropout=0.2"), 12),
         (("training.mining_interval=4", "training.dropout=0.3"), 12),  # among rows that are mined already
+        # An epoch's negatives and further relevant answers, drawn at its start.
+        ((*FURTHER, "training.mining_interval=0"), 12),
         (("training.optimizer=sgd", "training.schedule=linear", "training.in_batch=true"), 17),
         (("training.pairs=one", "training.average_epochs=3"), 9),
         (("training.sampled_negatives=0", "training.in_batch=true", "training.loss=softmax"), 13),
     ],
-    ids=["first", "dropout", "mined", "sgd", "average", "in batch"],
+    ids=["first", "dropout", "mined", "mined once", "sgd", "average", "in batch"],
 )
 def test_within_an_epoch_it_goes_on_as_if_it_had_not_stopped(
     overrides, update, collection, tmp_path, monkeypatch
