@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import aptool
-from aptool.datasets.tabular import ColumnNames, build_tsv
+from aptool.datasets.tabular import ColumnNames, build
 
 
 def main(train: str, dev: str, question: str) -> None:
     """Trains on the tables once, then ranks the answers for the question."""
     if not Path("models/faq").is_dir():
-        build_tsv("data/faq", {"train": train, "dev": dev}, ColumnNames(), name="faq")
+        build("tsv", "data/faq", {"train": train, "dev": dev}, ColumnNames(), name="faq")
         model = aptool.train(aptool.Collection("data/faq"), preset="qa-cnn", set={"training.epochs": 3})
         model.save("models/faq")
 

@@ -29,6 +29,14 @@ questions_option = click.option(
     "candidate.",
 )
 
+conflicts_option = click.option(
+    "--conflicts",
+    type=click.Choice(["error", "max", "min"]),
+    default="error",
+    show_default=True,
+    help="A pair with different labels: refuse it, or keep the highest or the lowest label.",
+)
+
 
 def name_of(output: str) -> str:
     """A name for the collection in a folder: that of the folder, as one word."""

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from aptool.cli import retrieval
-from aptool.cli.collections import name_of, output_option, questions_option, report_collection
+from aptool.cli.collections import (
+    conflicts_option,
+    name_of,
+    output_option,
+    questions_option,
+    report_collection,
+)
 from aptool.errors import UsageError
+
+if TYPE_CHECKING:
+    from aptool.datasets.column_names import ColumnNames
 
 logger = logging.getLogger(__name__)
 
@@ -120,13 +129,6 @@ def _columns(command: Command) -> Command:
     return command
 
 
-_conflicts = click.option(
-    "--conflicts",
-    type=click.Choice(["error", "max", "min"]),
-    default="error",
-    show_default=True,
-    help="A pair with different labels: refuse it, or keep the highest or the lowest label.",
-)
 _candidates = click.option(
     "--candidates", default="candidates", metavar="NAME", show_default=True, help="Key of the list."
 )
@@ -144,7 +146,7 @@ _relevant = click.option(
 @output_option
 @questions_option
 @_columns
-@_conflicts
+@conflicts_option
 @click.option(
     "--columns",
     metavar="NAMES",
@@ -170,8 +172,6 @@ def tsv(
     Columns are found by their names in the header, or by --columns; other columns are ignored.
     """
     from aptool.datasets.column_names import ColumnNames
-    from aptool.datasets.importing import parse_splits
-    from aptool.datasets.tabular import build_tsv
 
     delimiter = options["delimiter"]
     if delimiter == "\\t":
@@ -180,15 +180,7 @@ def tsv(
         raise UsageError(f"--delimiter {delimiter!r}: expected one character other than a quotation mark")
     header = tuple(part.strip() for part in columns.split(",")) if columns is not None else None
     given = ColumnNames(**{**options, "answer": options["answer"] or "answer", "header": header})
-    collection = build_tsv(
-        output,
-        parse_splits(splits),
-        given,
-        name=name or name_of(output),
-        questions=questions,
-        conflicts=conflicts,
-    )
-    report_collection(collection, given)
+    _import_table("tsv", output, splits, given, name, questions, conflicts)
 
 
 @import_.command()
@@ -196,7 +188,7 @@ def tsv(
 @output_option
 @questions_option
 @_columns
-@_conflicts
+@conflicts_option
 @_candidates
 @_relevant
 def jsonl(
@@ -213,19 +205,9 @@ def jsonl(
     {"question": "...", "candidates": ["...", ...], "relevant": [0]}
     """
     from aptool.datasets.column_names import ColumnNames
-    from aptool.datasets.importing import parse_splits
-    from aptool.datasets.tabular import build_jsonl
 
     given = ColumnNames(**{**options, "answer": options["answer"] or "text"})
-    collection = build_jsonl(
-        output,
-        parse_splits(splits),
-        given,
-        name=name or name_of(output),
-        questions=questions,
-        conflicts=conflicts,
-    )
-    report_collection(collection, given)
+    _import_table("jsonl", output, splits, given, name, questions, conflicts)
 
 
 @import_.command()
@@ -233,7 +215,7 @@ def jsonl(
 @output_option
 @questions_option
 @_columns
-@_conflicts
+@conflicts_option
 @_candidates
 @_relevant
 @click.option(
@@ -274,6 +256,30 @@ def hf(
         conflicts=conflicts,
     )
     report_collection(collection, given)
+
+
+def _import_table(
+    kind: Literal["tsv", "jsonl"],
+    output: str,
+    splits: tuple[str, ...],
+    names: ColumnNames,
+    name: str | None,
+    questions: str,
+    conflicts: Any,
+) -> None:
+    from aptool.datasets.importing import parse_splits
+    from aptool.datasets.tabular import build
+
+    found = build(
+        kind,
+        output,
+        parse_splits(splits),
+        names,
+        name=name or name_of(output),
+        questions=questions,
+        conflicts=conflicts,
+    )
+    report_collection(found, names)
 
 
 for _command in (retrieval.beir, retrieval.mteb, retrieval.msmarco, retrieval.ir_datasets):

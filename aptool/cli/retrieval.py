@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from aptool.cli.collections import name_of, output_option, questions_option, report_collection
+from aptool.cli.collections import (
+    conflicts_option,
+    name_of,
+    output_option,
+    questions_option,
+    report_collection,
+)
 from aptool.cli.parameters import LOCATION, Seed, whole_number
 from aptool.errors import UsageError
 
@@ -67,17 +73,32 @@ def _pool_options(depth: int) -> Callable[[Command], Command]:
 @output_option
 @_run
 @_name
+@conflicts_option
 @questions_option
 @_pool_options(100)
 def beir(
-    folder: Location, output: str, runs: tuple[str, ...], name: str | None, questions: str, **cut: Any
+    folder: Location,
+    output: str,
+    runs: tuple[str, ...],
+    name: str | None,
+    conflicts: Any,
+    questions: str,
+    **cut: Any,
 ) -> None:
     """Import a data set in the layout of BEIR: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv."""
     from aptool.datasets.beir import build
 
     given = _by_split(runs)
     report_collection(
-        build(output, folder, name=_checked(name), runs=given, options=_options(cut), questions=questions)
+        build(
+            output,
+            folder,
+            name=_checked(name),
+            runs=given,
+            options=_options(cut),
+            questions=questions,
+            conflicts=conflicts,
+        )
     )
 
 
@@ -86,12 +107,15 @@ def beir(
 @output_option
 @click.option("--split", default="test", show_default=True, help="Split to read.")
 @_name
+@conflicts_option
 @questions_option
-def mteb(folder: Location, output: str, split: str, name: str | None, questions: str) -> None:
+def mteb(folder: Location, output: str, split: str, name: str | None, conflicts: Any, questions: str) -> None:
     """Import a reranking task in the layout of MTEB: corpus, queries, qrels and top_ranked."""
     from aptool.datasets.mteb import build
 
-    report_collection(build(output, folder, split=split, name=_checked(name), questions=questions))
+    report_collection(
+        build(output, folder, split=split, name=_checked(name), questions=questions, conflicts=conflicts)
+    )
 
 
 @click.command()
@@ -105,6 +129,7 @@ def mteb(folder: Location, output: str, split: str, name: str | None, questions:
     help="First stage of a split: top1000 or a run.  [default: retrieve with BM25]",
 )
 @output_option
+@conflicts_option
 @questions_option
 @_pool_options(1000)
 def msmarco(
@@ -113,6 +138,7 @@ def msmarco(
     qrels: tuple[str, ...],
     top: tuple[str, ...],
     output: str,
+    conflicts: Any,
     questions: str,
     **cut: Any,
 ) -> None:
@@ -126,7 +152,9 @@ def msmarco(
         split = (lacking or unknown)[0]
         raise UsageError(f"split {split!r}: expected it in --queries and in --qrels")
     splits = {split: SplitFiles(path, judged[split], first.get(split)) for split, path in asked.items()}
-    report_collection(build(output, collection, splits, options=_options(cut), questions=questions))
+    report_collection(
+        build(output, collection, splits, options=_options(cut), questions=questions, conflicts=conflicts)
+    )
 
 
 @click.command("ir-datasets")
@@ -134,6 +162,7 @@ def msmarco(
 @output_option
 @_run
 @_name
+@conflicts_option
 @questions_option
 @_pool_options(100)
 def ir_datasets(
@@ -141,6 +170,7 @@ def ir_datasets(
     output: str,
     runs: tuple[str, ...],
     name: str | None,
+    conflicts: Any,
     questions: str,
     **cut: Any,
 ) -> None:
@@ -152,7 +182,15 @@ def ir_datasets(
     called = _checked(name) or re.sub(r"[^A-Za-z0-9_-]+", "-", next(iter(named.values())))
     given = _by_split(runs)
     report_collection(
-        build(output, found, name=called, runs=given, options=_options(cut), questions=questions)
+        build(
+            output,
+            found,
+            name=called,
+            runs=given,
+            options=_options(cut),
+            questions=questions,
+            conflicts=conflicts,
+        )
     )
 
 

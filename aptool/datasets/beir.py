@@ -5,13 +5,10 @@ BEIR holds no first stage: a run file is given, or BM25 retrieves.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
-
-import polars as pl
 
 from aptool.datasets.corpus import FileCorpus, read_queries
-from aptool.datasets.importing import parse_label
-from aptool.datasets.lines import read_rows
+from aptool.datasets.importing import Conflicts, Resolution
+from aptool.datasets.judgements import read_qrels_tsv
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
@@ -19,7 +16,6 @@ from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.trec import read_run
 
 SOURCE = "BEIR, github.com/beir-cellar/beir"
-QRELS_SCHEMA = {"question_id": pl.String, "answer_id": pl.String, "relevance": pl.Int64}
 
 
 def build(
@@ -30,6 +26,7 @@ def build(
     runs: Mapping[str, str] | None = None,
     options: PoolOptions | None = None,
     questions: str = "all",
+    conflicts: Resolution = "error",
 ) -> Collection:
     """Imports a data set in BEIR's layout.
 
@@ -40,6 +37,7 @@ def build(
         runs: split -> a first-stage run file; BM25 retrieves for a split without one.
         options: how pools are cut.
         questions: which questions are kept; see `CollectionWriter`.
+        conflicts: what becomes of a pair with different labels; see `Conflicts`.
 
     Raises:
         InputError: a file is missing or is not BEIR's; a run is of another data set.
@@ -52,7 +50,8 @@ def build(
     given = dict(runs or {})
     splits: dict[str, Topics] = {}
     for file in files:
-        qrels = read_qrels_tsv(str(file))
+        resolved = Conflicts(conflicts)
+        qrels = read_qrels_tsv(str(file), resolved)
         judged = qrels["question_id"].unique(maintain_order=True).to_list()
         unknown = [question for question in judged if question not in queries]
         if unknown:
@@ -65,6 +64,7 @@ def build(
             qrels=qrels,
             run=read_run(run).frame if run is not None else None,
             run_path=str(run),
+            conflicts=resolved,
         )
     if given:
         split, run = next(iter(given.items()))
@@ -78,34 +78,6 @@ def build(
         options=options or PoolOptions(),
         questions=questions,
     )
-
-
-def read_qrels_tsv(path: str | Path) -> pl.DataFrame:
-    """Judgements as ``query-id<TAB>corpus-id<TAB>score``, with or without the header line.
-
-    Raises:
-        InputError: a line is not a judgement, or contradicts an earlier one.
-    """
-    found: dict[tuple[str, str], int] = {}
-    for number, line in read_rows(path):
-        fields = line.split("\t")
-        if number == 1 and fields[-1].strip().lower() in ("score", "relevance", "label"):
-            continue
-        if len(fields) == 4:  # TREC's: query, iteration, document, relevance
-            fields = [fields[0], fields[2], fields[3]]
-        place = f"line {number}"
-        if len(fields) != 3:
-            expected = "query-id<TAB>corpus-id<TAB>score"
-            raise InputError(path, place=place, problem=f"{len(fields)} fields", expected=expected)
-        query, document, label = fields
-        relevance = parse_label(path, place, "score", label, graded=True)
-        if found.setdefault((query, document), relevance) != relevance:
-            expected = f"the score {found[query, document]} that this pair had before"
-            raise InputError(path, place=place, column="score", value=relevance, expected=expected)
-    if not found:
-        raise InputError(path, problem="no judgement", expected="query-id<TAB>corpus-id<TAB>score")
-    rows = [(query, document, relevance) for (query, document), relevance in found.items()]
-    return pl.DataFrame(rows, schema=QRELS_SCHEMA, orient="row")
 
 
 def _entries(folder: Location) -> list[Location]:

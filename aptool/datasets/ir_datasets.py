@@ -11,13 +11,14 @@ from typing import Any
 import polars as pl
 
 from aptool.datasets.corpus import Entry
+from aptool.datasets.importing import Conflicts, Resolution
+from aptool.datasets.judgements import Judgement, judgement_frame
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import AptoolError, InputError, UsageError, first_line
 from aptool.formats.collection import Collection
 from aptool.formats.trec import read_run
 
 EXTRA = 'pip install "aptool[ir-datasets]"'
-QRELS = {"question_id": pl.String, "answer_id": pl.String, "relevance": pl.Int64}
 RUN = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
 
 
@@ -48,6 +49,7 @@ def build(
     runs: Mapping[str, str] | None = None,
     options: PoolOptions | None = None,
     questions: str = "all",
+    conflicts: Resolution = "error",
 ) -> Collection:
     """Imports data sets, one for each split, over one corpus.
 
@@ -58,6 +60,7 @@ def build(
         runs: split -> a first-stage run file.
         options: how pools are cut.
         questions: which questions are kept; see `CollectionWriter`.
+        conflicts: what becomes of a pair with different labels; see `Conflicts`.
 
     Raises:
         AptoolError: a data set lacks documents, queries or judgements, or cannot be read.
@@ -71,10 +74,12 @@ def build(
                 )
         with _readable(name, split):
             queries = {query.query_id: query.default_text() for query in dataset.queries_iter()}
-            judged = [(one.query_id, one.doc_id, int(one.relevance)) for one in dataset.qrels_iter()]
-        qrels = pl.DataFrame(judged, schema=QRELS, orient="row").unique(
-            ["question_id", "answer_id"], keep="first", maintain_order=True
-        )
+            judged = (
+                Judgement(f"judgement {number}", one.query_id, one.doc_id, int(one.relevance))
+                for number, one in enumerate(dataset.qrels_iter(), 1)
+            )
+            resolved = Conflicts(conflicts)
+            qrels = judgement_frame(f"{name}: {split}", judged, resolved)
         asked = set(qrels["question_id"])
         run = (runs or {}).get(split)
         frame = read_run(run).frame if run is not None else None
@@ -83,7 +88,9 @@ def build(
                 scored = [(one.query_id, one.doc_id, float(one.score)) for one in dataset.scoreddocs_iter()]
             frame = pl.DataFrame(scored, schema=RUN, orient="row")
         kept = {query: text for query, text in queries.items() if query in asked}
-        topics[split] = Topics(f"{name}: {split}", kept, qrels, frame, run or f"{name}: scored documents")
+        topics[split] = Topics(
+            f"{name}: {split}", kept, qrels, frame, run or f"{name}: scored documents", resolved
+        )
     first = next(iter(datasets.values()))
     return write_retrieval_collection(
         out,

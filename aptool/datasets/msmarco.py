@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from aptool.datasets.beir import read_qrels_tsv
 from aptool.datasets.corpus import FileCorpus, read_queries
+from aptool.datasets.importing import Conflicts, Resolution
+from aptool.datasets.judgements import read_qrels_tsv
 from aptool.datasets.lines import read_rows
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError
@@ -43,6 +44,7 @@ def build(
     *,
     options: PoolOptions | None = None,
     questions: str = "all",
+    conflicts: Resolution = "error",
 ) -> Collection:
     """Imports MS MARCO's files.
 
@@ -52,20 +54,22 @@ def build(
         splits: the files of each split; queries without a judgement are left out, as in its evaluation.
         options: how pools are cut.
         questions: which questions are kept; see `CollectionWriter`.
+        conflicts: what becomes of a pair with different labels; see `Conflicts`.
 
     Raises:
         InputError: a file is missing or is not what it should be.
     """
     topics = {}
     for split, files in splits.items():
-        qrels = read_qrels_tsv(files.qrels)
+        resolved = Conflicts(conflicts)
+        qrels = read_qrels_tsv(files.qrels, resolved)
         judged = set(qrels["question_id"])
         queries = {name: text for name, text in read_queries(files.queries).items() if name in judged}
         if not queries:
             problem = f"no judgement of a query of {files.queries}: {qrels['question_id'][0]!r} is the first"
             raise InputError(files.qrels, problem=problem, expected="judgements of these queries")
         run = read_top(files.top) if files.top is not None else None
-        topics[split] = Topics(files.queries, queries, qrels, run, str(files.top))
+        topics[split] = Topics(files.queries, queries, qrels, run, str(files.top), resolved)
     return write_retrieval_collection(
         out,
         name="msmarco",

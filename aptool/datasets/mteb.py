@@ -10,10 +10,18 @@ from typing import Any
 
 import polars as pl
 
-from aptool.datasets.beir import read_qrels_tsv
 from aptool.datasets.corpus import FileCorpus, corpus_files, read_queries
-from aptool.datasets.importing import Columns, Pair, SplitPools, pools_of, write_collection
+from aptool.datasets.importing import (
+    Columns,
+    Conflicts,
+    Pair,
+    Resolution,
+    SplitPools,
+    pools_of,
+    write_collection,
+)
 from aptool.datasets.json_rows import read_objects, unit_of
+from aptool.datasets.judgements import Judgement, judgement_frame, read_qrels_tsv
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
@@ -31,6 +39,7 @@ def build(
     split: str = "test",
     name: str | None = None,
     questions: str = "all",
+    conflicts: Resolution = "error",
 ) -> Collection:
     """Imports a reranking task.
 
@@ -41,6 +50,7 @@ def build(
         split: which files are read where there are several, and what the split is called.
         name: of the collection; None is the folder's.
         questions: which questions are kept; see `CollectionWriter`.
+        conflicts: what becomes of a pair with different labels; see `Conflicts`.
 
     Raises:
         InputError: a file is missing or is not what it should be.
@@ -48,17 +58,18 @@ def build(
     root = location(folder)
     called = name or "-".join(root.resolve().name.split())
     top = _part(root, "top_ranked", split)
+    resolved = Conflicts(conflicts)
     if top is None:
         pairs = _old_pairs(root, split)
-        pools = pools_of(root, pairs, COLUMNS, unit="row", empty_answers=True)
-        return write_collection(
-            out, name=called, source=SOURCE, splits={split: SplitPools(root, pools)}, questions=questions
-        )
-    qrels = _qrels(root, split)
+        pools = pools_of(root, pairs, COLUMNS, unit="row", empty_answers=True, conflicts=resolved)
+        sources = {split: SplitPools(root, pools, resolved)}
+        return write_collection(out, name=called, source=SOURCE, splits=sources, questions=questions)
+    qrels = _qrels(root, split, resolved)
     run = _top_ranked(top)
     queries = read_queries(str(_needed(root, "queries", split)))
     ranked = set(run["question_id"])
-    topics = Topics(str(top), {q: text for q, text in queries.items() if q in ranked}, qrels, run, str(top))
+    asked = {query: text for query, text in queries.items() if query in ranked}
+    topics = Topics(str(top), asked, qrels, run, str(top), resolved)
     depth = int(run.group_by("question_id").len()["len"].max() or 1)  # type: ignore[arg-type]
     return write_retrieval_collection(
         out,
@@ -86,20 +97,22 @@ def _top_ranked(path: Location) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _qrels(root: Location, split: str) -> pl.DataFrame:
+def _qrels(root: Location, split: str, conflicts: Conflicts) -> pl.DataFrame:
     path = _needed(root, "qrels", split)
     files = [path] if path.is_file() else _entries(path, split) or _entries(path)
-    if files and files[0].suffix == ".tsv":
-        return read_qrels_tsv(str(files[0]))
-    rows = []
-    for place, file, fields in _rows(files[0] if files else path):
+    file = files[0] if files else path
+    if file.suffix == ".tsv":
+        return read_qrels_tsv(str(file), conflicts)
+    return judgement_frame(str(file), _judgements(file), conflicts)
+
+
+def _judgements(path: Location) -> Iterator[Judgement]:
+    for place, file, fields in _rows(path):
         query, document = fields.get("query-id"), fields.get("corpus-id")
         score = fields.get("score")
         if query is None or document is None or isinstance(score, bool) or not isinstance(score, int | float):
             raise InputError(file, place=place, value=fields, expected="query-id, corpus-id and score")
-        rows.append((str(query), str(document), int(score)))
-    schema = {"question_id": pl.String, "answer_id": pl.String, "relevance": pl.Int64}
-    return pl.DataFrame(rows, schema=schema, orient="row")
+        yield Judgement(place, str(query), str(document), int(score))
 
 
 def _old_pairs(root: Location, split: str) -> Iterator[Pair]:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from aptool.datasets.corpus import Corpus
-from aptool.datasets.importing import SplitPools, check_output, write_collection
+from aptool.datasets.importing import Conflicts, SplitPools, check_output, write_collection
 from aptool.errors import AptoolError, InputError
 from aptool.formats.collection import Collection, LabelledPool
 from aptool.formats.location import PathOrUrl
@@ -29,6 +29,7 @@ class Topics(NamedTuple):
         qrels: question_id, answer_id, relevance; may be empty.
         run: question_id, answer_id, score; None to retrieve with BM25.
         run_path: what messages call the run.
+        conflicts: contradictory judgements that were resolved.
     """
 
     path: str
@@ -36,6 +37,7 @@ class Topics(NamedTuple):
     qrels: pl.DataFrame
     run: pl.DataFrame | None = None
     run_path: str = "run"
+    conflicts: Conflicts | None = None
 
 
 class PoolOptions(NamedTuple):
@@ -110,7 +112,8 @@ def write_retrieval_collection(
         name=name,
         source=source,
         splits={
-            split: SplitPools(topics.path, _pools(topics, cut[split])) for split, topics in splits.items()
+            split: SplitPools(topics.path, _pools(topics, cut[split]), topics.conflicts)
+            for split, topics in splits.items()
         },
         questions=questions,
         details=details,

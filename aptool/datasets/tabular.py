@@ -6,10 +6,10 @@ within the question, so that a repeated row is a repeated candidate.
 
 import csv
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from aptool.datasets.column_names import ColumnNames, listed, nearest, with_ids
 from aptool.datasets.importing import (
@@ -34,7 +34,8 @@ LONGEST_FIELD = 1 << 28
 _DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 
 
-def build_tsv(
+def build(
+    kind: Literal["tsv", "jsonl"],
     out: str | Path,
     splits: Mapping[str, str],
     names: ColumnNames,
@@ -43,48 +44,22 @@ def build_tsv(
     questions: str = "all",
     conflicts: Resolution = "error",
 ) -> Collection:
-    """Imports delimited text, one row per pair.
+    """Imports delimited text, one row per pair, or JSON, one object per question with its candidates.
 
     Args:
+        kind: ``tsv``, or ``jsonl`` (JSON Lines, or one JSON array).
         out: the collection's folder.
         splits: split -> file.
-        names: the columns, and the format of the table.
+        names: the columns or keys, and the format of a table.
         name: of the collection.
         questions: which questions are kept; see `CollectionWriter`.
         conflicts: what becomes of a pair with different labels; see `Conflicts`.
 
     Raises:
-        InputError: a row is not a pair; the message names file, line, column, value and expectation.
+        InputError: a row is not a pair, or an object not a pool; the message names file, line, column, value
+            and expectation.
     """
-    return _build(out, splits, names, read_tsv, name, questions, conflicts)
-
-
-def build_jsonl(
-    out: str | Path,
-    splits: Mapping[str, str],
-    names: ColumnNames,
-    *,
-    name: str,
-    questions: str = "all",
-    conflicts: Resolution = "error",
-) -> Collection:
-    """Imports JSON Lines or a JSON array, one object per question with its candidates; see `build_tsv`.
-
-    Raises:
-        InputError: an object is not a pool; the message names file, line, key, value and expectation.
-    """
-    return _build(out, splits, names, read_jsonl, name, questions, conflicts)
-
-
-def _build(
-    out: str | Path,
-    splits: Mapping[str, str],
-    names: ColumnNames,
-    read: Callable[[str, ColumnNames, Conflicts], Iterator[LabelledPool]],
-    name: str,
-    questions: str,
-    conflicts: Resolution,
-) -> Collection:
+    read = read_tsv if kind == "tsv" else read_jsonl
     files = ", ".join(str(path).rsplit("/", 1)[-1] for path in splits.values())
     details = {"layout": {key: value for key, value in asdict(names).items() if value is not None}}
     sources = {}

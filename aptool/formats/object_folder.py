@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, error_with
 from aptool.formats.location import Location, ObjectPath
 from aptool.formats.stores import store_of
@@ -69,7 +70,7 @@ def published(folder: ObjectPath, mark: str, *, by_content: bool) -> Iterator[Pa
         for relative, file in files.items():
             if names[relative] not in there:
                 store.upload(f"{key}/{names[relative]}", file)
-        document = json.loads((temporary / mark).read_text(encoding="utf-8"))
+        document = read_json(temporary / mark)
         (temporary / mark).write_text(_dumped({**document, OBJECTS: names}), encoding="utf-8")
         store.upload(f"{key}/{mark}", temporary / mark)
         gone = set(before.values()) - set(names.values())

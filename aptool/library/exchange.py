@@ -5,11 +5,11 @@ trectools, and ranx too, read the TREC run files that ``Run.save`` writes.
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, first_line
 from aptool.formats.atomic import atomic_file
 from aptool.library.arguments import PathLike, check_list, check_path, check_text, check_type
@@ -95,7 +95,6 @@ def load_ranx(path: PathLike, tag: str = "run") -> Run:
         if name.endswith(_PARQUET):
             frame = pl.read_parquet(name).rename({theirs: ours for ours, theirs in _RANX.items()})
             return Run.from_polars(frame.select("question_id", "answer_id", "score"), check_text("tag", tag))
-        scores = json.loads(Path(name).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, pl.exceptions.PolarsError) as error:
+    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
         raise InputError(name, problem=first_line(error), expected="a run file of ranx") from error
-    return Run.from_dict(scores, check_text("tag", tag))
+    return Run.from_dict(read_json(name, "a run file of ranx"), check_text("tag", tag))

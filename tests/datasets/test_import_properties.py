@@ -116,7 +116,7 @@ def labels(data, column):
 
 TSV = Format(
     {"a.tsv": text("question\tanswer\tlabel", "who?\tmé\t1", 'who?\t"you\t0', "why?\tso\t2")},
-    lambda folder, out: tabular.build_tsv(out, {"train": f"{folder}/a.tsv"}, ColumnNames(), name="mine"),
+    lambda folder, out: tabular.build("tsv", out, {"train": f"{folder}/a.tsv"}, ColumnNames(), name="mine"),
     lambda files: {"train": rows(files["a.tsv"]) - 1},
 )
 JSONL = Format(
@@ -126,8 +126,8 @@ JSONL = Format(
             '{"question": "why?", "candidates": [{"text": "so", "label": 0}]}',
         )
     },
-    lambda folder, out: tabular.build_jsonl(
-        out, {"train": f"{folder}/a.jsonl"}, ColumnNames(answer="text"), name="mine"
+    lambda folder, out: tabular.build(
+        "jsonl", out, {"train": f"{folder}/a.jsonl"}, ColumnNames(answer="text"), name="mine"
     ),
     lambda files: {
         "train": sum(

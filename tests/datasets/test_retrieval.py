@@ -293,3 +293,45 @@ def test_msmarco_splits_must_match(aptool, tmp_path):
 
     assert finished.code == UsageError.exit_code
     assert "split 'dev': expected it in --queries and in --qrels" in finished.err[-1]
+
+
+@pytest.mark.parametrize(("resolution", "label"), [("max", 2), ("min", 0)])
+def test_contradictory_judgements_are_resolved_and_counted(aptool, folder, tmp_path, resolution, label):
+    tsv(folder / "qrels" / "test.tsv", [("q1", "d1", 2), ("q1", "d1", 0), ("q1", "d1", 1), ("q2", "d2", 1)])
+    tsv(tmp_path / "collection.tsv", [(d, text) for d, (_, text) in DOCUMENTS.items()])
+    tsv(tmp_path / "queries.tsv", QUERIES.items())
+    ranked = [{"query-id": "q1", "corpus-ids": ["d1", "d2"]}, {"query-id": "q2", "corpus-ids": ["d2"]}]
+    qrels = folder / "qrels" / "test.tsv"
+    commands = {
+        "beir": [folder],
+        "mteb": [folder],
+        "msmarco": [
+            *(tmp_path / "collection.tsv", "--queries", f"test={tmp_path / 'queries.tsv'}"),
+            *("--qrels", f"test={qrels}"),
+        ],
+    }
+    lines(folder / "top_ranked.jsonl", ranked)
+    for name, arguments in commands.items():
+        command = ("data", "import", name, *arguments, "--output", tmp_path / name)
+        refused = aptool(*command)
+        assert (refused.code, len(refused.err)) == (1, 1)
+        assert "line 2: column 'score': 0: expected the score 2 that this pair had before" in refused.err[0]
+
+        finished = aptool(*command, "--conflicts", resolution)
+
+        assert finished.code == 0, finished.err
+        assert f"test: contradictory labels {resolution} kept: 1" in finished.err
+        found = read_qrels(tmp_path / name / "test.qrels")
+        assert found.filter(pl.col("answer_id") == "d1")["relevance"].to_list() == [label]
+
+
+def test_contradictory_judgements_of_a_catalogue(tmp_path):
+    dataset = Catalogued([])
+    judged = [SimpleNamespace(query_id="q1", doc_id="d1", relevance=one) for one in (1, 0)]
+    dataset.qrels_iter = lambda: iter(judged)
+
+    with pytest.raises(InputError, match=r"x: test: judgement 2: column 'score': 0: expected the score 1"):
+        ir_datasets.build(tmp_path / "out", {"test": dataset}, name="x")
+    kept = ir_datasets.build(tmp_path / "out", {"test": dataset}, name="x", conflicts="max")
+
+    assert kept.manifest["policies"]["contradictory_labels_max_kept"] == {"test": 1}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from aptool.datasets.column_names import ColumnNames
-from aptool.datasets.tabular import build_jsonl, build_tsv
+from aptool.datasets.tabular import build
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
 from aptool.formats.pools import list_units, read_pools
@@ -31,12 +31,12 @@ def pools_of(collection, split="train"):
 
 
 def import_tsv(tmp_path, path, **layout):
-    return build_tsv(tmp_path / "out", {"train": path}, ColumnNames(**layout), name="mine")
+    return build("tsv", tmp_path / "out", {"train": path}, ColumnNames(**layout), name="mine")
 
 
 def import_jsonl(tmp_path, path, **layout):
     given = ColumnNames(**{"answer": "text", **layout})
-    return build_jsonl(tmp_path / "out", {"train": path}, given, name="mine")
+    return build("jsonl", tmp_path / "out", {"train": path}, given, name="mine")
 
 
 def test_a_question_without_id_is_its_text(tmp_path):

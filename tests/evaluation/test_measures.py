@@ -7,11 +7,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from other_ids import have_other_ids
 
 from aptool.errors import InputError
 from aptool.evaluation.measures import averages, evaluate
+from aptool.evaluation.trec_eval import printed_names
 from aptool.formats.trec import read_qrels, read_run
 
 # Ties, a missing and an extra question, a question without positives, negative and graded relevance,
@@ -274,12 +277,6 @@ def test_what_is_no_run_or_qrels_is_refused():
         evaluate(qrels.with_columns(relevance=2**40), run)
 
 
-def have_other_ids(qrels, run):
-    """Whether the two have no question or no answer in common, which is refused."""
-    answers = (set().union(*questions.values()) for questions in (qrels, run))
-    return qrels.keys().isdisjoint(run) or next(answers).isdisjoint(next(answers))
-
-
 IDS = st.sampled_from(["a", "b", "a10", "a9", "Z", "é", "c", "d"])
 POOLS = st.dictionaries(IDS, st.sampled_from([0.0, 1.0, 1.0 + 1e-9, -1.0, 1e-30]), min_size=1)
 LABELS = st.dictionaries(IDS, st.integers(-2, 3), min_size=1)
@@ -341,3 +338,58 @@ def test_real_run_is_as_trec_eval_prints_it():
     found = result.per_question.filter(pl.col("question_id").is_in(kept))
     assert half.means["map"] == pytest.approx(found["map"].sum() / 296)
     assert len(half.missing) == 148
+
+
+# A question with labels up to 3, ties, an unjudged candidate, and a relevant answer that was not retrieved.
+GRADED = {
+    "q1": {"a": 3, "b": 2, "c": 1, "d": 0, "e": -1, "z": 2},
+    "q2": {"a": 1, "b": 1},
+    "q3": {"a": 0, "b": 2, "c": 2},
+    "q4": {"a": 2},
+}
+GRADED_RUN = {
+    "q1": {"d": 5.0, "a": 4.0, "x": 4.0, "c": 3.0, "b": 2.0, "e": 1.0},
+    "q2": {"a": 2.0, "c": 1.0},
+    "q3": {"c": 0.5, "b": 0.5, "a": 0.5},
+    "q4": {"b": 2.0, "a": 1.0},
+}
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_every_measure_at_a_level_is_pytrec_evals(level):
+    """Of questions that the run ranks and whose scores are far apart, or equal, in float32."""
+    names = printed_names("all_trec")
+    evaluator = pytrec_eval.RelevanceEvaluator(GRADED, set(names), relevance_level=level)
+    theirs = evaluator.evaluate(GRADED_RUN)
+
+    found = evaluate(qrels_of(GRADED), run_of(GRADED_RUN), names, level=level)
+
+    assert set(names) > {"map", "ndcg_cut_10", "P_5", "set_F", "infAP", "Rprec_mult_1.00", "gm_bpref"}
+    for row in found.per_question.iter_rows(named=True):
+        expected = theirs[row["question_id"]]
+        for name in names:
+            # pytrec_eval has the logarithm of what a geometric mean is made of.
+            value = math.exp(expected[name]) if name.startswith("gm_") else expected[name]
+            assert row[name] == pytest.approx(value, abs=1e-12), (row["question_id"], name)
+    assert theirs["q2"]["map"] == (1 / 2 if level == 1 else 0)
+
+
+# What trec_eval 9.0.4 prints for these two with -c -m all_trec: measure, with -l 1, with -l 2.
+PRINTED = [
+    line.split("\t")
+    for line in Path(__file__).with_name("trec_eval_levels.tsv").read_text(encoding="utf-8").splitlines()
+]
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_every_measure_at_a_level_is_as_trec_eval_prints_it(level):
+    printed = {name: float(row[level - 1]) for name, *row in PRINTED}
+    if level == 2:
+        # With -c this version adds up the labels from 1 on whatever the level; without, it prints 6 here.
+        assert printed["num_rel"] == 9
+        printed["num_rel"] = 6
+
+    found = evaluate(qrels_of(GRADED), run_of(GRADED_RUN), list(printed), level=level)
+
+    assert found.means == pytest.approx(printed, abs=5.1e-5)
+    assert len(printed) > 90

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from other_ids import have_other_ids
 
 from aptool.errors import InputError
 from aptool.evaluation.measures import evaluate
@@ -164,14 +165,6 @@ def test_a_level_above_every_relevance_is_refused(names, level):
 
 
 IDS = st.sampled_from(["a", "b", "a10", "a9", "Z", "é", "c", "d"])
-
-
-def have_other_ids(qrels, run):
-    """Whether the two have no question or no answer in common, which is refused."""
-    answers = (set().union(*questions.values()) for questions in (qrels, run))
-    return qrels.keys().isdisjoint(run) or next(answers).isdisjoint(next(answers))
-
-
 POOLS = st.dictionaries(IDS, st.sampled_from([0.0, -0.0, 1.0, 1.0 + 1e-9, -1.0, 1e-30]), min_size=1)
 LABELS = st.dictionaries(IDS, st.integers(-2, 3), min_size=1)
 QUESTIONS = st.sampled_from(["q1", "q2", "q3"])
