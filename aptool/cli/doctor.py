@@ -27,7 +27,10 @@ EXTRAS = {
     "hub": "push, models from hf://",
     "ir-datasets": "data import ir-datasets",
     "lambdamart": "fuse --method lambdamart",
+    "mlflow": "train --log mlflow",
     "pyterrier": "aptool.pyterrier: models and runs as transformers of PyTerrier",
+    "tensorboard": "train --log tensorboard",
+    "wandb": "train --log wandb",
     "report": "report, plot and explain as pages and pictures",
 }
 PACKAGES = ("torch", "polars", "pyarrow", "numpy", "tokenizers", "pytrec-eval-terrier", "ray", "transformers")

@@ -1,6 +1,7 @@
 """``aptool train``: trains a system on a collection, with one seed or several, into a model folder."""
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from aptool.progress import measures_line
 if TYPE_CHECKING:
     from aptool.formats.location import Location
     from aptool.training.fit import Fit
+    from aptool.training.recorders import Log
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,11 @@ logger = logging.getLogger(__name__)
     metavar="N",
     help="Train N models, with consecutive seeds from --seed, into OUTPUT/seed0 and so on.",
 )
+@click.option(
+    "--log",
+    type=click.Choice(["tensorboard", "mlflow", "wandb"]),
+    help="Record every epoch in files in logs/, for this tool (extra of its name).",
+)
 @device_option
 @click.option(
     "--checkpoint-minutes",
@@ -79,6 +86,7 @@ def train(
     overrides: tuple[str, ...],
     seed: int,
     seeds: int | None,
+    log: "Log | None",
     device: str,
     checkpoint_minutes: float,
     as_json: bool,
@@ -120,6 +128,7 @@ def train(
 
     from aptool.library.executors import trainer_on
     from aptool.library.teacher import teacher_run
+    from aptool.training.recorders import fit_recorded
     from aptool.training.seeds import fit_seeds, summarize, to_dict
 
     if teacher is not None:
@@ -130,7 +139,8 @@ def train(
         def fit_one(seed: int, folder: "Location") -> "Fit":
             if seeds is not None:
                 logger.info(f"seed {seed}: {folder}")
-            return trainer(opened, recipe, folder, seed=seed)
+            train_it = partial(trainer, opened, recipe, folder, seed=seed)
+            return train_it() if log is None else fit_recorded(train_it, log, str(folder), recipe, seed)
 
         if seeds is None:
             result = summarize({seed: fit_one(seed, output)}, recipe.training.dev_measure)

@@ -202,13 +202,14 @@ class _Retriever:
 
     def __init__(self, corpus: Corpus) -> None:
         self._ids: list[str] = []
-        texts: list[str] = []
-        for _, entry in corpus.entries():
-            self._ids.append(entry.id)
-            texts.append(entry.text)
+        self._index = BM25(self._texts(corpus))  # a text is gone once its words are counted
         if not self._ids:
             raise AptoolError(f"{corpus}: no document; expected at least one")
-        self._index = BM25(texts)
+
+    def _texts(self, corpus: Corpus) -> Iterator[str]:
+        for _, entry in corpus.entries():
+            self._ids.append(entry.id)
+            yield entry.text
 
     def run(self, queries: Mapping[str, str], depth: int) -> pl.DataFrame:
         """question_id, answer_id, score: the ``depth`` best documents of each query."""

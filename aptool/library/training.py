@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -14,6 +15,7 @@ from aptool.errors import InputError
 from aptool.formats.location import Location, location
 from aptool.library.arguments import (
     PathLike,
+    check_choice,
     check_integer,
     check_list,
     check_number,
@@ -26,6 +28,7 @@ from aptool.library.model import Model, check_device
 from aptool.library.teacher import teacher_run
 from aptool.models.build import check_recipe
 from aptool.models.start import training_recipe
+from aptool.training.recorders import LOGS, Log, fit_recorded
 
 Value: TypeAlias = str | int | float | bool
 Overrides: TypeAlias = Mapping[str, Value | Mapping[str, Value]] | Iterable[str]
@@ -45,6 +48,7 @@ def train(
     output: PathLike | None = None,
     vectors: PathLike | None = None,
     set: Overrides = (),  # noqa: A002 - the option's name on the command line
+    log: Log | None = None,
     device: str = "auto",
     cluster: Address = None,
     workers: int | None = None,
@@ -71,6 +75,7 @@ def train(
         vectors: word vectors: a file, a folder or a hub name; ``learned`` or ``random``.
         set: options of the recipe to change: ``{"training.epochs": 5}``, ``{"training": {"epochs": 5}}`` or
             ``["training.epochs=5"]``.
+        log: ``tensorboard``, ``mlflow`` or ``wandb``: record every epoch in files in ``logs``, for this tool.
         device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or one such as ``cuda:1``.
         cluster: the address of a Ray cluster, True for that of RAY_ADDRESS (else ``auto``); None is this
             process.
@@ -101,6 +106,8 @@ def train(
         recipe = recipe.with_teacher(str(taught_by))
     check_recipe(recipe)
     check_integer("seed", seed, 0, 1 << 63)
+    if log is not None:
+        check_choice("log", log, LOGS)
     check_device(device)
     if output is not None:
         check_path("output", output, "a folder to write to (str or os.PathLike)")
@@ -112,7 +119,11 @@ def train(
         if taught_by is not None:
             recipe = recipe.with_teacher(teacher_run(taught_by, opened.opened, folder, device))
         train_on = trainer_on(found, device, workers, gpus_per_worker, checkpoint_minutes)
-        train_on(opened.opened, recipe, folder, seed=seed)
+        fit_it = partial(train_on, opened.opened, recipe, folder, seed=seed)
+        if log is None:
+            fit_it()
+        else:
+            fit_recorded(fit_it, log, str(folder), recipe, seed)
         # What a cluster trained is loaded on what there is here.
         return _model(folder, device if found is None else "auto", temporary=output is None)
 

@@ -9,7 +9,7 @@ digits and underscores, lower-cased; there is no stemming and there are no stop 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -30,7 +30,7 @@ def words(text: Text) -> list[str]:
 class BM25:
     """An index over documents, each a text or a sequence of words."""
 
-    def __init__(self, documents: Sequence[Text]) -> None:
+    def __init__(self, documents: Iterable[Text]) -> None:
         self._vocabulary: dict[str, int] = {}
         ids = [
             [self._vocabulary.setdefault(word, len(self._vocabulary)) for word in words(document)]

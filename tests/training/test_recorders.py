@@ -1,0 +1,184 @@
+"""``train --log``: what TensorBoard, MLflow and W&B have on disk is the training log, to the last digit."""
+
+import json
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+from tiny import options
+
+from aptool.config import load_recipe
+from aptool.errors import AptoolError
+from aptool.progress import get_progress
+from aptool.training.recorders import figures_of, recorded
+
+EPOCHS = 3
+
+
+def train(aptool, collection_folder, output, *more):
+    sets = [part for one in options("ap-cnn", f"training.epochs={EPOCHS}") for part in ("--set", one)]
+    return aptool("train", collection_folder, "--preset", "ap-cnn", *sets, "--output", output, *more)
+
+
+def history(output):
+    text = (Path(output) / "training" / "history.jsonl").read_text(encoding="utf-8")
+    return {entry["epoch"]: figures_of(entry) for entry in map(json.loads, text.splitlines())}
+
+
+def of_tensorboard(folder):
+    """epoch -> name -> value, of the only record in ``folder``."""
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.util.tensor_util import make_ndarray
+
+    (record,) = (path.parent for path in Path(folder).rglob("events.out.tfevents*"))
+    events = EventAccumulator(str(record))
+    events.Reload()
+    found = {}
+    for name in events.Tags()["tensors"]:
+        for event in events.Tensors(name):
+            if not name.startswith("parameters"):
+                found.setdefault(event.step, {})[name] = make_ndarray(event.tensor_proto).item()
+    return found
+
+
+def of_mlflow(folder):
+    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
+    client = mlflow.MlflowClient(f"sqlite:///{Path(folder).resolve()}/mlflow.db")
+    (run,) = client.search_runs([client.get_experiment_by_name("aptool").experiment_id])
+    assert run.info.status == "FINISHED"
+    assert run.data.params["training.epochs"] == str(EPOCHS)
+    found = {}
+    for name in run.data.metrics:
+        for metric in client.get_metric_history(run.info.run_id, name):
+            found.setdefault(metric.step, {})[name] = metric.value
+    return found
+
+
+def of_wandb(folder):
+    pytest.importorskip("wandb", reason="wandb is not installed")
+    from wandb.proto import wandb_internal_pb2
+
+    (file,) = Path(folder).rglob("*.wandb")
+    found = {}
+    for data in leveldb_records(file.read_bytes(), 7):
+        record = wandb_internal_pb2.Record.FromString(data)
+        row = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
+        if "epoch" in row:
+            epoch = int(row.pop("epoch"))
+            found[epoch] = {name: json.loads(one) for name, one in row.items() if not name.startswith("_")}
+    return found
+
+
+def leveldb_records(content, header):
+    """The records of a log in the format of LevelDB: checksum (4), length (2), type (1), data, in blocks."""
+    at, parts = header, []
+    while at + 7 <= len(content):
+        if (1 << 15) - at % (1 << 15) < 7:
+            at += (1 << 15) - at % (1 << 15)
+            continue
+        _, length, kind = struct.unpack_from("<IHB", content, at)
+        parts.append(content[at + 7 : at + 7 + length])
+        at += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            yield b"".join(parts)
+            parts = []
+
+
+READERS = {"tensorboard": of_tensorboard, "mlflow": of_mlflow, "wandb": of_wandb}
+
+
+@pytest.fixture(params=READERS)
+def log(request, monkeypatch, tmp_path):
+    """A tool that is installed; its files and settings are the test's."""
+    pytest.importorskip(request.param, reason=f"{request.param} is not installed")
+    monkeypatch.chdir(tmp_path)
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "WANDB_MODE", "WANDB_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    return request.param
+
+
+@pytest.mark.filterwarnings("default")  # of these tools
+def test_records_are_the_training_log(aptool, collection_folder, log):
+    finished = train(aptool, collection_folder, "models/a", "--log", log)
+
+    assert finished.code == 0, finished.err
+    expected = history("models/a")
+    assert sorted(expected) == [1, 2, 3]
+    assert {"loss", "active", "learning_rate", "dev/map", "seconds/train"} <= set(expected[1])
+    assert READERS[log]("logs") == expected
+    assert any(line.startswith(f"--log {log}: ") for line in finished.err)
+
+
+@pytest.mark.filterwarnings("default")
+def test_epochs_before_an_interruption_are_recorded_too(aptool, collection_folder, log, monkeypatch):
+    assert train(aptool, collection_folder, "models/a").code == 0
+    expected = history("models/a")
+
+    # Trained already: nothing is reported, and all is recorded.
+    finished = train(aptool, collection_folder, "models/a", "--log", log)
+
+    assert finished.code == 0, finished.err
+    assert READERS[log]("logs") == expected
+
+
+@pytest.mark.parametrize("tool", READERS)
+def test_a_tool_that_is_not_installed(aptool, collection_folder, tmp_path, monkeypatch, tool):
+    monkeypatch.setitem(sys.modules, tool, None)
+
+    finished = train(aptool, collection_folder, tmp_path / "m", "--log", tool)
+
+    assert finished.code == 1
+    assert finished.err[-1].startswith(f"aptool: --log {tool} needs {tool}")
+    assert finished.err[-1].endswith(f"pip install 'aptool[{tool}]'")
+    assert not (tmp_path / "m").exists()
+
+
+class Full:
+    """A disk that is full from the second epoch on."""
+
+    place = "nowhere"
+
+    def __init__(self, name, parameters):
+        assert (name, parameters["seed"]) == ("bucket/a/b", 3)
+        self.recorded, self.ends = [], []
+
+    def record(self, epoch, figures):
+        self.recorded.append(epoch)
+        if epoch > 1:
+            raise OSError("no space left\nat all")
+
+    def close(self, *, failed):
+        self.ends.append(failed)
+
+
+def test_training_goes_on_where_a_record_fails(monkeypatch, caplog):
+    made = []
+    monkeypatch.setattr(
+        "aptool.training.recorders._RECORDERS", {"wandb": lambda *given: made.append(Full(*given)) or made[0]}
+    )
+    before = get_progress()
+    seconds = {"train": 1.0, "dev": 1.0, "mining": 0.0}
+    with caplog.at_level("INFO", "aptool"), recorded("wandb", "../bucket/a:/b", load_recipe("ap-cnn"), 3):
+        for epoch in (1, 2, 3):
+            get_progress().epoch({"epoch": epoch, "loss": 0.5, "dev": {"map": 0.1}, "seconds": seconds})
+
+    assert made[0].recorded == [1, 2]
+    assert "--log wandb: no space left; nothing more is recorded" in caplog.messages
+    assert sum(message.startswith("epoch ") for message in caplog.messages) == 3
+    assert type(get_progress()) is type(before)
+
+
+def test_a_training_that_fails_ends_its_record_as_failed(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        "aptool.training.recorders._RECORDERS", {"wandb": lambda *given: made.append(Full(*given)) or made[0]}
+    )
+    with (
+        pytest.raises(AptoolError, match="diverged"),
+        recorded("wandb", "bucket/a/b", load_recipe("ap-cnn"), 3),
+    ):
+        raise AptoolError("diverged")
+
+    assert made[0].ends == [True]
