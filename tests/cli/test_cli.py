@@ -59,7 +59,7 @@ def test_a_group_without_a_command_shows_its_help_as_wrong_usage(aptool, argumen
         (["eval", "x.run", "--qrel", "x"], "--qrels"),
         (["score", "x", "--modle", "m"], "--model"),
         (["train", "--output"], "Option '--output' requires an argument."),
-        (["train", "one", "two"], "Got unexpected extra argument (two)"),
+        (["push", "one", "two", "three"], "Got unexpected extra argument (three)"),
     ],
 )
 def test_wrong_usage_is_one_line_with_the_nearest_name(aptool, arguments, message):
