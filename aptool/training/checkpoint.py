@@ -24,6 +24,8 @@ from aptool.formats.atomic import atomic_file, remove_leftovers, remove_matching
 from aptool.formats.collection import Collection
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.object_folder import local_copy
+from aptool.formats.storage import stat
+from aptool.formats.urls import is_remote
 from aptool.models.build import encoder_type
 from aptool.models.model import CONFIG
 from aptool.models.start import start_fingerprint
@@ -185,7 +187,14 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def source_identity(source: str) -> list[Any] | None:
-    """Names, sizes and modification times of the files of initial weights; None if there are no files."""
+    """Names, sizes and versions of the files of initial weights; None if there are no files.
+
+    Raises:
+        InputError: a URL cannot be read.
+    """
+    if is_remote(source) and not source.startswith("hf:"):
+        found = stat(source)
+        return [[source, found.size, found.version]]
     path = Path(source)
     # The layouts of models have their files in a folder and in the folders of their modules.
     files = sorted([*path.glob("*"), *path.glob("*/*")]) if path.is_dir() else [path]

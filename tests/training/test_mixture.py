@@ -149,6 +149,23 @@ def test_another_content_of_a_further_collection_is_another_training(parts, tmp_
     assert inputs_of(one, mixed) != before
 
 
+def test_another_content_of_vectors_at_a_url_is_another_training(parts):
+    import fsspec
+
+    from aptool.training.checkpoint import inputs_of
+
+    _, one, _two = parts
+    named = recipe("qa-cnn", "vectors.source=memory://trained/vectors.bin")
+    keys = []
+    for content in (b"one", b"one", b"another"):
+        if not keys or content != b"one":
+            with fsspec.open("memory://trained/vectors.bin", "wb") as out:
+                out.write(content)
+        keys.append(inputs_of(one, named))
+
+    assert keys[0] == keys[1] != keys[2]
+
+
 @pytest.mark.parametrize(
     ("collections", "line"),
     [

@@ -1,0 +1,48 @@
+"""`aptool encode --cluster`: a store that workers add to and read from, and the run of encoding anew."""
+
+import pytest
+from tiny import labelled_pools, row, write_pools
+
+from aptool.formats.collection import CollectionWriter
+
+
+@pytest.fixture
+def command(run, tmp_path, model_folder):
+    """A command with the model, in a process of its own; it succeeds."""
+
+    def start(name, inputs, output, *more):
+        done = run("-m", "aptool", name, inputs, "--model", model_folder, "--output", output, *more)
+        assert done.code == 0, done.err
+        return done
+
+    return start
+
+
+def test_workers_share_a_store(command, tmp_path, address):
+    pools = labelled_pools("test", 12)
+    texts = {a: t for pool in pools for a, t in zip(pool.answer_ids, pool.texts, strict=True)}
+    with CollectionWriter(tmp_path / "shared", name="shared", source="tests") as writer:
+        writer.add_answers(texts.items())
+        writer.add_split("test", [pool._replace(texts=None) for pool in pools])
+    asked = tmp_path / "shared" / "test.pools.parquet"
+    more = labelled_pools("dev", 8)
+    rows = [row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True))) for p in more]
+    other = write_pools(
+        tmp_path / "other.pools.parquet", *(rows[start : start + 2] for start in range(0, 8, 2))
+    )
+
+    there = command("encode", "shared/answers.parquet", "store", "--cluster", address)
+    again = command("encode", asked, "store", "--cluster", address, "--workers", 1)
+    command("score", asked, "alone.run")
+    command("score", asked, "out.run", "--encoded", "store", "--cluster", address)
+    command("score", other, "other.run")
+    command("score", other, "filled.run", "--encoded", "store", "--fill", "--cluster", address)
+    command("score", other, "read.run", "--encoded", "store")
+
+    assert "12 answers, 12 encoded now" in there.out[0]
+    assert "12 answers, 0 encoded now" in again.out[0]
+    read = {name: (tmp_path / name).read_bytes() for name in ("alone.run", "out.run")}
+    assert read["alone.run"] == read["out.run"]
+    filled = {(tmp_path / name).read_bytes() for name in ("other.run", "filled.run", "read.run")}
+    assert len(filled) == 1
+    assert not (tmp_path / "store" / "writer").exists()
