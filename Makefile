@@ -45,7 +45,7 @@ test-cluster: $(STAMP)  ## run the tests that start a Ray cluster of several nod
 test-lowest:  ## run most tests with the lowest versions that pyproject.toml allows, in .venv-lowest
 	$(PYTHON) -m venv --clear .venv-lowest
 	.venv-lowest/bin/python -m pip install $(QUIET) -c constraints.txt --upgrade pip
-	.venv-lowest/bin/python -m pip install $(QUIET) -c constraints-lowest.txt -e '.[report]' --group test
+	.venv-lowest/bin/python -m pip install $(QUIET) -c constraints-lowest.txt -e '.[report]' --group test-core
 	.venv-lowest/bin/python -m pytest -n 2 $(LOWEST)
 
 # Left out: networks of many kinds, some of which need protobuf (it comes with Ray) or draw torch's own warnings.

@@ -38,7 +38,7 @@ def measure_rankings(
 
 def _figure(measure: Measure, level: int) -> pl.Expr:
     """The figure of one question, over its candidates in order with columns rank and relevance (or null)."""
-    within = pl.lit(True) if measure.cutoff is None else pl.col("rank") <= measure.cutoff
+    within = pl.col("rank") <= (pl.len() if measure.cutoff is None else measure.cutoff)
     return RANKING_MEASURES[measure.family](measure, within, level)
 
 
@@ -54,8 +54,10 @@ def _reciprocal_rank(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
 
 def _rank_biased_precision(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
     """(1 - p) * sum over relevant ranks i of p ** (i - 1) (Moffat and Zobel, 2008, equation 3)."""
-    discounts = pl.lit(measure.persistence).pow(_hits(within, level) - 1)
-    return (1 - measure.persistence) * discounts.sum()
+    ranks = _hits(within, level)
+    # A column and no literal: polars 1.30 took a literal's power once for all questions.
+    persistence = ranks * 0 + measure.persistence
+    return (1 - measure.persistence) * persistence.pow(ranks - 1).sum()
 
 
 def _judged(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
