@@ -19,6 +19,9 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 OBJECT_STORE = 80 << 20  # bytes a node; what passes through it is small
 
+# By default workers give way to everything else on the machine, and tests wait for them in vain.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 
 def pytest_collection_modifyitems(items):
     for item in items:
