@@ -50,7 +50,7 @@ def run(script: str, folder: Path) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
         env={
             **os.environ,
             "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
