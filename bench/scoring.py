@@ -11,6 +11,7 @@ import argparse
 import json
 import statistics
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ import torch
 
 from aptool.config import load_recipe
 from aptool.models.build import build_ranker
+from aptool.models.ranker import Ranker
 from aptool.scoring.scorer import Precision, Scorer
+from aptool.text.tokenizer import Tokens
 from bench.pairwise import score_pairwise
 from bench.workloads import VOCABULARY, Workload, insuranceqa
 
@@ -28,17 +31,25 @@ PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 SAMPLE = 256
 
 
-def measure(name: str, workload: Workload, repeats: int, device: torch.device) -> dict[str, Any]:
-    """Times one system in three ways."""
+def measure(
+    name: str,
+    workload: Workload,
+    repeats: int,
+    device: torch.device,
+    *,
+    pairwise: Callable[[Ranker, Tokens, Tokens, np.ndarray, np.ndarray], np.ndarray] = score_pairwise,
+    precisions: Sequence[Precision] = PRECISIONS,
+) -> dict[str, Any]:
+    """Times one system pair by pair, on a sample, and by the scorer in each precision."""
     torch.manual_seed(0)
     ranker = build_ranker(load_recipe(name), VOCABULARY, 100).eval().to(device)
-    scorers = {kind: Scorer(ranker, device=device, precision=kind) for kind in PRECISIONS}
+    scorers = {kind: Scorer(ranker, device=device, precision=kind) for kind in precisions}
     chosen = np.random.default_rng(0).choice(len(workload.pair_question), SAMPLE, replace=False)
-    rates: dict[str, list[float]] = {kind: [] for kind in ("pairwise", *PRECISIONS)}
-    differences = dict.fromkeys(PRECISIONS, 0.0)
+    rates: dict[str, list[float]] = {kind: [] for kind in ("pairwise", *precisions)}
+    differences = dict.fromkeys(precisions, 0.0)
     for _ in range(repeats):
         begun = time.perf_counter()
-        reference = score_pairwise(
+        reference = pairwise(
             ranker,
             workload.questions,
             workload.answers,
@@ -46,12 +57,12 @@ def measure(name: str, workload: Workload, repeats: int, device: torch.device) -
             workload.pair_answer[chosen],
         )
         rates["pairwise"].append(SAMPLE / (time.perf_counter() - begun))
-        for kind in PRECISIONS:
+        for kind in precisions:
             begun = time.perf_counter()
             scores = scorers[kind].score(*workload)
             rates[kind].append(len(scores) / (time.perf_counter() - begun))
             differences[kind] = max(differences[kind], float(np.abs(scores[chosen] - reference).max()))
-    ratios = [rate / pairwise for rate, pairwise in zip(rates["fp32"], rates["pairwise"], strict=True)]
+    ratios = [rate / slow for rate, slow in zip(rates["fp32"], rates["pairwise"], strict=True)]
     return {
         "system": name,
         "pairs": len(workload.pair_question),

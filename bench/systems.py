@@ -9,8 +9,6 @@ run, from token ids to scores, features of pairs included, on the shape of Insur
 
 import argparse
 import json
-import statistics
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from aptool.config import load_recipe
-from aptool.models.build import build_ranker
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
-from aptool.scoring.scorer import Scorer
-from bench.workloads import VOCABULARY, Workload, insuranceqa
+from aptool.text.tokenizer import Tokens
+from bench import scoring
+from bench.workloads import Workload, insuranceqa
 
 SYSTEMS = (
     "feng-2015",
@@ -34,36 +31,14 @@ SYSTEMS = (
     "yang-2015",
     "yin-2015",
 )
-SAMPLE = 256
 BATCH = 32
 
 
 def measure(name: str, workload: Workload, repeats: int) -> dict[str, Any]:
     """Times one system in both ways."""
-    torch.manual_seed(0)
-    ranker = build_ranker(load_recipe(name), VOCABULARY, 100).eval()
-    scorer = Scorer(ranker, device=torch.device("cpu"))
-    chosen = np.random.default_rng(0).choice(len(workload.pair_question), SAMPLE, replace=False)
-    rates: dict[str, list[float]] = {"pairwise": [], "scorer": []}
-    difference = 0.0
-    for _ in range(repeats):
-        begun = time.perf_counter()
-        reference = _pair_by_pair(ranker, workload, chosen)
-        rates["pairwise"].append(SAMPLE / (time.perf_counter() - begun))
-        begun = time.perf_counter()
-        scores = scorer.score(*workload)
-        rates["scorer"].append(len(scores) / (time.perf_counter() - begun))
-        difference = max(difference, float(np.abs(scores[chosen] - reference).max()))
-    ratios = [ours / theirs for ours, theirs in zip(rates["scorer"], rates["pairwise"], strict=True)]
-    return {
-        "system": name,
-        "pairs": len(workload.pair_question),
-        "pairs_per_second": {kind: statistics.median(values) for kind, values in rates.items()},
-        "ratio": statistics.median(ratios),
-        "ratio_min": min(ratios),
-        "ratio_max": max(ratios),
-        "largest_difference": difference,
-    }
+    return scoring.measure(
+        name, workload, repeats, torch.device("cpu"), pairwise=score_by_definition, precisions=("fp32",)
+    )
 
 
 def with_words(workload: Workload) -> Workload:
@@ -75,16 +50,17 @@ def with_words(workload: Workload) -> Workload:
 
 
 @torch.inference_mode()
-def _pair_by_pair(ranker: Ranker, workload: Workload, pairs: np.ndarray) -> np.ndarray:
-    """(P,) scores of some pairs by the definition."""
+def score_by_definition(
+    ranker: Ranker, questions: Tokens, answers: Tokens, pair_question: np.ndarray, pair_answer: np.ndarray
+) -> np.ndarray:
+    """(P,) scores of pairs by the system's definition."""
     found = []
-    for start in range(0, len(pairs), BATCH):
-        rows = pairs[start : start + BATCH]
-        questions = workload.questions.take(workload.pair_question[rows])
-        answers = workload.answers.take(workload.pair_answer[rows])
-        each = np.arange(len(rows))
-        features = ranker.pair_features(questions, answers, each, each)
-        found.append(ranker(Ragged.of(questions), Ragged.of(answers), features).numpy())
+    for start in range(0, len(pair_question), BATCH):
+        some = questions.take(pair_question[start : start + BATCH])
+        theirs = answers.take(pair_answer[start : start + BATCH])
+        each = np.arange(len(some))
+        features = ranker.pair_features(some, theirs, each, each)
+        found.append(ranker(Ragged.of(some), Ragged.of(theirs), features).numpy())
     return np.concatenate(found)
 
 
@@ -109,8 +85,8 @@ def main() -> None:
         rates = row["pairs_per_second"]
         ratio = f"{row['ratio']:.1f} ({row['ratio_min']:.1f} to {row['ratio_max']:.1f})"
         print(
-            f"{name:<22} {rates['pairwise']:>13,.0f} {rates['scorer']:>9,.0f}   {ratio:<19} "
-            f"{row['largest_difference']:.1e}",
+            f"{name:<22} {rates['pairwise']:>13,.0f} {rates['fp32']:>9,.0f}   {ratio:<19} "
+            f"{row['largest_difference']['fp32']:.1e}",
             flush=True,
         )
     if options.output is not None:

@@ -10,7 +10,7 @@ import click
 from aptool.cli.comparisons import as_json as to_json
 from aptool.cli.comparisons import print_comparisons, print_deltas
 from aptool.cli.parameters import Seed, whole_number
-from aptool.cli.review import Judged, asked_for, print_answers, review_options
+from aptool.cli.review import Judged, parse_review, print_answers, review_options
 from aptool.cli.review import review as answer
 from aptool.cli.runs import (
     confidence_option,
@@ -103,7 +103,7 @@ def compare(
     by = measure_names([by])[0] if by is not None else names[0]
     needed = tuple(dict.fromkeys([*names, by]))
     check_comparable(needed)
-    asked = asked_for(review, runs, dev, dev_qrels, pools)
+    reviewing = parse_review(review, runs, dev, dev_qrels, pools)
     runs = _in_order(runs, baseline)
     read = {run: read_run(run) for run in runs}
     qrels = qrels or qrels_beside(runs)
@@ -142,9 +142,9 @@ def compare(
         ]
     texts = _texts(pools, qrels, deltas) if top else None
     reviewed = None
-    if asked is not None:
+    if reviewing is not None:
         judged = Judged(frames, evaluations, judgements, qrels, names, level, confidence, comparisons)
-        reviewed = answer(judged, asked)
+        reviewed = answer(judged, reviewing)
     if as_json:
         facts = {"qrels": qrels, "confidence": confidence, "permutations": permutations, "seed": seed}
         facts |= {"level": level} if level > 1 else {}

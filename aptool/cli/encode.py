@@ -6,7 +6,7 @@ import click
 
 from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected
 from aptool.cli.defaults import default_model
-from aptool.cli.parameters import LOCATION, device_option, kind_option, tokens_per_batch_option
+from aptool.cli.parameters import LOCATION, device_option, kind_option, model_option, tokens_per_batch_option
 
 if TYPE_CHECKING:
     from aptool.formats.location import Location
@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 @click.command("encode")
 @click.argument("texts", nargs=-1, required=True, metavar="ANSWERS...")
-@click.option(
-    "--model",
-    "folder",
-    type=LOCATION,
-    help="Model folder, of aptool or another library, or a name on the hub.  [default: models/ap-cnn]",
-)
+@model_option
 @kind_option
 @click.option(
     "--output", type=LOCATION, required=True, help="Folder of the store; one that exists is added to."

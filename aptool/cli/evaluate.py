@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.review import Judged, asked_for, print_answers, review_options
+from aptool.cli.review import Judged, parse_review, print_answers, review_options
 from aptool.cli.review import review as answer
 from aptool.cli.runs import (
     Confidence,
@@ -110,7 +110,7 @@ def evaluate(
     from aptool.formats.trec import read_qrels, read_run
 
     names = measure_names(split_measures(measures))
-    asked = asked_for(review, runs, dev, dev_qrels, pools)
+    reviewing = parse_review(review, runs, dev, dev_qrels, pools)
     if per_question is not None:
         _check_per_question(per_question)
     read = {run: read_run(run) for run in runs}
@@ -142,11 +142,11 @@ def evaluate(
     if per_question is not None:
         _write_per_question(per_question, evaluations)
     reviewed = None
-    if asked is not None:
+    if reviewing is not None:
         frames = {run: content.frame for run, content in read.items()}
         level_of_tests = CONFIDENCE if confidence is None else confidence
         judged = Judged(frames, evaluations, judgements, qrels, names, level, level_of_tests)
-        reviewed = answer(judged, asked)
+        reviewed = answer(judged, reviewing)
     if output_format == "json":
         facts = {"qrels": qrels, "measures": names, **({"level": level} if level > 1 else {})}
         facts |= {"confidence": confidence} if ranges else {}

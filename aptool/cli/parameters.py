@@ -102,6 +102,14 @@ device_option = click.option(
     help="Device: auto (a GPU if there is one), cpu, cuda, or one GPU such as cuda:1.",
 )
 
+# Its value is passed as ``folder``.
+model_option = click.option(
+    "--model",
+    "folder",
+    type=LOCATION,
+    help="Model folder, of aptool or another library, or a name on the hub.  [default: models/ap-cnn]",
+)
+
 kind_option = click.option(
     "--kind",
     type=click.Choice(["auto", "sentence-transformers", "cross-encoder", "colbert", "static"]),

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Asked(NamedTuple):
+class ReviewOptions(NamedTuple):
     """The options of a review.
 
     Attributes:
@@ -97,9 +97,9 @@ def review_options(command: Command) -> Command:
     return command
 
 
-def asked_for(
+def parse_review(
     review: bool, runs: tuple[str, ...], dev: tuple[str, ...], dev_qrels: str | None, pools: tuple[str, ...]
-) -> Asked | None:
+) -> ReviewOptions | None:
     """The options of a review; None if there is to be none.
 
     Raises:
@@ -109,10 +109,10 @@ def asked_for(
         raise UsageError(f"--dev: given {len(dev)} times; expected {len(runs)}, one for each run")
     if dev_qrels is not None and not dev:
         raise UsageError("--dev-qrels: requires --dev")
-    return Asked(dict(zip(runs, dev, strict=False)), dev_qrels, pools) if review or dev else None
+    return ReviewOptions(dict(zip(runs, dev, strict=False)), dev_qrels, pools) if review or dev else None
 
 
-def review(judged: Judged, asked: Asked) -> Review:
+def review(judged: Judged, options: ReviewOptions) -> Review:
     """Answers every question; what the files at hand do not show is said to be unknown."""
     from aptool.evaluation.agreement import pairwise
     from aptool.evaluation.limits import candidate_limits
@@ -128,8 +128,8 @@ def review(judged: Judged, asked: Asked) -> Review:
         for run, frame in judged.runs.items()
     }
     pairs = pairwise(judged.runs, tables, main)
-    gaps = _gaps(judged, asked)
-    kinds, by_kind = _groups(judged, asked, shown)
+    gaps = _gaps(judged, options)
+    kinds, by_kind = _groups(judged, options, shown)
     copies, leaks = _leaks(judged.qrels)
     named = {shown[run]: one for run, one in limits.items()}
     agreeing = {f"{shown[one]} and {shown[other]}": [found] for (one, other), found in pairs.items()}
@@ -168,19 +168,19 @@ def print_answers(answers: Sequence[Answer], *, err: bool = False) -> None:
             print_table([["  " + row[0], *row[1:]] for row in one.rows], err=err)
 
 
-def _gaps(judged: Judged, asked: Asked) -> dict[str, dict[str, Gap]]:
+def _gaps(judged: Judged, options: ReviewOptions) -> dict[str, dict[str, Gap]]:
     """The gap of each run by each measure."""
     from aptool.evaluation.gap import split_gaps
     from aptool.evaluation.measures import evaluate
     from aptool.formats.trec import read_qrels, read_run
 
-    if not asked.dev:
+    if not options.dev:
         return {}
-    path = asked.dev_qrels or qrels_beside(tuple(asked.dev.values()), option="--dev-qrels")
+    path = options.dev_qrels or qrels_beside(tuple(options.dev.values()), option="--dev-qrels")
     judgements = read_qrels(path)
     gaps = {}
     for run in judged.runs:
-        dev = asked.dev[run]
+        dev = options.dev[run]
         found = evaluate(
             judgements,
             read_run(dev).frame,
@@ -194,7 +194,7 @@ def _gaps(judged: Judged, asked: Asked) -> dict[str, dict[str, Gap]]:
 
 
 def _groups(
-    judged: Judged, asked: Asked, shown: Mapping[str, str]
+    judged: Judged, options: ReviewOptions, shown: Mapping[str, str]
 ) -> tuple[list[Answer], dict[str, Any] | None]:
     """The main measure by each kind of question."""
     from typing import get_args
@@ -202,7 +202,7 @@ def _groups(
     from aptool.reporting.breakdown import Kind, break_down, question_groups
     from aptool.reporting.review import groups_answer
 
-    pools = found_pools(asked.pools, judged.qrels)
+    pools = found_pools(options.pools, judged.qrels)
     if pools is None:
         return [_unknown("For which questions?", "no pools beside the qrels (--pools FILE)")], None
     answers, figures = [], {}

@@ -6,7 +6,14 @@ import click
 
 from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected, debugging
 from aptool.cli.defaults import default_model, default_run
-from aptool.cli.parameters import LOCATION, UTF8, device_option, kind_option, tokens_per_batch_option
+from aptool.cli.parameters import (
+    LOCATION,
+    UTF8,
+    device_option,
+    kind_option,
+    model_option,
+    tokens_per_batch_option,
+)
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,12 +22,7 @@ if TYPE_CHECKING:
 
 @click.command("score")
 @click.argument("pools", nargs=-1, required=True)
-@click.option(
-    "--model",
-    "folder",
-    type=LOCATION,
-    help="Model folder, of aptool or another library, or a name on the hub.  [default: models/ap-cnn]",
-)
+@model_option
 @kind_option
 @click.option(
     "--output",

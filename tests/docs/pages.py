@@ -1,6 +1,8 @@
 """The pages of the docs, cut into their blocks of code."""
 
 import re
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,3 +31,18 @@ def blocks(page: str) -> list[Block]:
         Block(found["language"], found["text"], text.count("\n", 0, found.start()) + 1)
         for found in FENCE.finditer(text)
     ]
+
+
+def run_script(
+    script: str, folder: Path, environment: Mapping[str, str], timeout: int
+) -> subprocess.CompletedProcess[str]:
+    """Runs commands with bash in ``folder``; the first one that fails ends them."""
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=dict(environment),
+    )

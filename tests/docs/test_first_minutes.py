@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from pages import ROOT, blocks
+from pages import ROOT, blocks, run_script
 
 pytestmark = pytest.mark.docs
 
@@ -24,21 +24,14 @@ def test_the_first_five_minutes(tmp_path):
     folder.mkdir()
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
-    finished = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=1800,
-        env={
-            **clean,
-            # Beside the folders that this machine has wheels in, if it has any.
-            "PIP_FIND_LINKS": f"{wheels} {os.environ.get('PIP_FIND_LINKS', '')}",
-            "PIP_CONSTRAINT": str(ROOT / "constraints.txt"),
-            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        },
-    )
+    environment = {
+        **clean,
+        # Beside the folders that this machine has wheels in, if it has any.
+        "PIP_FIND_LINKS": f"{wheels} {os.environ.get('PIP_FIND_LINKS', '')}",
+        "PIP_CONSTRAINT": str(ROOT / "constraints.txt"),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
+    finished = run_script(script, folder, environment, timeout=1800)
 
     assert finished.returncode == 0, finished.stderr
     shown = finished.stdout

@@ -6,12 +6,11 @@ need an image, a package index or minutes are checked by ``programs.py``. Output
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import s3
-from pages import ROOT, Block, blocks, pages
+from pages import ROOT, Block, blocks, pages, run_script
 from workspace import build
 
 pytestmark = pytest.mark.docs
@@ -44,21 +43,14 @@ def workspace(data, tmp_path) -> Path:
 
 def run(script: str, folder: Path) -> None:
     """Runs a script in ``folder``; a command that fails ends it."""
-    finished = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=1200,
-        env={
-            **os.environ,
-            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
-            "HF_HUB_OFFLINE": "1",
-            "RAY_ADDRESS": "local",  # --cluster starts one on this machine
-        },
-    )
+    environment = {
+        **os.environ,
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "HF_HUB_OFFLINE": "1",
+        "RAY_ADDRESS": "local",  # --cluster starts one on this machine
+    }
+    finished = run_script(script, folder, environment, timeout=1200)
     assert finished.returncode == 0, f"{script}\n{finished.stdout}\n{finished.stderr}"
 
 
