@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 # Libraries that a score can depend on.
-LIBRARIES = ("aptool", "torch", "numpy", "pyarrow", "polars", "tokenizers", "transformers", "ray", "bm25s")
+LIBRARIES = ("aptool", "torch", "numpy", "pyarrow", "polars", "tokenizers", "transformers", "ray")
 GIB = 2**30
 
 

@@ -174,7 +174,7 @@ def test_help_loads_nothing_heavy(arguments, tmp_path):
 
     loaded = set(finished.stdout.splitlines()[-1].split())
     assert "click" in loaded
-    assert not loaded & (HEAVY | {"rich", "bm25s"})
+    assert not loaded & (HEAVY | {"rich"})
 
 
 def test_nothing_happens_on_import():
@@ -187,7 +187,7 @@ def test_nothing_happens_on_import():
         "def watch(event, arguments):\n"
         "    if event == 'open' and isinstance(arguments[1], str) and set(arguments[1]) & set('wax+'):\n"
         "        raise RuntimeError(f'{arguments[0]} is opened for writing')\n"
-        "import torch, polars, pyarrow.parquet, pytrec_eval, bm25s, jsonschema, tokenizers\n"
+        "import torch, polars, pyarrow.parquet, pytrec_eval, jsonschema, tokenizers\n"
         "import safetensors.torch\n"
         "sys.dont_write_bytecode = True\n"
         "sys.addaudithook(watch)\n"

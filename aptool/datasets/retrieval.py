@@ -1,11 +1,12 @@
 """Pools out of a first-stage run and a corpus: how a retrieval collection becomes one for reranking.
 
-Only the documents that a pool holds are kept, and their texts are streamed from the corpus to the shared
-answers of the collection: memory grows with the candidates, not with the corpus.
+The corpus is streamed: once for the texts of the candidates, which become the shared answers of the
+collection, and twice before that where BM25 retrieves. Memory grows with the candidates, not with the corpus.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from aptool.errors import AptoolError, InputError
 from aptool.formats.collection import Collection, LabelledPool
 from aptool.formats.location import PathOrUrl
 from aptool.formats.trec import rank_candidates
-from aptool.text.bm25 import BM25
+from aptool.text.first_stage import Ranking, retrieve
 
 
 class Topics(NamedTuple):
@@ -88,12 +89,11 @@ def write_retrieval_collection(
     check_output(out)
     cut: dict[str, pl.DataFrame] = {}
     missed: dict[str, dict[str, int]] = {}
-    index: _Retriever | None = None
+    retrieved = _retrieved(corpus, splits, options.depth)
     for split, topics in splits.items():
         run = topics.run
         if run is None:
-            index = index or _Retriever(corpus)
-            run = index.run(topics.queries, options.depth)
+            run = retrieved[split]
         else:
             _check_same_queries(topics, run)
         asked = pl.DataFrame({"question_id": list(topics.queries)}, schema={"question_id": pl.String})
@@ -197,29 +197,31 @@ def _check_same_queries(topics: Topics, run: pl.DataFrame) -> None:
         raise InputError(topics.run_path, problem=problem, expected="a run over these queries")
 
 
-class _Retriever:
-    """BM25 over a whole corpus, in memory."""
+def _retrieved(corpus: Corpus, splits: Mapping[str, Topics], depth: int) -> dict[str, pl.DataFrame]:
+    """The run of BM25 for each split that has none: question_id, answer_id, score.
 
-    def __init__(self, corpus: Corpus) -> None:
-        self._ids: list[str] = []
-        self._index = BM25(self._texts(corpus))  # a text is gone once its words are counted
-        if not self._ids:
-            raise AptoolError(f"{corpus}: no document; expected at least one")
+    Raises:
+        AptoolError: there is no document.
+    """
 
-    def _texts(self, corpus: Corpus) -> Iterator[str]:
-        for _, entry in corpus.entries():
-            self._ids.append(entry.id)
-            yield entry.text
+    def documents() -> Iterator[tuple[str, str]]:
+        return ((entry.id, entry.text) for _, entry in corpus.entries())
 
-    def run(self, queries: Mapping[str, str], depth: int) -> pl.DataFrame:
-        """question_id, answer_id, score: the ``depth`` best documents of each query."""
-        rows, scores = self._index.top(list(queries.values()), depth)
-        many = rows.shape[1]
-        ranked = pl.DataFrame(
-            {
-                "question_id": [question for question in queries for _ in range(many)],
-                "answer_id": [self._ids[row] for row in rows.ravel().tolist()],
-                "score": scores.ravel().astype(np.float64),
-            }
-        )
-        return ranked.filter(pl.col("score") > 0)  # a document without a word of the query is not retrieved
+    lacking = {split: topics.queries for split, topics in splits.items() if topics.run is None}
+    if lacking and next(documents(), None) is None:
+        raise AptoolError(f"{corpus}: no document; expected at least one")
+    texts = [text for queries in lacking.values() for text in queries.values()]
+    rankings = iter(retrieve(documents, texts, depth) if texts else ())
+    return {
+        split: _run(list(queries), list(islice(rankings, len(queries)))) for split, queries in lacking.items()
+    }
+
+
+def _run(questions: list[str], rankings: list[Ranking]) -> pl.DataFrame:
+    """The rankings of some questions as a frame: question_id, answer_id, score."""
+    schema = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
+    frames = [
+        pl.DataFrame({"question_id": question, "answer_id": ids.tolist(), "score": scores}, schema=schema)
+        for question, (ids, scores) in zip(questions, rankings, strict=True)
+    ]
+    return pl.concat(frames) if frames else pl.DataFrame(schema=schema)

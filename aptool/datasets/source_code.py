@@ -24,8 +24,8 @@ STANDARD_LIBRARY = "python"
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
-# What `pip install aptool[cluster]` brings along, less what holds hardly any documented function. The list
-# is fixed, so that a package which happens to stand in the same environment changes nothing.
+# What `pip install aptool[cluster] bm25s` brings along, less what holds hardly any documented function.
+# The list is fixed, so that a package which happens to stand in the same environment changes nothing.
 PACKAGES = (
     *("aiohttp", "attrs", "bm25s", "click", "cryptography", "filelock", "fsspec", "google-api-core"),
     *("google-auth", "grpcio", "huggingface_hub", "Jinja2", "jsonschema", "markdown-it-py", "mpmath"),

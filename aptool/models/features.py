@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from aptool.text.bm25 import K1, B
+from aptool.text.postings import K1, B, inverse_document_frequency
 from aptool.text.tokenizer import NO_WORD, Tokens, WordTokenizer
 
 # Words in more than this share of the training texts are function words: they carry no content.
@@ -133,11 +133,11 @@ class PairFeatures(nn.Module):
         bags = WordBags.of(tokenizer.encode(texts))
         words = bags.keys % _SPAN
         df = np.bincount(words[words < len(self.idf)], minlength=len(self.idf))
-        idf = _idf(df, len(texts))
+        idf = inverse_document_frequency(df, len(texts))
         self.idf.copy_(torch.from_numpy(idf))
         self.content.copy_(torch.from_numpy((df <= _COMMON * len(texts)).astype(np.float64)))
         mean = max(float(bags.lengths.mean()), 1.0)
-        unseen = float(_idf(np.zeros(1), len(texts))[0])
+        unseen = float(inverse_document_frequency(np.zeros(1), len(texts))[0])
         self.corpus.copy_(torch.tensor([unseen, mean], dtype=torch.float64))
 
     def forward(
@@ -196,8 +196,3 @@ def _match(
         np.stack([questions.lengths[pair_question], answers.lengths[pair_answer]], axis=1),
         statistics.mean_length,
     )
-
-
-def _idf(df: np.ndarray, texts: int) -> np.ndarray:
-    """Lucene's inverse document frequency, as in ``aptool.text.bm25``."""
-    return np.log1p((texts - df + 0.5) / (df + 0.5))

@@ -10,7 +10,8 @@ import numpy as np
 from aptool.formats.location import PathOrUrl
 from aptool.formats.pools import Pools, Unit, read_answers, read_pools
 from aptool.scoring.systems import System
-from aptool.text.bm25 import BM25, K1, B
+from aptool.text.bm25 import BM25
+from aptool.text.postings import K1, B
 
 
 class RandomSystem(System):

@@ -1,4 +1,4 @@
-"""BM25 on ``bm25s``: the first stage that retrieves pools, and a baseline for the neural systems.
+"""BM25 over documents in memory: a baseline for the neural systems.
 
 Lucene's variant (Kamphuis et al. 2020, *Which BM25 do you mean?*): the sum over the query's words of
 
@@ -6,6 +6,9 @@ Lucene's variant (Kamphuis et al. 2020, *Which BM25 do you mean?*): the sum over
 
 with k1 = 1.2 and b = 0.75. A word that occurs twice in the query counts twice. Words are runs of letters,
 digits and underscores, lower-cased; there is no stemming and there are no stop words.
+
+Each term of the sum is rounded to float32, and terms are added in the order of the query's words, so that a
+score does not depend on what else is scored. `first_stage` retrieves from a corpus that is only streamed.
 """
 
 import re
@@ -13,8 +16,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-K1 = 1.2
-B = 0.75
+from aptool.text.postings import PostingsBuilder, WeightedPostings, inverse_document_frequency
 
 Text = str | Sequence[str]
 
@@ -32,27 +34,22 @@ class BM25:
 
     def __init__(self, documents: Iterable[Text]) -> None:
         self._vocabulary: dict[str, int] = {}
-        ids = [
-            [self._vocabulary.setdefault(word, len(self._vocabulary)) for word in words(document)]
-            for document in documents
-        ]
-        self._documents = len(ids)
-        self._index = None
-        if self._vocabulary:
-            import bm25s  # only here: scoring with a network does not need it
-
-            self._index = bm25s.BM25(method="lucene", k1=K1, b=B, dtype="float32")
-            self._index.index((ids, self._vocabulary), create_empty_token=False, show_progress=False)
+        builder = PostingsBuilder()
+        for document in documents:
+            found = words(document)
+            known = [self._vocabulary.setdefault(word, len(self._vocabulary)) for word in found]
+            builder.add(known, len(found))
+        self._documents = builder.documents
+        postings = builder.build(len(self._vocabulary))
+        idf = inverse_document_frequency(postings.frequencies, self._documents)
+        self._weighted = WeightedPostings(postings, idf, builder.words / max(self._documents, 1))
 
     def __len__(self) -> int:
         return self._documents
 
     def scores(self, query: Text) -> np.ndarray:
         """(documents,) float32: the score of every document, 0 where they share no word."""
-        ids = [self._vocabulary[word] for word in words(query) if word in self._vocabulary]
-        if self._index is None or not ids:
-            return np.zeros(self._documents, dtype=np.float32)
-        return np.asarray(self._index.get_scores_from_ids(ids))
+        return self._weighted.scores([self._vocabulary[w] for w in words(query) if w in self._vocabulary])
 
     def top(self, queries: Sequence[Text], k: int) -> tuple[np.ndarray, np.ndarray]:
         """The ``k`` best documents of each query, best first, ties by index.
@@ -65,7 +62,7 @@ class BM25:
         best = np.empty((len(queries), k), dtype=np.float32)
         for row, query in enumerate(queries):
             scores = self.scores(query)
-            among = np.flatnonzero(scores >= _lower_bound(scores, k)) if k else np.empty(0, np.int64)
+            among = np.flatnonzero(scores >= lower_bound(scores, k))
             indices[row] = among[np.argsort(-scores[among], kind="stable")[:k]]
             best[row] = scores[indices[row]]
         return indices, best
@@ -91,12 +88,14 @@ class BM25:
         return result
 
 
-def _lower_bound(scores: np.ndarray, k: int) -> np.float32:
+def lower_bound(scores: np.ndarray, k: int) -> float:
     """A value that at least ``k`` of the scores reach, near the k-th best: the k-th best of block maxima.
 
     Partitioning the scores themselves would take longer than computing them, and which of several equal
-    scores a partition keeps depends on the processor.
+    scores a partition keeps depends on the processor. It is 0 where there are fewer than ``k`` scores.
     """
+    if not 0 < k <= len(scores):
+        return 0.0
     size = max(len(scores) // (_BLOCKS_PER_HIT * k), 1)
     maxima = scores[: len(scores) // size * size].reshape(-1, size).max(axis=1)
-    return np.partition(maxima, -k)[-k]
+    return float(np.partition(maxima, -k)[-k])

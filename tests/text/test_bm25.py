@@ -23,6 +23,25 @@ def test_scores_worked_out_by_hand():
     np.testing.assert_allclose(index.scores("a a"), [2 * idf_a * 2 / 3.65, 2 * idf_a / 2.2, 0], rtol=1e-6)
 
 
+def test_scores_are_those_of_bm25s_to_the_bit():
+    bm25s = pytest.importorskip("bm25s", reason="bm25s is not installed")
+    draw = np.random.default_rng(2)
+    words = np.array([f"w{number}" for number in range(300)])
+    share = 1 / np.arange(1, 301)
+    documents = [draw.choice(words, draw.integers(0, 60), p=share / share.sum()).tolist() for _ in range(400)]
+    queries = [draw.choice(words, 6, p=share / share.sum()).tolist() for _ in range(50)]
+    other = bm25s.BM25(method="lucene", k1=1.2, b=0.75, dtype="float32")
+    vocabulary = {word: number for number, word in enumerate(sorted(set().union(*documents)))}
+    numbers = [[vocabulary[word] for word in document] for document in documents]
+    other.index((numbers, vocabulary), create_empty_token=False, show_progress=False)
+
+    index = BM25(documents)
+
+    for query in queries:
+        known = [vocabulary[word] for word in query if word in vocabulary]
+        assert index.scores(query).tolist() == other.get_scores_from_ids(known).tolist()
+
+
 def test_texts_and_word_lists_are_the_same_documents():
     texts = ["one two two", "two three", "four"]
     lists = [text.split() for text in texts]

@@ -1,0 +1,115 @@
+"""BM25 over a corpus that is streamed: what is held grows with the queries, not with the corpus.
+
+The corpus is read twice. The first reading counts documents, their words, and the documents that have each
+word of a query; the second scores block after block, and keeps the best documents of each query. Scores are
+those of `bm25.BM25` over the same documents.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from aptool.progress import get_progress
+from aptool.text.bm25 import lower_bound, words
+from aptool.text.postings import Postings, PostingsBuilder, WeightedPostings, inverse_document_frequency
+
+# A block of postings ends after so many documents, or so many words of queries in them.
+BLOCK_DOCUMENTS = 1 << 16
+BLOCK_WORDS = 1 << 21
+
+Documents = Iterable[tuple[str, str]]
+
+
+class Ranking(NamedTuple):
+    """The best documents of a query, in trec_eval's order: by score, then by id, both descending.
+
+    Attributes:
+        ids: (n,) of the documents, str.
+        scores: (n,) float32, all above 0.
+    """
+
+    ids: np.ndarray
+    scores: np.ndarray
+
+
+def retrieve(corpus: Callable[[], Documents], queries: Sequence[str], depth: int) -> list[Ranking]:
+    """The best documents of each query; a document without a word of the query is not among them.
+
+    Args:
+        corpus: starts another reading of the documents, each an id and a text.
+        queries: the texts of the queries.
+        depth: at most so many documents of each query.
+    """
+    vocabulary: dict[str, int] = {}
+    asked = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(query)] for query in queries]
+    frequencies = np.zeros(len(vocabulary), dtype=np.int64)
+    documents = total_length = 0
+    for _, postings in _blocks(corpus(), vocabulary):
+        frequencies += postings.frequencies
+        documents += len(postings.lengths)
+        total_length += int(postings.lengths.sum())
+    idf = inverse_document_frequency(frequencies, documents)
+    best = [_Best(depth) for _ in queries]
+    with get_progress().task("BM25") as update:
+        done = 0
+        for ids, postings in _blocks(corpus(), vocabulary):
+            weighted = WeightedPostings(postings, idf, total_length / documents)
+            for query, kept in zip(asked, best, strict=True):
+                kept.add(ids, weighted.scores(query))
+            done += len(ids)
+            update(done, documents, "documents")
+    return [kept.ranking() for kept in best]
+
+
+def _blocks(documents: Documents, vocabulary: dict[str, int]) -> Iterator[tuple[np.ndarray, Postings]]:
+    """The postings of the vocabulary, block by block, with the (D,) ids of the block's documents."""
+    ids: list[str] = []
+    builder = PostingsBuilder()
+    for name, text in documents:
+        found = words(text)
+        ids.append(name)
+        builder.add([vocabulary[word] for word in found if word in vocabulary], len(found))
+        if builder.documents >= BLOCK_DOCUMENTS or builder.words >= BLOCK_WORDS:
+            yield np.array(ids, dtype=object), builder.build(len(vocabulary))
+            ids, builder = [], PostingsBuilder()
+    if ids:
+        yield np.array(ids, dtype=object), builder.build(len(vocabulary))
+
+
+class _Best:
+    """The best documents of one query among those seen so far."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self._ids = np.empty(0, dtype=object)
+        self._scores = np.empty(0, dtype=np.float32)
+
+    def add(self, ids: np.ndarray, scores: np.ndarray) -> None:
+        """Takes in a block: (D,) ids and (D,) scores of its documents."""
+        full = len(self._scores) == self._depth
+        bound = self._scores.min() if full else lower_bound(scores, self._depth)
+        # An equal score may have a later id.
+        among = np.flatnonzero(scores >= bound if bound > 0 else scores > 0)
+        if not len(among):
+            return
+        self._ids = np.concatenate([self._ids, ids[among]])
+        self._scores = np.concatenate([self._scores, scores[among]])
+        if len(self._scores) > self._depth:
+            kept = self._cut()
+            self._ids, self._scores = self._ids[kept], self._scores[kept]
+
+    def _cut(self) -> np.ndarray:
+        """Which of the documents are the best ``depth``; of equal ones at the end those with later ids."""
+        last = np.partition(self._scores, -self._depth)[-self._depth]
+        above = np.flatnonzero(self._scores > last)
+        equal = np.flatnonzero(self._scores == last)
+        free = self._depth - len(above)
+        if len(equal) > free:
+            equal = equal[np.argsort(self._ids[equal])[::-1][:free]]
+        return np.concatenate([above, equal])
+
+    def ranking(self) -> Ranking:
+        """What was kept, in order."""
+        order = np.lexsort((self._ids, self._scores))[::-1]
+        return Ranking(self._ids[order], self._scores[order])

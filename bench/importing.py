@@ -1,0 +1,85 @@
+"""Import of a retrieval collection in MS MARCO's layout: time and memory, with BM25 as its first stage.
+
+    python -m bench.importing [--passages 1000000] [--queries 1000] [--depth 100]
+
+Passages have about 55 words, drawn from 200,000 by Zipf's law; a query has six words of one passage.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+_VOCABULARY = 200_000
+_WORDS = 55
+_CHUNK = 10_000
+
+_PROGRAM = """
+import resource, sys
+from aptool.cli.main import cli
+cli.main(sys.argv[1:], standalone_mode=False)
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(used.ru_maxrss * 1024, used.ru_utime + used.ru_stime)
+"""
+
+
+def write_files(folder: Path, passages: int, queries: int) -> None:
+    """Writes collection.tsv, queries.tsv and qrels.tsv; the relevant one has the query's words."""
+    draw = np.random.default_rng(0)
+    share = 1 / np.arange(1, _VOCABULARY + 1)
+    below = np.cumsum(share / share.sum())
+    names = np.array([f"w{number}" for number in range(_VOCABULARY)], dtype=object)
+    asked = set(draw.choice(passages, queries, replace=False).tolist())
+    with (
+        (folder / "collection.tsv").open("w") as collection,
+        (folder / "queries.tsv").open("w") as questions,
+        (folder / "qrels.tsv").open("w") as qrels,
+    ):
+        for start in range(0, passages, _CHUNK):
+            lengths = draw.poisson(_WORDS, min(_CHUNK, passages - start)) + 1
+            words = names[np.searchsorted(below, draw.random(lengths.sum())).clip(max=_VOCABULARY - 1)]
+            for number, text in enumerate(np.split(words, np.cumsum(lengths)[:-1]), start):
+                collection.write(f"{number}\t{' '.join(text)}\n")
+                if number in asked:
+                    questions.write(f"q{number}\t{' '.join(draw.choice(text, 6))}\n")
+                    qrels.write(f"q{number}\t0\t{number}\t1\n")
+
+
+def main() -> None:
+    """Prints the figures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--passages", type=int, default=1_000_000, help="(default 1000000)")
+    parser.add_argument("--queries", type=int, default=1000, help="(default 1000)")
+    parser.add_argument("--depth", type=int, default=100, help="candidates of a query (default 100)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_files(folder, options.passages, options.queries)
+        command = ["data", "import", "msmarco", "collection.tsv", "--output", "out"]
+        command += ["--queries", "dev=queries.tsv", "--qrels", "dev=qrels.tsv", "--depth", str(options.depth)]
+        begun = time.perf_counter()
+        finished = subprocess.run(
+            [sys.executable, "-c", _PROGRAM, *command],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        seconds = time.perf_counter() - begun
+        peak, core_seconds = map(float, finished.stdout.splitlines()[-1].split())
+        counts = json.loads((folder / "out" / "collection.json").read_text())["splits"]["dev"]
+    print(
+        f"{options.passages:,} passages, {options.queries:,} queries, {counts['candidates']:,} candidates: "
+        f"{seconds:.0f} s, {core_seconds:.0f} core seconds, {peak / 2**20:,.0f} MiB"
+    )
+
+
+if __name__ == "__main__":
+    main()
