@@ -19,7 +19,7 @@ from aptool.cluster.worker import host
 from aptool.errors import AptoolError, error_with
 from aptool.formats.location import location
 from aptool.formats.urls import is_remote
-from aptool.models.checkpoints.files import find_folder
+from aptool.models.checkpoints.files import pinned_name
 from aptool.scoring.answer_store import MANIFEST
 from aptool.scoring.encode import Chunk, Encoded, EncodeJob, encode_chunk
 
@@ -60,7 +60,7 @@ class ClusterEncoding:
             f"cluster {cluster.address}: {count(most, 'worker')} with {each} each; Ray's logs are in "
             f"{cluster.logs}"
         )
-        model = absolute_path(str(find_folder(job.model)))
+        model = absolute_path(pinned_name(job.model))
         job = job._replace(model=model, store=absolute_path(job.store))
         task: Any = ray.remote(_encode).options(**each.options, max_retries=RESTARTS, name="aptool encode")
         device = "cuda" if each.gpus else "cpu"

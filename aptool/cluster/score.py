@@ -30,7 +30,8 @@ from aptool.formats.pools import Unit, pool_sizes, read_answers, read_pools
 from aptool.formats.storage import Input
 from aptool.formats.stores import store_of
 from aptool.formats.urls import is_remote
-from aptool.models.checkpoints.files import find_folder
+from aptool.models import hub
+from aptool.models.checkpoints.files import pinned_name
 from aptool.models.checkpoints.read import load_any
 from aptool.scoring.answer_store import stored_precision
 from aptool.scoring.parts import Part, read_indices
@@ -156,7 +157,7 @@ class ClusterExecutor(Executor):
             raise TypeError(
                 f"{type(system).__name__}: only a ModelLoader or a RemoteSystem can be sent to workers"
             )
-        cluster, folder = self.cluster, absolute_path(str(find_folder(system.folder)))
+        cluster, folder = self.cluster, absolute_path(pinned_name(system.folder))
         each = worker_resources(cluster, system.device, self._gpus_per_worker)
         model = load_any(folder, kind=system.kind)
         weights = sum(one.numel() * one.element_size() for one in model.ranker.state_dict().values())
@@ -186,7 +187,10 @@ class ClusterExecutor(Executor):
             tag=default_tag(model),
             resources=each,
             max_answer_tokens=model.recipe.text.max_answer_tokens,
-            paths=(folder, *([store] if store is not None and not is_remote(store) else [])),
+            paths=(
+                *([] if hub.is_url(folder) else [folder]),  # each node fetches a model on the hub
+                *([store] if store is not None and not is_remote(store) else []),
+            ),
             description=describe_model(model, device, precision),
         )
 

@@ -12,6 +12,11 @@ _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _URL = re.compile(rf"hf://?({_NAME.pattern})(?:@([^@\s]+))?")
 
 
+def is_url(name: object) -> bool:
+    """Whether a name is ``hf://...``, or what pathlib makes of it."""
+    return str(name).startswith("hf:/")
+
+
 def local_folder(folder: str | Path, files: Sequence[str]) -> Path:
     """The folder of a model: itself, or of ``hf://ORG/NAME[@REVISION]`` the copy in the hub's own cache.
 
@@ -22,7 +27,7 @@ def local_folder(folder: str | Path, files: Sequence[str]) -> Path:
     Raises:
         AptoolError: huggingface_hub is not installed, or there is no such model.
     """
-    if not str(folder).startswith("hf:/"):
+    if not is_url(folder):
         return Path(folder)
     found = _URL.fullmatch(str(folder))
     if found is None:
@@ -35,6 +40,18 @@ def local_folder(folder: str | Path, files: Sequence[str]) -> Path:
         expected = "a model on the hub"
         raise InputError(f"hf://{found[1]}", problem=first_line(error), expected=expected) from error
     return Path(copy)
+
+
+def pinned(url: str, copy: Path) -> str:
+    """The URL of a model at the commit of its copy, ``hf://ORG/NAME@COMMIT``: one model wherever it is read.
+
+    Args:
+        url: of the model.
+        copy: its folder in the hub's cache, which is called after the commit.
+    """
+    found = _URL.fullmatch(url)
+    assert found is not None, "local_folder made the copy from it"
+    return f"hf://{found[1]}@{copy.name}"
 
 
 def upload(folder: Path, files: Sequence[str], name: str, *, private: bool, message: str) -> str:

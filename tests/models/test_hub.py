@@ -11,6 +11,8 @@ import yaml
 
 import aptool
 from aptool.errors import AptoolError, UsageError
+from aptool.models.checkpoints.files import pinned_name
+from aptool.models.checkpoints.read import load_any
 from aptool.models.model import FILES
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
@@ -128,6 +130,20 @@ def test_push_and_load(aptool, hub, model_folder, collection_folder, tmp_path):
 
     assert (here.code, there.code) == (0, 0), there.err
     assert (tmp_path / "there.run").read_bytes() == (tmp_path / "here.run").read_bytes()
+
+
+def test_every_node_of_a_cluster_fetches_the_commit_of_the_driver(hub, model_folder, tmp_path):
+    hub |= {name: (model_folder / name).read_bytes() for name in FILES}
+
+    name = pinned_name("hf://org/tiny")
+
+    assert name == pinned_name("org/tiny") == f"hf://org/tiny@{COMMIT}"
+    assert pinned_name(model_folder) == str(model_folder)
+    (tmp_path / "cache").rename(tmp_path / "of the driver")  # another node has none
+    assert load_any(name).fingerprint == load_any(model_folder).fingerprint
+    assert (tmp_path / "cache" / "models--org--tiny" / "snapshots" / COMMIT).is_dir()
+    with pytest.raises(AptoolError, match=r"^hf://org/other: .*expected a model on the hub$"):
+        pinned_name("hf://org/other")
 
 
 @pytest.mark.usefixtures("hub")

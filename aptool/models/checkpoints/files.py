@@ -30,17 +30,33 @@ def find_folder(name: PathOrUrl) -> Location:
     """
     if is_object_url(name):
         return location(name)
+    url = _hub_url(name)
+    if url is not None:
+        return hub.local_folder(url, _WANTED)
     text = str(name)
-    if text.startswith("hf:/"):
-        return hub.local_folder(text, _WANTED)
     if Path(text).is_dir():
         return Path(text)
-    if is_hub_name(text):
-        return hub.local_folder(f"hf://{text}", _WANTED)
     raise AptoolError(
         f"{text}: folder not found; expected a model "
         f"(`aptool train COLLECTION --output {text}` trains one), or a name on the Hugging Face hub"
     )
+
+
+def pinned_name(name: PathOrUrl) -> str:
+    """What every node of a cluster calls a model: its folder, or its URL on the hub at this machine's commit.
+
+    Raises:
+        AptoolError: as ``find_folder``.
+    """
+    folder, url = find_folder(name), _hub_url(name)
+    return str(folder) if url is None else hub.pinned(url, Path(str(folder)))
+
+
+def _hub_url(name: PathOrUrl) -> str | None:
+    text = str(name)
+    if hub.is_url(text):
+        return text
+    return f"hf://{text}" if is_hub_name(text) and not Path(text).is_dir() else None
 
 
 def is_hub_name(name: str) -> bool:
