@@ -196,6 +196,23 @@ def test_ir_datasets_objects(tmp_path):
     assert set(pools_in(retrieved)["q2"]) == {"d1", "d2"}
 
 
+def test_a_data_set_of_the_library_itself(tmp_path):
+    library = pytest.importorskip("ir_datasets", reason="ir_datasets is not installed")
+    texts = {name: " ".join(parts).strip() for name, parts in DOCUMENTS.items()}
+    files = {
+        "docs_tsv": tsv(tmp_path / "docs.tsv", texts.items()),
+        "queries_tsv": tsv(tmp_path / "queries.tsv", QUERIES.items()),
+        "qrels_trec": tmp_path / "x.qrels",
+    }
+    files["qrels_trec"].write_text("".join(f"{q} 0 {d} {label}\n" for q, d, label in QRELS))
+    dataset = library.create_dataset(**{name: str(file) for name, file in files.items()})
+
+    collection = ir_datasets.build(tmp_path / "out", {"test": dataset}, name="x")
+
+    assert pools_in(collection)["q2"] == {"d1": texts["d1"], "d2": texts["d2"]}
+    assert sorted(read_qrels(collection.qrels("test")).iter_rows()) == sorted(QRELS)
+
+
 def test_a_pyserini_run_with_its_corpus(aptool, folder, tmp_path):
     lines(tmp_path / "docs.jsonl", [{"id": d, "contents": text} for d, (_, text) in DOCUMENTS.items()])
     tsv(tmp_path / "topics.tsv", QUERIES.items())

@@ -109,3 +109,24 @@ def test_a_run_goes_through_and_comes_back(transformer):
     found = transformer(run)(pd.DataFrame({"qid": ["1", "2"]}))
 
     assert aptool.Run.from_pandas(found).to_dict() == run.to_dict()
+
+
+def test_pipelines_and_experiments_of_pyterrier(transformer, model_folder):
+    pt = pytest.importorskip("pyterrier", reason="PyTerrier is not installed")
+    if not hasattr(pt, "Experiment"):
+        pytest.skip("PyTerrier is not installed")
+    topics = DOCUMENTS[["qid", "query"]].drop_duplicates()
+    qrels = pd.DataFrame({"qid": ["1", "2"], "docno": ["d1", "d1"], "label": [1, 1]})
+    texts = DOCUMENTS.drop_duplicates("docno")[["docno", "text"]]
+    run = aptool.Run.from_dict({"1": {"d1": 0.5, "d3": 0.75, "d2": 0.25}, "2": {"d1": 1.0}})
+    first = transformer(run)
+    pipeline = (
+        first % 2 >> pt.apply.generic(lambda rows: rows.merge(texts, on="docno")) >> transformer(model_folder)
+    )
+
+    table = pt.Experiment([first, pipeline], topics, qrels, ["map"], names=["run", "model"], plan="tree")
+
+    # In the run d1 has rank 2 of question 1, and rank 1 of question 2.
+    assert table.set_index("name").loc["run", "map"] == 0.75
+    assert sorted(pipeline(topics)["docno"]) == ["d1", "d1", "d3"]
+    assert not pt.java.started()
