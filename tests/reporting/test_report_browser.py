@@ -327,6 +327,14 @@ def test_paper_gets_the_tables_and_the_open_question_and_no_controls(page):
     assert page.locator(".open").evaluate("open => getComputedStyle(open).overflowY") == "visible"
 
 
+def test_no_column_is_cut_off_on_paper(visit):
+    page = visit(viewport={"width": 560, "height": 800})  # A4 has 688 pixels between the margins
+    page.emulate_media(media="print")
+
+    for frame in page.locator(".frame").all():
+        assert frame.evaluate("frame => frame.scrollWidth - frame.clientWidth") <= 0, frame.inner_text()
+
+
 def test_without_scripts_the_tables_and_charts_are_there(visit):
     page = visit(java_script_enabled=False)
 
