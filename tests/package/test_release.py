@@ -1,7 +1,9 @@
 """What keeps a commit from being a release."""
 
 import importlib.util
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,21 @@ def git(folder, *arguments):
 
 def test_nothing_when_all_say_the_same(release):
     assert release.problems(__version__) == []
+
+
+def test_the_script_fails_only_where_there_is_a_problem(release, tmp_path):
+    (tmp_path / "jobs").mkdir()
+    shutil.copy(SCRIPT, tmp_path / "jobs")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "-qm", "y")
+    command = [sys.executable, tmp_path / "jobs" / SCRIPT.name]
+
+    ready = subprocess.run([*command, __version__], capture_output=True, text=True)
+    other = subprocess.run([*command, "9.9.9"], capture_output=True, text=True)
+
+    assert (ready.returncode, ready.stdout, ready.stderr) == (0, "", "")
+    assert other.returncode == 1
+    assert other.stderr.splitlines() == release.problems("9.9.9")
 
 
 def test_another_version(release):
