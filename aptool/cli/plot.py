@@ -1,4 +1,4 @@
-"""``aptool plot``: charts of runs and of training, each with its data as CSV."""
+"""``aptool plot``: charts of runs, of training and of costs, each with its data as CSV."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _output = click.option(
 
 @click.group("plot")
 def plot() -> None:
-    """Draw charts of runs or of training as PNG or SVG, with their data as CSV."""
+    """Draw charts of runs, training or costs as PNG or SVG, with their data as CSV."""
 
 
 @plot.command("lengths")
@@ -99,6 +99,36 @@ def training(models: tuple[str, ...], measure: str | None, output: str) -> None:
         )
     column = None if measure is None else f"dev_{measure}"
     _save(lambda data: plot_training(data, measure=column), curves, output)
+
+
+@plot.command("costs")
+@click.argument("runs", metavar="RUNS")
+@click.option("--collection", metavar="NAME", help="Collection in RUNS.  [default: the first one]")
+@click.option("--measure", metavar="NAME", help="Measure of the table of RUNS.  [default: its first one]")
+@_output
+def costs(runs: str, collection: str | None, measure: str | None, output: str) -> None:
+    """Draw accuracy against the bytes kept of an answer, and against the pairs scored in a second.
+
+    RUNS is the folder that `aptool matrix` wrote; the points are its trained systems.
+    """
+    from aptool.reporting.costs import COSTS, cost_table
+    from aptool.reporting.figures import plot_files
+    from aptool.reporting.plots import plot_costs
+    from aptool.reporting.runs import read_runs
+
+    plot_files(output)
+    read = read_runs(runs)
+    measure = measure if measure is not None else read.measures[0]
+    if measure not in read.measures:
+        raise UsageError(f"--measure {measure}: expected one of {', '.join(read.measures)}")
+    table = cost_table(read, measure)
+    names = table["collection"].unique(maintain_order=True).to_list()
+    if not names:
+        raise AptoolError(f"{runs}: no trained system with costs; expected a folder of `aptool matrix`")
+    if collection is not None and collection not in names:
+        raise UsageError(f"--collection {collection}: expected one of {', '.join(names)}")
+    own = table.filter(collection=collection if collection is not None else names[0])
+    _save(lambda data: plot_costs(data, measure, COSTS), own, output)
 
 
 def _read(runs: tuple[str, ...], qrels: str | None) -> _Runs:

@@ -16,8 +16,9 @@ from aptool.cluster.resources import Cluster, Resources, count
 from aptool.cluster.waiting import LINE_SECONDS
 from aptool.cluster.worker import host
 from aptool.errors import AptoolError, UsageError
+from aptool.experiments.plan import Trial
 from aptool.experiments.side_by_side import Event, run_trial
-from aptool.experiments.trial import Trial, TrialRunner
+from aptool.experiments.trial import TrialRunner
 from aptool.relay import WorkerError
 
 logger = logging.getLogger(__name__)

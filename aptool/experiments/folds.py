@@ -120,7 +120,17 @@ def _pool(source: str, parts: list[Result], pooled: Collection, output: Location
         folder=pooled.path,
         split=POOLED,
         folds=tuple(part.measures for part in parts),
+        costs=_pooled_costs(parts),
     )
+
+
+def _pooled_costs(parts: list[Result]) -> dict[str, float]:
+    """Of all folds: the pairs of all, and the mean of their bytes; as far as each fold has them."""
+    known = set.intersection(*(set(part.costs) for part in parts))
+    sums = {name: sum(part.costs[name] for part in parts) for name in sorted(known)}
+    if "bytes_per_answer" in sums:
+        sums["bytes_per_answer"] /= len(parts)
+    return sums
 
 
 def _open(path: Location) -> Collection | None:

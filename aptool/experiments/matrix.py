@@ -53,12 +53,14 @@ class EvaluatedSplit(NamedTuple):
 
 
 class SystemSpec(NamedTuple):
-    """A system of the matrix; exactly one of ``baseline``, ``preset``, ``fuse`` and ``combine`` is set.
+    """A system of the matrix, of one of these kinds: baseline, preset, fuse, combine, ensemble.
 
     Attributes:
         fuse: systems that are fused by reciprocal rank.
         combine: systems that are fused by a model fitted on the dev split.
         method: of ``combine``.
+        ensemble: the system whose seeds are fused by the mean of their scores.
+        teacher: of a preset: the system whose scores of the training pools are learned beside the labels.
     """
 
     name: str
@@ -68,15 +70,36 @@ class SystemSpec(NamedTuple):
     fuse: tuple[str, ...]
     combine: tuple[str, ...] = ()
     method: Method = METHODS[0]
+    ensemble: str | None = None
+    teacher: str | None = None
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The systems that it is made of, by either kind of fusion."""
+        """The systems that it is made of, by either kind of fusion of systems."""
         return self.fuse or self.combine
+
+    @property
+    def needs(self) -> dict[str, tuple[str, ...]]:
+        """The systems that are run before it, by the entry that names them."""
+        named = {
+            "fuse": self.fuse,
+            "combine": self.combine,
+            "ensemble": (self.ensemble,) if self.ensemble is not None else (),
+            "teacher": (self.teacher,) if self.teacher is not None else (),
+        }
+        return {entry: names for entry, names in named.items() if names}
+
+    def run_seeds(self, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        """The seeds of a row that it has runs of: an ensemble has one run of all of them, by the first."""
+        return seeds[:1] if self.ensemble is not None else seeds
 
 
 class Experiment(NamedTuple):
-    """A system on a split, with one run for each seed."""
+    """A system on a split.
+
+    Attributes:
+        seeds: of its row; it has a run for each of ``system.run_seeds(seeds)``.
+    """
 
     evaluated: EvaluatedSplit
     system: SystemSpec
@@ -84,7 +107,7 @@ class Experiment(NamedTuple):
 
 
 class ExperimentMatrix(NamedTuple):
-    """All experiments, in an order in which every fused system follows its parts."""
+    """All experiments, in an order in which every system follows those that it needs."""
 
     measures: tuple[str, ...]
     systems: dict[str, SystemSpec]
@@ -110,6 +133,7 @@ def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyTy
     measures = _measures(path, document)
     splits = {name: _evaluated_splits(name, entry) for name, entry in document["collections"].items()}
     systems = _systems(path, document["systems"])
+    depths = {name: _depth(path, systems, name) for name in systems}
     experiments = []
     for number, row in enumerate(document["rows"]):
         place = f"rows/{number}"
@@ -117,10 +141,11 @@ def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyTy
         for name in row["systems"]:
             _check_known(path, f"{place}/systems", name, systems)
         for name in row["systems"]:
-            for part in systems[name].parts:
-                _check_known(path, f"{place}/systems: {name} fuses", part, row["systems"])
+            for entry, needed in systems[name].needs.items():
+                for one in needed:
+                    _check_known(path, f"{place}/systems: {entry} of {name}", one, row["systems"])
         seeds = tuple(row.get("seeds", (0,)))
-        in_order = sorted((systems[name] for name in row["systems"]), key=lambda system: bool(system.parts))
+        in_order = sorted((systems[name] for name in row["systems"]), key=lambda one: depths[one.name])
         experiments += [
             Experiment(evaluated, system, seeds)
             for evaluated in splits[row["collection"]]
@@ -148,16 +173,45 @@ def _systems(path: str | Location, entries: dict[str, dict[str, Any]]) -> dict[s
             tuple(entry.get("fuse", ())),
             tuple(entry.get("combine", ())),
             entry.get("method", METHODS[0]),
+            entry.get("ensemble"),
+            entry.get("teacher"),
         )
         for name, entry in entries.items()
     }
     for system in systems.values():
-        place = f"systems/{system.name}/{'fuse' if system.fuse else 'combine'}"
-        for part in system.parts:
-            _check_known(path, place, part, systems)
-            if systems[part].parts:
-                raise InputError(path, place=place, value=part, expected="a system that is not itself fused")
+        for entry, needed in system.needs.items():
+            place = f"systems/{system.name}/{entry}"
+            for name in needed:
+                _check_known(path, place, name, systems)
+                expected = _unfit(entry, systems[name])
+                if expected is not None:
+                    raise InputError(path, place=place, value=name, expected=expected)
     return systems
+
+
+def _unfit(entry: str, needed: SystemSpec) -> str | None:
+    """What is expected in place of a system that an entry names; None if it may name it."""
+    if entry == "teacher":
+        fitted = "one that is not combined: that is fitted on the dev split, by which students may be judged"
+        return fitted if needed.combine else None
+    if needed.parts or (entry == "ensemble" and needed.ensemble is not None):
+        return "a system that is not itself fused"
+    return None
+
+
+def _depth(
+    path: str | Location, systems: Mapping[str, SystemSpec], name: str, above: tuple[str, ...] = ()
+) -> int:
+    """How many systems are run before a system, one after the other.
+
+    Raises:
+        InputError: it needs itself.
+    """
+    if name in above:
+        chain = " needs ".join((*above[above.index(name) :], name))
+        raise InputError(path, place=f"systems/{name}", problem=chain, expected="no system that needs itself")
+    below = [one for needed in systems[name].needs.values() for one in needed]
+    return max((1 + _depth(path, systems, one, (*above, name)) for one in below), default=0)
 
 
 def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
+from aptool.experiments.plan import Trial
 from aptool.experiments.side_by_side import Event, run_trial
-from aptool.experiments.trial import Trial, TrialRunner
+from aptool.experiments.trial import TrialRunner
 from aptool.models.device import pick_device
 from aptool.relay import WorkerError
 

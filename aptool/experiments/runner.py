@@ -5,12 +5,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from aptool.config import Recipe, load_recipe
-from aptool.errors import AptoolError, error_with
+from aptool.errors import AptoolError, InputError, error_with
 from aptool.experiments.folds import open_folds, pool_folds
-from aptool.experiments.matrix import EvaluatedSplit, Experiment, ExperimentMatrix
+from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix
+from aptool.experiments.plan import list_trials
 from aptool.experiments.published_files import PUBLISHED, import_published
 from aptool.experiments.side_by_side import Processes, run_side_by_side
-from aptool.experiments.trial import DEV, Result, Train, Trial, TrialRunner
+from aptool.experiments.trial import Result, Train, TrialRunner
 from aptool.formats.collection import MANIFEST, Collection
 from aptool.formats.location import Location
 from aptool.models.build import check_recipe
@@ -53,8 +54,11 @@ class Runner:
             system = experiment.system
             if system.preset is not None:
                 try:
-                    self._recipes[system.name] = load_recipe(system.preset, system.overrides)
-                    check_recipe(self._recipes[system.name])
+                    recipe = self._recipes[system.name] = load_recipe(system.preset, system.overrides)
+                    check_recipe(recipe)
+                    if system.teacher is not None and recipe.teacher.run:
+                        value, expected = recipe.teacher.run, f"no run beside the teacher {system.teacher}"
+                        raise InputError(system.preset, place="teacher.run", value=value, expected=expected)
                 except AptoolError as error:
                     raise error_with(error.exit_code, f"system {system.name!r}: {error}") from error
 
@@ -80,7 +84,7 @@ class Runner:
             self._train,
             self._executor,
         )
-        trials = _trials(experiments)
+        trials = list_trials(experiments, self._matrix.systems)
         if processes is None:
             found = [runner.run(trial) for trial in trials]
         else:
@@ -92,7 +96,7 @@ class Runner:
         ordered = [
             (experiment.evaluated, results[experiment.evaluated.name, experiment.system.name, seed])
             for experiment in experiments
-            for seed in experiment.seeds
+            for seed in experiment.system.run_seeds(experiment.seeds)
         ]
         return pool_folds(ordered, collections, self._output)
 
@@ -136,26 +140,3 @@ class Runner:
             logger.info(f"importing {path} to {imported}")
             return import_published(build, path, imported)
         return Collection(path)
-
-
-def _trials(experiments: list[Experiment]) -> list[Trial]:
-    """The trials of experiments: those that differ in the split alone are one trial.
-
-    What a trained fusion combines is scored on the dev split as well.
-    """
-    trials: dict[tuple[str, str, int], Trial] = {}
-
-    def add(trial: Trial) -> None:
-        known = trials.setdefault(trial.key, trial)
-        if trial.splits[0].split not in [one.split for one in known.splits]:
-            trials[trial.key] = known._replace(splits=known.splits + trial.splits)
-
-    for system, evaluated, seed in (
-        (one.system, one.evaluated, seed) for one in experiments for seed in one.seeds
-    ):
-        trial = Trial(system, seed, (evaluated,))
-        add(trial)
-        dev = evaluated._replace(name=f"{evaluated.collection}-{DEV}", split=DEV)
-        for part in trial.fused if system.combine else ():
-            add(trials[part]._replace(splits=(dev,)))
-    return list(trials.values())

@@ -1,6 +1,6 @@
 """Trials side by side, each in a process of its own: the scheduling, wherever the processes are.
 
-A trial that fails does not stop the others; only those that fuse its runs are left out.
+A trial that fails does not stop the others; only those that need its runs are left out.
 """
 
 import logging
@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from aptool.errors import AptoolError, error_with
-from aptool.experiments.trial import Result, Trial, TrialRunner
+from aptool.experiments.matrix import SystemSpec
+from aptool.experiments.plan import Trial, needs_of
+from aptool.experiments.trial import Result, TrialRunner
 from aptool.progress import epoch_line, get_progress
 from aptool.relay import Post, WorkerError, relayed_to
 
@@ -64,7 +66,7 @@ def run_trial(trial: Trial, runner: TrialRunner, post: Post) -> tuple[str, list[
 def run_side_by_side(
     trials: Sequence[Trial], runner: TrialRunner, processes: Processes
 ) -> list[list[Result]]:
-    """The results of each trial; a trial starts when those whose runs it fuses are done.
+    """The results of each trial; a trial starts when those whose runs it needs are done.
 
     Trials whose results are stored are evaluated in this process.
 
@@ -72,7 +74,7 @@ def run_side_by_side(
         AptoolError: trials failed; the others are done.
     """
     stored = {number: runner.run(trial) for number, trial in enumerate(trials) if runner.is_done(trial)}
-    schedule = _Schedule(trials, stored)
+    schedule = _Schedule(trials, stored, runner.matrix.systems)
     with get_progress().task("matrix") as update:
         while not schedule.is_over:
             while processes.has_room() and (number := schedule.next()) is not None:
@@ -87,14 +89,19 @@ def run_side_by_side(
 class _Schedule:
     """Which trials wait, run, are done and have failed."""
 
-    def __init__(self, trials: Sequence[Trial], stored: Mapping[int, list[Result]]) -> None:
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        stored: Mapping[int, list[Result]],
+        systems: Mapping[str, SystemSpec],
+    ) -> None:
         self.done = dict(stored)
         self._trials = trials
         self._waiting = [number for number in range(len(trials)) if number not in stored]
         self._running: dict[int, str] = {}  # with what is known of their progress
         self._failed: dict[int, WorkerError] = {}
         numbers = {trial.key: number for number, trial in enumerate(trials)}
-        self._needs = [[numbers[key] for key in trial.fused] for trial in trials]
+        self._needs = [[numbers[one.key] for one in needs_of(trial, systems)] for trial in trials]
         self._skipped = 0
 
     @property

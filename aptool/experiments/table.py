@@ -25,6 +25,9 @@ class Summary(NamedTuple):
         fold_deviations: standard deviation over folds, of the means over seeds; empty without folds.
         train_seconds: mean over seeds, of all folds together.
         score_seconds: mean over seeds, of all folds together.
+        bytes_per_answer: that are kept until its questions come; None if none are, or of a fusion.
+        pairs_per_second: in ``score_seconds``; None of a system that is not trained, or whose network is not
+            and had read the texts before.
     """
 
     collection: str
@@ -36,6 +39,8 @@ class Summary(NamedTuple):
     fold_deviations: dict[str, float]
     train_seconds: float
     score_seconds: float
+    bytes_per_answer: float | None = None
+    pairs_per_second: float | None = None
 
 
 def summarize(results: Sequence[Result]) -> list[Summary]:
@@ -43,12 +48,26 @@ def summarize(results: Sequence[Result]) -> list[Summary]:
     return [_summary(group) for group in by_system(results)]
 
 
-def table_cells(summaries: Sequence[Summary], measures: Sequence[str]) -> list[list[str]]:
-    """The summaries as rows of text, headings first."""
+def table_cells(
+    summaries: Sequence[Summary], measures: Sequence[str], *, costs: bool = False
+) -> list[list[str]]:
+    """The summaries as rows of text, headings first.
+
+    Args:
+        summaries: a row each.
+        measures: by trec_eval's names.
+        costs: whether with columns of ``bytes_per_answer`` and ``pairs_per_second``.
+    """
     titles = [measure_title(measure) for measure in measures]
     folds = [f"{titles[0]}, sd over folds"] if any(one.fold_deviations for one in summaries) else []
     head = ["collection", "system", *titles, *folds, "questions", "seeds", "train s", "score s"]
-    return [head, *(_cells(one, measures[0] if folds else None) for one in summaries)]
+    rows = [head, *(_cells(one, measures[0] if folds else None) for one in summaries)]
+    if costs:
+        rows[0] += ["pairs/s", "bytes/answer"]
+        for row, one in zip(rows[1:], summaries, strict=True):
+            figures = one.pairs_per_second, one.bytes_per_answer
+            row += ["" if figure is None else f"{figure:,.0f}" for figure in figures]
+    return rows
 
 
 def write_table(
@@ -81,7 +100,7 @@ def write_table(
         "paired": [_pair_entry(one) for one in tests],
         "beside_paper": [{**one._asdict(), "verdict": one.verdict} for one in comparisons],
     }
-    _write(folder / "table.md", markdown_table(table_cells(summaries, measures), left=2))
+    _write(folder / "table.md", markdown_table(table_cells(summaries, measures, costs=True), left=2))
     if tests:
         _write(folder / "paired.md", markdown_table(paired_cells(tests), left=4))
     if comparisons:
@@ -123,7 +142,20 @@ def _summary(group: list[Result]) -> Summary:
         fold_deviations=fold_deviations(group),
         train_seconds=mean_and_sd([result.seconds["train"] for result in group]).mean,
         score_seconds=mean_and_sd([result.seconds["score"] for result in group]).mean,
+        bytes_per_answer=_mean([result.costs.get("bytes_per_answer") for result in group]),
+        pairs_per_second=_mean(
+            [
+                result.costs["pairs"] / result.seconds["score"] if "pairs" in result.costs else None
+                for result in group
+            ]
+        ),
     )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean; None if one is not known."""
+    known = [value for value in values if value is not None]
+    return mean_and_sd(known).mean if known and len(known) == len(values) else None
 
 
 def _cells(one: Summary, fold_measure: str | None) -> list[str]:

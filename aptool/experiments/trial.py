@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -18,18 +19,21 @@ import polars as pl
 from aptool.config import Recipe
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError
-from aptool.evaluation.fusion import reciprocal_rank_fusion
+from aptool.evaluation.fusion import mean_of_scores, reciprocal_rank_fusion
 from aptool.evaluation.learned_fusion import cross_fitted, learn_fusion
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.names import measure_title
-from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, SystemSpec
+from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix
+from aptool.experiments.plan import DEV, TRAIN, Trial, parts_of, teacher_of
 from aptool.formats.atomic import atomic_file
 from aptool.formats.collection import Collection
 from aptool.formats.location import Location
 from aptool.formats.pools import list_units
 from aptool.formats.trec import read_qrels, read_run, write_run
+from aptool.models.checkpoints.read import load_any
 from aptool.models.model import remove_model
 from aptool.scoring.baselines import Bm25System, RandomSystem
+from aptool.scoring.kept import bytes_on_split
 from aptool.scoring.score import AnySystem, Executor, score
 from aptool.scoring.systems import ModelLoader
 from aptool.training.checkpoint import inputs_of
@@ -40,8 +44,12 @@ logger = logging.getLogger(__name__)
 
 Train = Callable[..., Fit]
 
-# The split that systems are combined on: their training split would show them better than they are.
-DEV = "dev"
+
+class _Spent(NamedTuple):
+    """What a run took: see ``Result``."""
+
+    seconds: dict[str, float]
+    costs: dict[str, float]
 
 
 class Result(NamedTuple):
@@ -54,6 +62,8 @@ class Result(NamedTuple):
         measures: by trec_eval's names.
         questions: of the qrels; the measures are means over them.
         seconds: of ``train`` and ``score``.
+        costs: of a trained system, as far as known: ``bytes_per_answer`` that are kept, and ``pairs``, the
+            number that was scored in ``seconds["score"]`` from their texts.
         published: the collection's own name, by which published figures are known.
         folder: the collection's folder.
         preset: of a trained system.
@@ -72,6 +82,7 @@ class Result(NamedTuple):
     split: str
     preset: str | None
     folds: tuple[dict[str, float], ...] = ()
+    costs: Mapping[str, float] = MappingProxyType({})
 
 
 def by_system(results: Sequence[Result]) -> list[list[Result]]:
@@ -80,32 +91,6 @@ def by_system(results: Sequence[Result]) -> list[list[Result]]:
     for result in results:
         groups.setdefault((result.collection, result.system), []).append(result)
     return list(groups.values())
-
-
-class Trial(NamedTuple):
-    """A system with a seed on a collection: one training, scored on every evaluated split."""
-
-    system: SystemSpec
-    seed: int
-    splits: tuple[EvaluatedSplit, ...]
-
-    @property
-    def collection(self) -> str:
-        """The collection's name in the matrix."""
-        return self.splits[0].collection
-
-    @property
-    def fused(self) -> list[tuple[str, str, int]]:
-        """The ``key`` of each trial whose runs this one fuses."""
-        return [(self.collection, part, self.seed) for part in self.system.parts]
-
-    @property
-    def key(self) -> tuple[str, str, int]:
-        """What distinguishes it from the other trials of a matrix."""
-        return self.collection, self.system.name, self.seed
-
-    def __str__(self) -> str:
-        return f"{self.collection}: {self.system.name}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -130,10 +115,19 @@ class TrialRunner:
     train: Train | None = None
     executor: Executor | None = None
 
+    @property
+    def _states(self) -> Location:
+        """The folder of the states of networks that are not trained."""
+        return self.output / "states"
+
+    def _recalls_states(self, trial: Trial) -> bool:
+        """Whether scoring reads states that training has left, which takes less time than from the texts."""
+        return self.executor is None and self.recipes[trial.system.name].encoder.get("tune") == "none"
+
     def is_done(self, trial: Trial) -> bool:
         """Whether all results of a trial are stored and up to date."""
         collection = Collection(self.collections[trial.collection])
-        return all(self._stored_seconds(trial, split, collection) is not None for split in trial.splits)
+        return all(self._stored(trial, split, collection) is not None for split in trial.splits)
 
     def run(self, trial: Trial) -> list[Result]:
         """A result for each split: the stored one if it is up to date, else a new one.
@@ -149,15 +143,15 @@ class TrialRunner:
         return results
 
     def _result(self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection) -> Result:
-        run = self._run_file(trial, evaluated)
+        run = self._run_file(trial, evaluated.split)
         qrels_path = collection.qrels(evaluated.split)
-        seconds = self._stored_seconds(trial, evaluated, collection)
+        spent = self._stored(trial, evaluated, collection)
         line = f"{evaluated.name}: {trial.system.name}, seed {trial.seed}"
-        is_new = seconds is None
-        if seconds is None:
+        is_new = spent is None
+        if spent is None:
             logger.info(line)
             _record(run).unlink(missing_ok=True)
-            seconds = self._write_run(trial, evaluated, collection, run)
+            spent = self._write_run(trial, evaluated, collection, run)
         evaluation = evaluate(
             read_qrels(qrels_path), read_run(run).frame, self.matrix.measures, run_name=str(run)
         )
@@ -166,9 +160,9 @@ class TrialRunner:
                 f"{run}: {len(evaluation.missing)} questions missing and {len(evaluation.extra)} extra"
             )
         measures = dict(evaluation.means)
-        key = self._key(trial.system, collection, evaluated.split, trial.seed)
+        key = self._key(trial, collection, evaluated.split)
         with atomic_file(_record(run)) as temporary:
-            saved = {"key": key, "measures": measures, "seconds": seconds}
+            saved = {"key": key, "measures": measures, **spent._asdict()}
             temporary.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
         if is_new:
             figures = ", ".join(f"{measure_title(name)} {value:.4f}" for name, value in measures.items())
@@ -180,45 +174,52 @@ class TrialRunner:
             run=run,
             measures=measures,
             questions=len(evaluation.per_question),
-            seconds=seconds,
+            seconds=spent.seconds,
             published=collection.name,
             folder=collection.path,
             split=evaluated.split,
             preset=trial.system.preset,
+            costs=spent.costs,
         )
 
-    def _run_file(self, trial: Trial, evaluated: EvaluatedSplit) -> Location:
+    def _run_file(self, trial: Trial, split: str) -> Location:
         folder = self.output / trial.collection / trial.system.name / f"seed{trial.seed}"
-        return folder / f"{evaluated.split}.run"
+        return folder / f"{split}.run"
 
-    def _stored_seconds(
-        self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection
-    ) -> dict[str, float] | None:
-        """The seconds of an earlier result that is up to date; None if there is none."""
-        run = self._run_file(trial, evaluated)
-        key = self._key(trial.system, collection, evaluated.split, trial.seed)
+    def _stored(self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection) -> _Spent | None:
+        """What an earlier result took that is up to date; None if there is none."""
+        run = self._run_file(trial, evaluated.split)
+        key = self._key(trial, collection, evaluated.split)
         try:
             saved = read_json(_record(run))
-            return dict(saved["seconds"]) if saved["key"] == key and run.is_file() else None
+            spent = _Spent(dict(saved["seconds"]), dict(saved.get("costs", {})))
+            return spent if saved["key"] == key and run.is_file() else None
         except (InputError, ValueError, KeyError, TypeError):
             return None
 
     def _write_run(
         self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection, run: Location
-    ) -> dict[str, float]:
-        """Writes a run file; returns the seconds that training and scoring took."""
+    ) -> _Spent:
+        """Writes a run file; returns what training and scoring took."""
         system = trial.system
         started = time.perf_counter()
-        if system.parts:
+        if parts_of(trial, self.matrix.systems):
             write_run(run, self._fused(trial, evaluated, collection), system.name)
-            return {"train": 0.0, "score": time.perf_counter() - started}
+            return _Spent({"train": 0.0, "score": time.perf_counter() - started}, {})
         model = run.parent / "model"
         train_seconds = self._fit(trial, collection, model) if system.preset is not None else 0.0
         started = time.perf_counter()
         units = list_units([collection.pools(evaluated.split)])
         scoring_system, executor = self._scoring_system(trial, collection, evaluated.split, model)
-        score(units, scoring_system, run, executor, tag=system.name, answers=collection.answers)
-        return {"train": train_seconds, "score": time.perf_counter() - started}
+        scored = score(units, scoring_system, run, executor, tag=system.name, answers=collection.answers)
+        seconds = {"train": train_seconds, "score": time.perf_counter() - started}
+        if system.preset is None:
+            return _Spent(seconds, {})
+        kept = bytes_on_split(load_any(str(model)), collection, evaluated.split)
+        costs = {} if kept is None else {"bytes_per_answer": kept}
+        if not self._recalls_states(trial):
+            costs["pairs"] = scored.pairs
+        return _Spent(seconds, costs)
 
     def _fused(self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection) -> pl.DataFrame:
         """The runs of a system's parts as one. A model that combines them is fitted on the dev split.
@@ -228,10 +229,12 @@ class TrialRunner:
         system = trial.system
 
         def runs(split: str) -> list[pl.DataFrame]:
-            parts = [trial._replace(system=self.matrix.systems[part]) for part in system.parts]
-            return [read_run(self._run_file(part, evaluated._replace(split=split))).frame for part in parts]
+            fused = parts_of(trial, self.matrix.systems)
+            return [read_run(self._run_file(part, split)).frame for part in fused]
 
         own = runs(evaluated.split)
+        if system.ensemble is not None:
+            return mean_of_scores(own)
         if system.fuse:
             return reciprocal_rank_fusion(own)
         qrels = read_qrels(collection.qrels(DEV))
@@ -247,30 +250,41 @@ class TrialRunner:
         """Trains a system, unless that was done for another split; returns the seconds of its epochs."""
         train = self.train
         if train is None:
-            cache = self.output / trial.collection / "vectors"
-            train = partial(fit, vectors_cache=cache, device=self.device)
-        return float(train(collection, self.recipes[trial.system.name], model, seed=trial.seed).seconds)
+            vectors = self.output / trial.collection / "vectors"
+            train = partial(fit, vectors_cache=vectors, states_cache=self._states, device=self.device)
+        recipe = self.recipes[trial.system.name]
+        taught_by = teacher_of(trial, self.matrix.systems)
+        if taught_by is not None:
+            recipe = recipe.with_teacher(str(self._run_file(taught_by, TRAIN).absolute()))
+        return float(train(collection, recipe, model, seed=trial.seed).seconds)
 
     def _scoring_system(
         self, trial: Trial, collection: Collection, split: str, model: Location
     ) -> tuple[AnySystem, Executor | None]:
         """The system that scores, and where: baselines score in this process."""
         if trial.system.preset is not None:
-            return ModelLoader(str(model), self.device), self.executor
+            states = str(self._states) if self._recalls_states(trial) else None
+            return ModelLoader(str(model), self.device, states=states), self.executor
         if trial.system.baseline == "random":
             return RandomSystem(trial.seed), None
         return Bm25System.of(list_units([collection.pools(split)]), collection.answers), None
 
-    def _key(self, system: SystemSpec, collection: Collection, split: str, seed: int) -> str:
+    def _key(self, trial: Trial, collection: Collection, split: str) -> str:
         """A hash of everything that decides a result."""
-        parts: list[Any] = [__version__, collection.fingerprint, split, seed, system.baseline]
+        system, systems = trial.system, self.matrix.systems
+        facts: list[Any] = [__version__, collection.fingerprint, split, trial.seed, system.baseline]
         if system.preset is not None:
             recipe = self.recipes[system.name]
-            parts += [recipe.to_dict(), inputs_of(collection, recipe)]
-        parts += [self._key(self.matrix.systems[part], collection, split, seed) for part in system.parts]
+            facts += [recipe.to_dict(), inputs_of(collection, recipe)]
+        facts += [self._key(part, collection, split) for part in parts_of(trial, systems)]
         if system.combine:
-            parts.append(["combine", system.method])
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+            facts.append(["combine", system.method])
+        if system.ensemble is not None:
+            facts.append("ensemble")
+        taught_by = teacher_of(trial, systems)
+        if taught_by is not None:
+            facts.append(["teacher", self._key(taught_by, collection, TRAIN)])
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _record(run: Location) -> Location:

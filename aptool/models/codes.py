@@ -126,9 +126,18 @@ class MultiVectorPooling(CodePooling):
         """See ``CodePooling.answer_vectors``: (n, m, c) z."""
         return self.code_vectors(states)
 
+    def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """See ``Pooling.score_pairs``: the similarity of the chosen vector is the largest."""
+        return self._similarities(self.question_vectors(questions), self.answer_vectors(answers)).amax(1)
+
+    def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """See ``Pooling.score_matrix``."""
+        Q, A = self.question_vectors(questions), self.answer_vectors(answers)
+        return self.similarity.every_pair(Q[:, 0], A.flatten(0, 1)).view(len(Q), *A.shape[:2]).amax(2)
+
     def join(self, Q: Tensor, A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """See ``CodePooling.join``."""
-        chosen = self.similarity(Q.expand_as(A), A).argmax(1)  # (n,)
+        chosen = self._similarities(Q, A).argmax(1)  # (n,)
         return Q[:, 0], A[torch.arange(len(A), device=A.device), chosen], F.one_hot(chosen, A.shape[1])
 
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
@@ -136,6 +145,10 @@ class MultiVectorPooling(CodePooling):
         shares = self(questions, answers)[2]
         of_tokens = (self.code_weights(answers) * answers.spread(shares)).sum(1)
         return even_weights(questions), answers.with_values(of_tokens).padded()[0]
+
+    def _similarities(self, Q: Tensor, A: Tensor) -> Tensor:
+        """(n, m) similarities of r_q (n, 1, c) to each z (n, m, c), each vector prepared once."""
+        return self.similarity.pairs(self.similarity.prepare_questions(Q), self.similarity.prepare_answers(A))
 
 
 def even_weights(texts: Ragged) -> Tensor:

@@ -65,6 +65,11 @@ class Ranker(nn.Module):
         """
         return self.score_pairs(self.encode(questions), self.encode(answers), features)
 
+    @property
+    def state_size(self) -> int:
+        """c, features of a state as it is pooled."""
+        return int(getattr(self.projection, "outputs", self.encoder.size))
+
     def encode(self, tokens: Ragged) -> Ragged:
         """States of texts, values (N, c), with dropout of words and of state features in training.
 

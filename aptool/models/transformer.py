@@ -1,5 +1,6 @@
 """Encoders over a pretrained network: states of each text by itself, or its token ids for a cross-encoder."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, Self
 
@@ -85,24 +86,44 @@ class PretrainedEncoder(Encoder):
 
 
 class TransformerEncoder(PretrainedEncoder):
-    """The states of a pretrained network, one per token, special tokens included."""
+    """The states of a pretrained network, one per token, special tokens included.
+
+    Attributes:
+        memory: gives the states (N, c) of texts in place of the network, which it is given to compute those
+            that it does not know; None asks the network every time.
+    """
 
     def __init__(self, spec: EncoderSpec, options: BackboneOptions, backbone: Backbone | None = None) -> None:
         super().__init__(spec, options)
         self.backbone = backbone if backbone is not None else self.network()
+        self.memory: Callable[[Ragged, Callable[[Ragged], Tensor]], Tensor] | None = None
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether a text has the same states before, in and after training."""
+        return self.options.tune == "none" and self.options.precision == "fp32"
 
     def forward(self, tokens: Ragged) -> Ragged:
         """See ``Encoder.forward``."""
-        return tokens.with_values(self.backbone(tokens, tokens.row_numbers()))
+        if self.memory is not None:
+            return tokens.with_values(self.memory(tokens, self.all_states))
+        return tokens.with_values(self.all_states(tokens))
 
     def inference_encoder(self, tokens: int | None = None) -> Encode:
         """See ``Encoder.inference_encoder``."""
 
         def encode(tokens: Ragged, rows: Tensor) -> Tensor:
+            if self.memory is not None:
+                return self.memory(tokens, self.all_states).index_select(0, rows)
             states: Tensor = self.backbone(tokens, rows)
             return states
 
         return encode
+
+    def all_states(self, tokens: Ragged) -> Tensor:
+        """(N, c) the network's states of all tokens."""
+        states: Tensor = self.backbone(tokens, tokens.row_numbers())
+        return states
 
 
 class CrossInput(PretrainedEncoder):

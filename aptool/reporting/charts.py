@@ -1,4 +1,4 @@
-"""The charts of the report: accuracy by answer length, training curves, distributions of scores."""
+"""The charts of the report: accuracy by answer length and by cost, training curves, score distributions."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from markupsafe import Markup
 from aptool.evaluation.names import measure_title
 from aptool.formats.pools import read_answers
 from aptool.formats.trec import read_qrels, read_run
+from aptool.reporting.costs import COSTS
 from aptool.reporting.curves import (
     accuracy_by_length,
     read_history,
@@ -75,6 +76,27 @@ def line_charts(results: CollectionResults, prefix: str) -> list[dict[str, Any]]
     return [_chart(results, f"{prefix}-chart{number}-", *chart) for number, chart in enumerate(drawn)]
 
 
+def cost_charts(results: CollectionResults, costs: pl.DataFrame, prefix: str) -> list[dict[str, Any]]:
+    """The template values of each chart of accuracy against a cost.
+
+    Args:
+        results: the systems on a collection.
+        costs: rows of `costs.cost_table` of the collection, by its main measure.
+        prefix: of the ids in the page.
+    """
+    main = results.measures[0]
+    charts = []
+    for name, title in COSTS.items():
+        points = costs.select("system", x=name, y=main).drop_nulls("x")
+        if points["x"].n_unique() > 1:
+            heading = f"{measure_title(main)} by {title}"
+            note = "Mean over seeds; the axis of the cost is logarithmic."
+            chart = _chart(results, f"{prefix}-{name}-", points, heading, note, title, log=True)
+            table = [[system, _number(x), _cell(y)] for system, x, y in points.iter_rows()]
+            charts.append({**chart, "heads": ["system", title, measure_title(main)], "table": table})
+    return charts
+
+
 def histograms(results: CollectionResults, prefix: str) -> list[tuple[str, Markup]]:
     """(system, SVG element) with the score distribution of the first seed of each system."""
     qrels = read_qrels(results.collection.qrels(results.split))
@@ -134,7 +156,14 @@ def _by_epoch(histories: pl.DataFrame, column: str) -> pl.DataFrame:
 
 
 def _chart(
-    results: CollectionResults, prefix: str, points: pl.DataFrame, heading: str, note: str, x_label: str
+    results: CollectionResults,
+    prefix: str,
+    points: pl.DataFrame,
+    heading: str,
+    note: str,
+    x_label: str,
+    *,
+    log: bool = False,
 ) -> dict[str, Any]:
     """A chart, its key and its data table, from system, x, y and perhaps questions."""
     slots, drawn = _slots(results), set(points["system"])
@@ -149,7 +178,7 @@ def _chart(
         for name in names
     ]
     svg = inline_svg(
-        line_chart(points, "x", "y", styles, theme=PAGE_THEME, size=_SIZE, x_label=x_label),
+        line_chart(points, "x", "y", styles, theme=PAGE_THEME, size=_SIZE, x_label=x_label, log=log),
         prefix,
         classes="chart",
         label=heading,
@@ -163,7 +192,7 @@ def _chart(
     with_counts = "questions" in points.columns
     counts = dict(points.select("x", "questions").iter_rows()) if with_counts else {}
     table = [
-        [f"{row['x']:,}", *([f"{counts[row['x']]:,}"] if counts else []), *(_cell(row[n]) for n in names)]
+        [_number(row["x"]), *([f"{counts[row['x']]:,}"] if counts else []), *(_cell(row[n]) for n in names)]
         for row in wide.iter_rows(named=True)
     ]
     return {
@@ -178,8 +207,12 @@ def _chart(
 
 def _tooltip(row: dict[str, Any], x_label: str) -> str:
     questions = f", {row['questions']:,} questions" if "questions" in row else ""
-    return f"{row['system']}, {x_label} {row['x']:,}: {row['y']:.4f}{questions}"
+    return f"{row['system']}, {x_label} {_number(row['x'])}: {row['y']:.4f}{questions}"
 
 
 def _cell(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from aptool.errors import AptoolError
+from aptool.evaluation.names import measure_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -126,6 +127,44 @@ def plot_training(data: pl.DataFrame, *, measure: str | None = None) -> Figure:
     return figure
 
 
+def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> Figure:
+    """Accuracy against what it costs, one panel for each cost, a named point for each system.
+
+    Args:
+        data: rows of `costs.cost_table` of one collection.
+        measure: its column, by trec_eval's name.
+        titles: what each column of costs is called.
+    """
+    drawn = [name for name in titles if data[name].is_not_null().any()]
+    height = _FILE_SIZE[1] * (1 if len(drawn) == 1 else 0.85 * len(drawn))
+    styles = {
+        system: LineStyle(
+            FILE_THEME.colours[number % len(FILE_THEME.colours)],
+            "",
+            FILE_THEME.markers[number // len(FILE_THEME.colours) % len(FILE_THEME.markers)],
+        )
+        for number, system in enumerate(data["system"])
+    }
+    size = (_FILE_SIZE[0] * 1.2, height)
+    with _figure(FILE_THEME, size, rows=len(drawn), share_x=False) as (figure, panels):
+        for name, axes in zip(drawn, panels, strict=True):
+            _lines(axes, data, name, measure, styles)
+            axes.set_xscale("log")
+            axes.margins(x=0.15, y=0.1)
+            axes.set_xlabel(titles[name])
+            axes.set_ylabel(measure_title(measure))
+            for row in data.drop_nulls(name).iter_rows(named=True):
+                axes.annotate(
+                    row["system"],
+                    (row[name], row[measure]),
+                    (5, 3),
+                    textcoords="offset points",
+                    fontsize=FILE_THEME.font_size - 2,
+                    color=FILE_THEME.text,
+                )
+    return figure
+
+
 def plot_scores(data: pl.DataFrame) -> Figure:
     """Distributions of the scores of relevant answers and of other candidates, one panel per system.
 
@@ -153,6 +192,7 @@ def line_chart(
     theme: Theme,
     size: tuple[float, float],
     x_label: str,
+    log: bool = False,
 ) -> Figure:
     """Lines over whole numbers, one per system, without a legend.
 
@@ -166,11 +206,15 @@ def line_chart(
         theme: colours and sizes.
         size: width and height, inches.
         x_label: label of the x axis.
+        log: whether the x axis is logarithmic, for any positive numbers.
     """
     with _figure(theme, size) as (figure, (axes,)):
         _lines(axes, data, x, y, styles)
         axes.set_xlabel(x_label, loc="right")
-        _whole_numbers(axes)
+        if log:
+            axes.set_xscale("log")
+        else:
+            _whole_numbers(axes)
     return figure
 
 

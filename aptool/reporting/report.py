@@ -14,8 +14,9 @@ from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
 from aptool.formats.collection import Collection
 from aptool.formats.location import PathOrUrl
 from aptool.reporting.browse import BrowserSystem, browse
-from aptool.reporting.charts import histograms, line_charts
+from aptool.reporting.charts import cost_charts, histograms, line_charts
 from aptool.reporting.collection_review import review
+from aptool.reporting.costs import cost_table
 from aptool.reporting.html import write_page
 from aptool.reporting.packing import Block, blocks, pack
 from aptool.reporting.results import CollectionResults, SystemResults, evaluate_systems
@@ -120,6 +121,7 @@ def _section(
     logger.info(f"{results.name}: questions a reviewer asks")
     answers = review(results)
     logger.info(f"{results.name}: charts")
+    costs = cost_table(runs, results.measures[0]).filter(collection=results.name)
     return {
         "prefix": prefix,
         "name": results.name,
@@ -150,7 +152,7 @@ def _section(
         "published": paper,
         "plain_paper": plain_paper_table(paper) if paper else [],
         "answers": answers,
-        "charts": line_charts(results, prefix),
+        "charts": line_charts(results, prefix) + cost_charts(results, costs, prefix),
         "distributions": histograms(results, prefix),
         "depth": limits.depth,
         "shown": len(browser.questions),

@@ -41,6 +41,7 @@ class Runs(NamedTuple):
     measures: tuple[str, ...]
     command: str | None  # the command that wrote the folder
     collections: dict[str, Location]  # folders of the collections, as far as recorded
+    lines: list[dict[str, Any]]  # its rows: means over seeds, and costs
 
     def on(self, collection: str) -> dict[str, list[RunEntry]]:
         """The systems run on a collection, each with its runs by seed, in the order of the table."""
@@ -68,13 +69,13 @@ def read_runs(folder: PathOrUrl) -> Runs:
         measures = tuple(document["results"][0]["measures"])
         places = document.get("collections", {})
         collections = {name: location(one["path"]) for name, one in places.items()}
-        command = document.get("command")
+        command, lines = document.get("command"), list(document.get("lines", []))
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise InputError(path, value=repr(error), expected="the results of `aptool matrix`") from error
     for entry in entries:
         if not is_run(entry.run):
             raise InputError(entry.run, problem="file not found", expected=f"a run file listed in {path}")
-    return Runs(place, entries, measures, command, collections)
+    return Runs(place, entries, measures, command, collections, lines)
 
 
 def find_collections(runs: Runs, given: Mapping[str, Location]) -> dict[str, Collection]:

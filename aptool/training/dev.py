@@ -57,15 +57,14 @@ class DevSet:
             self._row_groups.append(_RowGroup(ids, questions, texts, pools.pair_question, pools.pair_answer))
 
     @property
+    def texts(self) -> list[Tokens]:
+        """The questions and the answers of each row group."""
+        return [tokens for one in self._row_groups for tokens in (one.questions, one.answers)]
+
+    @property
     def unknown(self) -> float:
         """Fraction of the split's tokens, each distinct text counted once, that the vocabulary lacks."""
-        ids = np.concatenate(
-            [
-                tokens.ids
-                for row_group in self._row_groups
-                for tokens in (row_group.questions, row_group.answers)
-            ]
-        )
+        ids = np.concatenate([tokens.ids for tokens in self.texts])
         return float((ids == self._unknown_id).mean())
 
     def measures(

@@ -20,6 +20,7 @@ from aptool.models.initialization import Corpus
 from aptool.models.model import CONFIG, check_model_folder, has_model, opened_folder, save_model
 from aptool.models.ranker import Ranker
 from aptool.models.start import check_start, initial_system
+from aptool.scoring.state_memory import remember_states
 from aptool.training.checkpoint import (
     STATE,
     VECTORS,
@@ -82,6 +83,7 @@ def fit(
     train_split: str = "train",
     dev_split: str = "dev",
     vectors_cache: Location | None = None,
+    states_cache: Location | None = None,
     device: torch.device | str = "auto",
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
     group: ProcessGroup = SINGLE_PROCESS,
@@ -99,6 +101,8 @@ def fit(
         train_split: the split to train on.
         dev_split: the split that picks the best epoch.
         vectors_cache: a folder for learned vectors, so that systems with the same ones learn them once.
+        states_cache: a folder for the states of texts by a network that is not trained, so that systems over
+            the same one compute them once.
         device: ``auto`` is a GPU where there is one.
         checkpoint_minutes: time between two states that are saved within an epoch, besides those after each
             epoch; 0 saves none.
@@ -140,6 +144,8 @@ def fit(
     with_vectors = initial.load_weights(ranker)
     ranker.load_state_dict(group.broadcast(ranker.state_dict()))
     ranker.to(device)
+    with group.together():
+        remember_states(ranker, [examples.questions, examples.answers, *dev.texts], states_cache)
 
     def evaluate(ranker: Ranker) -> dict[str, float]:
         return dev.measures(ranker, recipe.training.dev_measure, group)

@@ -293,7 +293,7 @@ BAD = {
         'systems = ["random"]',
         'systems = ["random", "both"]',
         1,
-        "both fuses: 'ap-cnn'",
+        "fuse of both: 'ap-cnn'",
         "expected one of random, both",
     ),
     "method without combine": (

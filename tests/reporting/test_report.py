@@ -434,3 +434,22 @@ def test_a_table_is_in_the_page_as_markdown_and_as_latex(page):
     )
     assert latex.count("\\\\\n") == len(shown)
     assert len(texts) > 10
+
+
+def test_accuracy_against_costs_has_a_point_for_each_trained_system(made, page):
+    from aptool.reporting.costs import COSTS
+
+    lines = json.loads((made.runs / "table.json").read_text())["lines"]
+    assert {one["system"] for one in lines if one["pairs_per_second"] is not None} == set(TRAINED)
+    for column, title in COSTS.items():
+        rows = {
+            one["system"]: [one["system"], f"{one[column]:,.0f}", f"{one['means']['map']:.4f}"]
+            for one in lines
+            if one["system"] in TRAINED
+        }
+        found = Page(page).table("system", title)[1:]
+        # Whatever follows a table is in its last cell.
+        assert sorted([*row[:2], row[2].split()[0]] for row in found) == sorted(rows.values())
+        assert f"MAP by {title}" in page
+        for name, (_, cost, value) in rows.items():
+            assert f"<title>{name}, {title} {cost}: {value}</title>" in page

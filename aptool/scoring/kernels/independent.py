@@ -21,6 +21,10 @@ class IndependentPairScorer(PairScorer):
         rows = self.pooling.similarity.prepare_answers(vectors)
         return Ragged.of_sizes(rows, np.ones_like(states.sizes))
 
+    def kept_rows(self, lengths: np.ndarray) -> np.ndarray:
+        """See ``PairScorer.kept_rows``."""
+        return np.ones_like(lengths)
+
     def prepare_questions(self, states: Ragged) -> Tensor:
         """See ``PairScorer.prepare_questions``: (n, c)."""
         return self.pooling.similarity.prepare_questions(self.pooling.represent(states).float())

@@ -49,6 +49,10 @@ class PairScorer(ABC):
         A row depends on its own answer alone. Rows may be in bf16, as the states are.
         """
 
+    def kept_rows(self, lengths: np.ndarray) -> np.ndarray:
+        """(n,) int64 rows that ``cache_answers`` gives answers with (n,) tokens, without repeated ones."""
+        return lengths
+
     @abstractmethod
     def prepare_questions(self, states: Ragged) -> Any:
         """What is computed once per question, from the states of all questions, values (N, c)."""

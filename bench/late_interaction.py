@@ -1,0 +1,116 @@
+"""Poolings whose answers are encoded: pairs a second, beside those of attentive pooling.
+
+    python -m bench.late_interaction [--scale 0.1] [--features 384] [--repeats 5] [--output late.json]
+
+Random states stand for those of an encoder, on which speed does not depend. What is computed once for each
+answer is made before; what is timed is one call of the kernel for all pairs: the questions' part and the
+pairs'. There are two workloads: InsuranceQA's test1, whose pools share answers, and WikiQA's dev split, whose
+pools do not. The poolings alternate in every repeat; figures are medians.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from aptool.models.build import POOLINGS
+from aptool.models.ragged import Ragged
+from aptool.models.similarity import Cosine
+from aptool.scoring.encoded import EncodedAnswers, Pairs
+from aptool.scoring.kernels import pair_scorer_for
+from aptool.scoring.kernels.pair_scorer import PairScorer
+from aptool.scoring.scorer import group_by_answer
+from bench import workloads
+from bench.poolings import poolings
+
+BASE = "attentive"
+
+
+def kernels(features: int) -> dict[str, PairScorer]:
+    """The kernel of each pooling of states, with fresh weights."""
+    made = {}
+    for name in poolings():
+        torch.manual_seed(0)
+        pooling = POOLINGS[name](features, POOLINGS[name].Options())
+        if hasattr(pooling, "similarity"):
+            pooling.similarity = Cosine(features, Cosine.Options())
+        made[name] = pair_scorer_for(pooling)
+    return made
+
+
+def states(lengths: np.ndarray, features: int) -> Ragged:
+    """Random states of texts."""
+    return Ragged.of_sizes(torch.randn(int(lengths.sum()), features), lengths)
+
+
+def encoded(kernel: PairScorer, answers: Ragged, present: np.ndarray) -> tuple[EncodedAnswers, float]:
+    """What is kept of some answers, and its bytes an answer."""
+    rows, counts = kernel.select_states(answers)
+    kept = kernel.cache_answers(Ragged.of_sizes(answers.values[rows], counts))
+    starts = (np.cumsum(kept.sizes) - kept.sizes)[present]
+    batch = np.zeros(len(present), dtype=np.int64)
+    found = EncodedAnswers([kept.values], batch, starts, kept.sizes[present], answers.sizes[present])
+    return found, kept.values.numel() * kept.values.element_size() / len(answers.sizes)
+
+
+@torch.inference_mode()
+def run(scale: float, features: int, repeats: int) -> list[dict[str, Any]]:
+    """Prints a line for each workload and pooling; returns the figures."""
+    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}\n")
+    print("workload     pooling              pairs      pairs/s  / attentive  bytes/answer")
+    rows = []
+    for title, workload in (("insuranceqa", workloads.insuranceqa(scale)), ("wikiqa", workloads.wikiqa())):
+        present, order, starts = group_by_answer(workload.answers.lengths, workload.pair_answer)
+        pairs = Pairs(workload.pair_question[order], np.diff(starts))
+        questions = states(workload.questions.lengths, features)
+        answers = states(workload.answers.lengths, features)
+        scorers = kernels(features)
+        rates: dict[str, list[float]] = {name: [] for name in scorers}
+        sizes = {}
+        for _ in range(repeats + 1):  # the first is not counted
+            for name, kernel in scorers.items():
+                kept, sizes[name] = encoded(kernel, answers, present)
+                begun = time.perf_counter()
+                kernel.score_pairs(kernel.prepare_questions(questions), kept, pairs)
+                rates[name].append(len(order) / (time.perf_counter() - begun))
+        for name in scorers:
+            ratios = [one / other for one, other in zip(rates[name][1:], rates[BASE][1:], strict=True)]
+            row = {
+                "workload": title,
+                "pooling": name,
+                "pairs": len(order),
+                "pairs_per_second": statistics.median(rates[name][1:]),
+                "to_attentive": statistics.median(ratios),
+                "bytes_per_answer": sizes[name],
+            }
+            rows.append(row)
+            print(
+                f"{title:<12} {name:<17} {row['pairs']:>8,} {row['pairs_per_second']:>12,.0f} "
+                f"{row['to_attentive']:>12.2f} {row['bytes_per_answer']:>13,.0f}",
+                flush=True,
+            )
+    return rows
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--scale", type=float, default=0.1, help="of InsuranceQA's test1 (default 0.1)")
+    parser.add_argument("--features", type=int, default=384, help="of a state (default 384)")
+    parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
+    parser.add_argument("--output", type=Path, help="JSON file")
+    options = parser.parse_args()
+    rows = run(options.scale, options.features, options.repeats)
+    if options.output is not None:
+        options.output.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

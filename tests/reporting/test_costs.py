@@ -1,0 +1,150 @@
+"""Accuracy against costs: the table, where the points are, and what cannot be drawn."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import polars as pl
+import pytest
+
+from aptool.errors import InputError
+from aptool.experiments.table import summarize, table_cells
+from aptool.experiments.trial import Result
+from aptool.reporting.costs import COSTS, cost_table
+from aptool.reporting.runs import read_runs
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def result(system, seed, value, costs, score=2.0):
+    seconds = {"train": 3.0, "score": score}
+    return Result("c", system, seed, None, {"map": value}, 10, seconds, "c", None, "test", None, (), costs)
+
+
+def test_costs_are_means_over_seeds_as_far_as_each_is_known():
+    # 100 pairs in 2 s and in 4 s are 50 and 25 a second.
+    summaries = summarize(
+        [
+            result("maxsim", 1, 0.5, {"bytes_per_answer": 100.0, "pairs": 100}),
+            result("maxsim", 2, 0.7, {"bytes_per_answer": 300.0, "pairs": 100}, score=4.0),
+            result("frozen", 1, 0.4, {"bytes_per_answer": 1234.4}),
+            result("old", 1, 0.4, {"bytes_per_answer": 8.0, "pairs": 10}),
+            result("old", 2, 0.4, {}),
+            result("bm25", 1, 0.3, {}),
+        ]
+    )
+
+    cells = table_cells(summaries, ["map"], costs=True)
+
+    assert [row[-2:] for row in cells] == [
+        ["pairs/s", "bytes/answer"],
+        ["38", "200"],
+        ["", "1,234"],
+        ["", ""],
+        ["", ""],
+    ]
+    assert [row[:-2] for row in cells] == table_cells(summaries, ["map"])
+
+
+def line(collection, system, value, kept, rate):
+    costs = {"bytes_per_answer": kept, "pairs_per_second": rate}
+    return {
+        "collection": collection,
+        "system": system,
+        "means": {"map": value},
+        "train_seconds": 1.5,
+        **costs,
+    }
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of runs with the costs of four systems."""
+    monkeypatch.chdir(tmp_path)
+    lines = [
+        line("c", "bm25", 0.3, None, None),
+        line("c", "mean", 0.5, 1000.0, 50.0),
+        line("c", "max_sim", 0.6, 10000.0, 40.0),
+        line("c", "cross", 0.7, None, 1.0),
+        line("d", "mean", 0.9, 1000.0, None),
+    ]
+    (tmp_path / "bm25.run").write_text("q Q0 a 1 1 bm25\n")
+    entry = {"collection": "c", "system": "bm25", "seed": 0, "run": "bm25.run", "seconds": {}}
+    document = {"results": [{**entry, "measures": {"map": 0.3}}], "lines": lines}
+    (tmp_path / "table.json").write_text(json.dumps(document))
+    return tmp_path
+
+
+def test_the_table_has_the_systems_with_costs(folder):
+    found = cost_table(read_runs(folder), "map")
+
+    assert found.rows() == [
+        ("c", "mean", 0.5, 1000.0, 50.0, 1.5),
+        ("c", "max_sim", 0.6, 10000.0, 40.0, 1.5),
+        ("c", "cross", 0.7, None, 1.0, 1.5),
+        ("d", "mean", 0.9, 1000.0, None, 1.5),
+    ]
+
+
+def test_points_are_where_their_figures_are(folder, aptool):
+    pytest.importorskip("matplotlib")
+    from aptool.reporting.plots import plot_costs
+
+    finished = aptool("plot", "costs", ".", "--output", "costs")
+
+    assert (finished.code, finished.out) == (0, ["costs.png", "costs.svg", "costs.csv"])
+    written = pl.read_csv(folder / "costs.csv")
+    assert written.rows() == cost_table(read_runs(folder), "map").filter(collection="c").rows()
+    figure = plot_costs(written, "map", COSTS)
+    kept, rate = figure.axes
+    assert kept.get_xscale() == rate.get_xscale() == "log"
+    assert [label.get_text() for label in kept.texts] == [
+        "mean",
+        "max_sim",
+    ]  # the cross-encoder keeps nothing
+    assert [label.xy for label in rate.texts] == [(50, 0.5), (40, 0.6), (1, 0.7)]
+    # On the page y grows downwards.
+    root = ElementTree.parse(folder / "costs.svg").getroot()
+    groups = [one for one in root.iter(f"{SVG}g") if (one.get("id") or "").startswith("series-")]
+    first, second = (next(one.iter(f"{SVG}use")) for one in groups[:2])
+    assert float(first.get("x")) < float(second.get("x"))
+    assert float(first.get("y")) > float(second.get("y"))
+    assert "max_sim" in (folder / "costs.svg").read_text()
+
+
+def test_one_collection_and_one_panel(folder, aptool):
+    pytest.importorskip("matplotlib")
+
+    finished = aptool("plot", "costs", ".", "--collection", "d", "--output", "d.svg")
+
+    assert (finished.code, finished.out) == (0, ["d.svg", "d.csv"])
+    assert "pairs scored" not in (folder / "d.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (("--measure", "P_5"), 2, "--measure P_5: expected one of map"),
+        (("--collection", "e"), 2, "--collection e: expected one of c, d"),
+    ],
+)
+def test_what_is_not_in_the_table_ends_in_one_line(folder, aptool, arguments, code, expected):
+    pytest.importorskip("matplotlib")
+
+    finished = aptool("plot", "costs", ".", "--output", "x.svg", *arguments)
+
+    assert (finished.code, finished.out, len(finished.err)) == (code, [], 1)
+    assert expected in finished.err[0]
+    assert not list(folder.glob("x*"))
+
+
+def test_a_folder_without_costs_and_a_damaged_table(folder, aptool):
+    pytest.importorskip("matplotlib")
+    document = json.loads((folder / "table.json").read_text())
+    (folder / "table.json").write_text(json.dumps({**document, "lines": document["lines"][:1]}))
+    none = aptool("plot", "costs", ".", "--output", "x.svg")
+    (folder / "table.json").write_text(json.dumps({**document, "lines": [{"collection": "c"}]}))
+
+    assert (none.code, len(none.err)) == (1, 1)
+    assert "no trained system with costs" in none.err[0]
+    with pytest.raises(InputError, match=r"table\.json: lines: .*expected the results of `aptool matrix`"):
+        cost_table(read_runs(folder), "map")

@@ -1,0 +1,52 @@
+"""The bytes that are kept of an answer: as many as `aptool encode` writes."""
+
+import pyarrow as pa
+import pytest
+import torch
+
+from aptool.config import load_recipe
+from aptool.models.build import POOLINGS, build_ranker
+from aptool.models.model import LoadedModel
+from aptool.models.pooling import StateOptions
+from aptool.scoring.answer_store import AnswerStore
+from aptool.scoring.encode import AnswerEncoder
+from aptool.scoring.kept import bytes_per_answer
+from aptool.text.tokenizer import WordTokenizer
+
+# Of 3, 1 and 18 words: 22 tokens, and as rows that are multiples of 16 would be 64.
+TEXTS = ["a river bank", "silver", " ".join(["bridge"] * 18)]
+NUMBERS = 6 * 4  # bytes of a row of six features
+ROWS = {"mean": 3, "max": 3, "first": 3, "polyencoder": 3, "multi-vector": 3 * 16}
+STATES = [name for name, one in POOLINGS.items() if issubclass(one.Options, StateOptions)]
+
+
+def loaded(*options):
+    tokenizer = WordTokenizer.from_words(["a", "river", "bank", "silver", "bridge"])
+    recipe = load_recipe("qa-cnn", ["encoder.features=6", *options])
+    torch.manual_seed(1)
+    ranker = build_ranker(recipe, len(tokenizer), 5).eval()
+    return LoadedModel(ranker, tokenizer, recipe, {}, "0" * 16)
+
+
+@pytest.mark.parametrize("pooling", STATES)
+def test_bytes_are_those_that_are_stored(pooling, tmp_path):
+    model = loaded(f"pooling.type={pooling}")
+    store = AnswerStore(tmp_path, "fp32", model.fingerprint)
+
+    stored = AnswerEncoder(model, store, "cpu", None).encode(pa.array(TEXTS))
+    kept = bytes_per_answer(model, model.tokenizer.encode(TEXTS, 200))
+
+    assert kept == stored.size / len(TEXTS) == ROWS.get(pooling, 22) * NUMBERS / len(TEXTS)
+
+
+def test_a_projection_keeps_fewer():
+    model = loaded("pooling.type=maxsim", "pooling.dim=2")
+
+    assert bytes_per_answer(model, model.tokenizer.encode(TEXTS, 200)) == 22 * 2 * 4 / 3
+
+
+def test_what_reads_both_texts_together_keeps_nothing():
+    model = loaded()
+    model.ranker.encoder.output_kind = "ids"
+
+    assert bytes_per_answer(model, model.tokenizer.encode(TEXTS, 200)) is None
