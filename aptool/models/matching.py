@@ -12,7 +12,7 @@ answer's (``match``); the score follows from the sum over the question's tokens 
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,9 @@ from aptool.models.similarity import unit
 
 class MatchPooling(Pooling):
     """A pooling of the similarities of tokens."""
+
+    # Whether only the question's tokens are matched, so that the score follows from ``match`` alone.
+    one_way: ClassVar[bool] = True
 
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
         """See ``Pooling.score_pairs``."""
@@ -140,6 +143,7 @@ class SymmetricMaxSimPooling(MatchPooling):
     """s = (mean over m of max over l of S_ml + mean over l of max over m of S_ml) / 2."""
 
     Options = StateOptions
+    one_way = False
 
     def __init__(self, size: int, options: StateOptions) -> None:
         super().__init__()

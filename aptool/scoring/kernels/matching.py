@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aptool.models.matching import MatchPooling, normalized
+from aptool.models.matching import MatchPooling, normalized, segment_sum
 from aptool.models.ragged import Ragged
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels.pairwise import PairwisePairScorer
@@ -32,10 +32,14 @@ class MatchPairScorer(PairwisePairScorer):
         sizes = questions.sizes[pairs.questions]
         ends = np.cumsum(pairs.counts)
         tokens = np.add.reduceat(sizes, ends - pairs.counts)  # (n,) question tokens of each answer's pairs
-        scores = []
-        for answer, (own, asked) in enumerate(
-            zip(np.split(sizes, ends[:-1]), rows.split(tokens.tolist()), strict=True)
-        ):
-            S = questions.values.index_select(0, asked) @ answers.rows(answer).float().T  # (s, L)
-            scores.append(self.pooling.reduce_one(Ragged.of_sizes(S, own)))
-        return torch.cat(scores)
+        products = (
+            questions.values.index_select(0, asked) @ answers.rows(answer).float().T  # (s, L)
+            for answer, asked in enumerate(rows.split(tokens.tolist()))
+        )
+        if self.pooling.one_way:
+            matched = Ragged.of_sizes(torch.cat([self.pooling.match(S) for S in products]), sizes)
+            return self.pooling.score(segment_sum(matched), matched.lengths)
+        own = np.split(sizes, ends[:-1])
+        return torch.cat(
+            [self.pooling.reduce_one(Ragged.of_sizes(S, some)) for S, some in zip(products, own, strict=True)]
+        )
