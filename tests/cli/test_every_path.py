@@ -110,6 +110,13 @@ CASES = [
     ),
     Case(
         "plot",
+        "costs {w}/t --output {o}/k.svg",
+        ("RUNS of costs", "--output"),
+        same=("k.csv",),
+        written=("k.svg",),
+    ),
+    Case(
+        "plot",
         "training {w}/m --output {o}/t.png",
         ("RUN, MODEL", "--output"),
         same=("t.csv",),
@@ -187,7 +194,9 @@ def world(tmp_path_factory, collection_folder, model_folder):
     run = folder / "t" / "tiny" / "random" / "seed0" / "test.run"
     run.parent.mkdir(parents=True)
     shutil.copyfile(folder / "a.run", run)
-    (folder / "t" / "table.json").write_text(json.dumps({"results": [entry]}))
+    line = {"collection": "tiny", "system": "random", "means": {"map": 0.5}, "train_seconds": 0.0}
+    document = {"results": [entry], "lines": [{**line, "bytes_per_answer": 4.0, "pairs_per_second": 9.5}]}
+    (folder / "t" / "table.json").write_text(json.dumps(document))
     beir = folder / "beir"
     (beir / "qrels").mkdir(parents=True)
     documents = [
