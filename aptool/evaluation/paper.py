@@ -1,5 +1,6 @@
 """The figures of the paper (tables 3 to 5), and verdicts of ours against them."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 # A figure that misses the paper's by at most this is close.
@@ -57,12 +58,9 @@ class PaperFigures(NamedTuple):
     measures: tuple[str, ...]
     systems: dict[str, tuple[float, ...]]
 
-    def of_system(self, preset: str | None, name: str = "") -> dict[str, float]:
-        """The figures, by measure, of a system by its preset, or else its name; empty if there are none.
-
-        ``ap-cnn`` and ``ap-cnn-paper`` are the same system with different training.
-        """
-        figures = self.systems.get(paper_name(preset, name), ())
+    def of_system(self, name: str | None) -> dict[str, float]:
+        """The figures, by measure, of a system by its name in the tables; empty if there are none."""
+        figures = self.systems.get(name, ()) if name is not None else ()
         return dict(zip(self.measures, figures, strict=False))
 
 
@@ -116,9 +114,25 @@ TABLES = (
 )
 
 
-def paper_name(preset: str | None, name: str = "") -> str:
-    """The name in `PaperTable.systems` of a system that was trained by a preset, or of an untrained one."""
-    return preset.removesuffix("-paper") if preset is not None else name
+def paper_names(systems: Iterable[tuple[str | None, str]]) -> dict[str, str]:
+    """The names in `PaperTable.systems` that the systems of some results stand for.
+
+    A system stands for the one that its preset is named after: ``ap-cnn`` and ``ap-cnn-paper`` are the same
+    with different training. An untrained system, such as a fusion, stands for the one that it is called; the
+    systems trained by that preset are then its parts, and stand for none.
+
+    Args:
+        systems: preset and name of each; the preset is None for an untrained one.
+    """
+    systems = list(systems)
+    known = {name for table in TABLES for name in table.systems}
+    fused = {name for preset, name in systems if preset is None}
+    stands = {name: name if preset is None else preset.removesuffix("-paper") for preset, name in systems}
+    return {
+        name: stands[name]
+        for preset, name in systems
+        if stands[name] in known and not (preset is not None and stands[name] in fused)
+    }
 
 
 def paper_figures(collection: str, split: str) -> PaperFigures | None:

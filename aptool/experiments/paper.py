@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from aptool.evaluation.names import measure_title
-from aptool.evaluation.paper import CITATIONS, TABLES, paper_figures, paper_name, verdict
+from aptool.evaluation.paper import CITATIONS, TABLES, paper_figures, paper_names, verdict
 from aptool.evaluation.seeds import Spread, mean_and_sd
 from aptool.experiments.trial import Result, by_system
 
@@ -43,6 +43,7 @@ def compare_with_paper(results: Sequence[Result]) -> list[PaperComparison]:
     A figure on dev is compared with the paper's on test, as ``paper_split`` shows: the paper has no other.
     """
     comparisons = []
+    names = _paper_names(results)
     for group in by_system(results):
         first = group[0]
         paper_split = first.split if paper_figures(first.published, first.split) else "test"
@@ -50,7 +51,7 @@ def compare_with_paper(results: Sequence[Result]) -> list[PaperComparison]:
         if figures is not None:
             comparisons += [
                 _compare(group, measure, paper, paper_split)
-                for measure, paper in figures.of_system(first.preset, first.system).items()
+                for measure, paper in figures.of_system(names.get(first.system)).items()
                 if measure in first.measures
             ]
     return comparisons
@@ -62,7 +63,7 @@ def paper_tables(results: Sequence[Result]) -> list[tuple[str, list[list[str]]]]
     Returns:
         The title and the rows of text, headings first, of each table that a collection of the results is in.
     """
-    groups = by_system(results)
+    groups, names = by_system(results), _paper_names(results)
     tables = []
     for table in TABLES:
         own = [group for group in groups if group[0].published in table.collections]
@@ -74,7 +75,10 @@ def paper_tables(results: Sequence[Result]) -> list[tuple[str, list[list[str]]]]
                 *(f"paper, {split} {measure_title(measure)}" for split, measure in table.columns),
             ]
             head += [f"{split} {measure_title(measure)}" for split, measure in columns]
-            rows = [_table_row(name, figures, own, columns) for name, figures in table.systems.items()]
+            ours = {
+                name: [group for group in own if names.get(group[0].system) == name] for name in table.systems
+            }
+            rows = [_table_row(name, figures, ours[name], columns) for name, figures in table.systems.items()]
             tables.append((f"Table {table.number}: {table.title}", [head, *rows]))
     return tables
 
@@ -98,6 +102,11 @@ def seed_cells(results: Sequence[Result]) -> list[list[str]]:
     return rows
 
 
+def _paper_names(results: Sequence[Result]) -> dict[str, str]:
+    """The systems of the paper that those of the results stand for."""
+    return paper_names((result.preset, result.system) for result in results)
+
+
 def _table_row(
     name: str, figures: Sequence[float], groups: Sequence[list[Result]], columns: Sequence[tuple[str, str]]
 ) -> list[str]:
@@ -107,9 +116,7 @@ def _table_row(
         found = [
             [result.measures[measure] for result in group]
             for group in groups
-            if group[0].split == split
-            and paper_name(group[0].preset, group[0].system) == name
-            and measure in group[0].measures
+            if group[0].split == split and measure in group[0].measures
         ]
         cells.append(" or ".join(mean_and_sd(values).text(len(values)) for values in found))
     return [CITATIONS.get(name, name), *(f"{figure:.4f}" for figure in figures), *cells]

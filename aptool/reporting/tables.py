@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from aptool.evaluation.names import measure_title
-from aptool.evaluation.paper import CITATIONS, paper_figures, paper_name
+from aptool.evaluation.paper import CITATIONS, paper_figures, paper_names
 from aptool.reporting.results import CollectionResults, SystemResults
 
 MINUS = "\u2212"
@@ -137,10 +137,11 @@ def paper_table(results: CollectionResults) -> dict[str, Any] | None:
     if figures is None or not measures:
         return None
     rows = []
+    names = paper_names((system.preset, system.name) for system in results.systems)
     for name, values in figures.systems.items():
         theirs = dict(zip(figures.measures, values, strict=True))
         ours: list[SystemResults | None] = [
-            system for system in results.systems if paper_name(system.preset, system.name) == name
+            system for system in results.systems if names.get(system.name) == name
         ]
         for system in ours or [None]:
             cells = []

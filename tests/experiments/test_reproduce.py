@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny import options
 
-from aptool.evaluation.paper import TABLES
+from aptool.evaluation.paper import TABLES, paper_names
 from aptool.experiments.matrix import read_matrix
 from aptool.experiments.paper import compare_with_paper, paper_cells, paper_tables, seed_cells
 from aptool.experiments.trial import Result
@@ -212,12 +212,35 @@ def test_the_table_of_the_project_has_every_system_of_the_papers_tables_with_fiv
         folds = () if table.number == 3 else tuple(f"fold{number}" for number in range(1, 6))
         for split in (*folds, *splits):
             own = [one for one in matrix.experiments if one.evaluated.name == f"{collection}-{split}"]
-            assert {one.system.preset for one in own} == set(table.systems)
+            names = paper_names((one.system.preset, one.system.name) for one in own)
+            assert set(names.values()) == set(table.systems)
             assert {one.seeds for one in own} == {(0, 1, 2, 3, 4)}
-    assert {one.system.overrides[0] for one in matrix.experiments} == {"vectors.source=V.bin"}
+    trained = [one for one in matrix.experiments if one.system.preset is not None]
+    assert {one.system.overrides[0] for one in trained} == {"vectors.source=V.bin"}
     # What is judged over folds is not picked by them.
-    options = [one.system.overrides for one in matrix.experiments if one.evaluated.fold is not None]
+    options = [one.system.overrides for one in trained if one.evaluated.fold is not None]
     assert all("training.average_epochs=1" in one for one in options)
+
+
+def test_what_helps_beyond_the_paper_is_compared_with_the_recipes_of_its_tables():
+    jobs = Path(__file__).parents[2] / "jobs"
+    values = {"data": "D", "vectors": "V.bin", "models": "M"}
+    reproduced = read_matrix(jobs / "reproduce.toml", values).systems
+
+    beyond = read_matrix(jobs / "beyond.toml", values)
+
+    own = {"wikiqa": reproduced["ap-cnn-drop"].overrides, "trecqa": reproduced["ap-cnn"].overrides}
+    trained = [one for one in beyond.experiments if one.system.preset is not None]
+    added = {(one.evaluated.fold.source, one.system.name): set(one.system.overrides) for one in trained}
+    added = {key: options - set(own[key[0]]) for key, options in added.items()}
+    assert added == {
+        ("wikiqa", "wikiqa-alone"): set(),
+        ("wikiqa", "with-trecqa"): {"mixture.collections=['D/trecqa@0.5']"},
+        ("wikiqa", "from-trecqa"): {"start.model=M/trecqa"},
+        ("wikiqa", "from-trecqa-functions"): {"start.model=M/trecqa-functions"},
+        ("trecqa", "trecqa-alone"): set(),
+        ("trecqa", "from-wikiqa"): {"start.model=M/wikiqa"},
+    }
 
 
 @pytest.mark.skipif(not DATA, reason="APTOOL_DATA is not set")
