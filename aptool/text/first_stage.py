@@ -6,6 +6,7 @@ those of `bm25.BM25` over the same documents.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -45,25 +46,45 @@ def retrieve(corpus: Callable[[], Documents], queries: Sequence[str], depth: int
     asked = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(query)] for query in queries]
     frequencies = np.zeros(len(vocabulary), dtype=np.int64)
     documents = total_length = 0
-    for _, postings in _blocks(corpus(), vocabulary):
-        frequencies += postings.frequencies
-        documents += len(postings.lengths)
-        total_length += int(postings.lengths.sum())
+    for block in _blocks(corpus(), vocabulary):
+        frequencies += block.postings.frequencies
+        documents += len(block.ids)
+        total_length += int(block.postings.lengths.sum())
     idf = inverse_document_frequency(frequencies, documents)
     best = [_Best(depth) for _ in queries]
     with get_progress().task("BM25") as update:
         done = 0
-        for ids, postings in _blocks(corpus(), vocabulary):
-            weighted = WeightedPostings(postings, idf, total_length / documents)
+        for block in _blocks(corpus(), vocabulary):
+            weighted = WeightedPostings(block.postings, idf, total_length / documents)
             for query, kept in zip(asked, best, strict=True):
-                kept.add(ids, weighted.scores(query))
-            done += len(ids)
+                kept.add(block, weighted.scores(query))
+            done += len(block.ids)
             update(done, documents, "documents")
     return [kept.ranking() for kept in best]
 
 
-def _blocks(documents: Documents, vocabulary: dict[str, int]) -> Iterator[tuple[np.ndarray, Postings]]:
-    """The postings of the vocabulary, block by block, with the (D,) ids of the block's documents."""
+class _Block:
+    """Some documents of the corpus.
+
+    Attributes:
+        ids: (D,) str.
+        postings: of the vocabulary.
+    """
+
+    def __init__(self, ids: list[str], postings: Postings) -> None:
+        self.ids = np.array(ids, dtype=object)
+        self.postings = postings
+
+    @cached_property
+    def ranks(self) -> np.ndarray:
+        """(D,) the rank of each id among those of the block, from the first to the last in byte order."""
+        ranks = np.empty(len(self.ids), dtype=np.int64)
+        ranks[np.argsort(self.ids)] = np.arange(len(self.ids))
+        return ranks
+
+
+def _blocks(documents: Documents, vocabulary: dict[str, int]) -> Iterator[_Block]:
+    """The corpus, block by block."""
     ids: list[str] = []
     builder = PostingsBuilder()
     for name, text in documents:
@@ -71,10 +92,10 @@ def _blocks(documents: Documents, vocabulary: dict[str, int]) -> Iterator[tuple[
         ids.append(name)
         builder.add([vocabulary[word] for word in found if word in vocabulary], len(found))
         if builder.documents >= BLOCK_DOCUMENTS or builder.words >= BLOCK_WORDS:
-            yield np.array(ids, dtype=object), builder.build(len(vocabulary))
+            yield _Block(ids, builder.build(len(vocabulary)))
             ids, builder = [], PostingsBuilder()
     if ids:
-        yield np.array(ids, dtype=object), builder.build(len(vocabulary))
+        yield _Block(ids, builder.build(len(vocabulary)))
 
 
 class _Best:
@@ -85,31 +106,38 @@ class _Best:
         self._ids = np.empty(0, dtype=object)
         self._scores = np.empty(0, dtype=np.float32)
 
-    def add(self, ids: np.ndarray, scores: np.ndarray) -> None:
-        """Takes in a block: (D,) ids and (D,) scores of its documents."""
+    def add(self, block: _Block, scores: np.ndarray) -> None:
+        """Takes in a block and the (D,) scores of its documents."""
         full = len(self._scores) == self._depth
         bound = self._scores.min() if full else lower_bound(scores, self._depth)
         # An equal score may have a later id.
         among = np.flatnonzero(scores >= bound if bound > 0 else scores > 0)
-        if not len(among):
-            return
-        self._ids = np.concatenate([self._ids, ids[among]])
-        self._scores = np.concatenate([self._scores, scores[among]])
-        if len(self._scores) > self._depth:
-            kept = self._cut()
-            self._ids, self._scores = self._ids[kept], self._scores[kept]
-
-    def _cut(self) -> np.ndarray:
-        """Which of the documents are the best ``depth``; of equal ones at the end those with later ids."""
-        last = np.partition(self._scores, -self._depth)[-self._depth]
-        above = np.flatnonzero(self._scores > last)
-        equal = np.flatnonzero(self._scores == last)
-        free = self._depth - len(above)
-        if len(equal) > free:
-            equal = equal[np.argsort(self._ids[equal])[::-1][:free]]
-        return np.concatenate([above, equal])
+        among = among[_best(scores[among], lambda rows: block.ranks[among[rows]], self._depth)]
+        ids = np.concatenate([self._ids, block.ids[among]])
+        together = np.concatenate([self._scores, scores[among]])
+        kept = _best(together, lambda rows: ids[rows], self._depth)
+        self._ids, self._scores = ids[kept], together[kept]
 
     def ranking(self) -> Ranking:
         """What was kept, in order."""
         order = np.lexsort((self._ids, self._scores))[::-1]
         return Ranking(self._ids[order], self._scores[order])
+
+
+def _best(scores: np.ndarray, keys: Callable[[np.ndarray], np.ndarray], many: int) -> np.ndarray:
+    """Which of (n,) scores are the highest ``many``; of equal ones at the end those with the greatest keys.
+
+    Args:
+        scores: (n,).
+        keys: the keys of some of them, by their indices; asked for only where they decide.
+        many: at most so many.
+    """
+    if len(scores) <= many:
+        return np.arange(len(scores))
+    last = np.partition(scores, -many)[-many]
+    above = np.flatnonzero(scores > last)
+    equal = np.flatnonzero(scores == last)
+    free = many - len(above)
+    if len(equal) > free:
+        equal = equal[np.argsort(keys(equal))[::-1][:free]]
+    return np.concatenate([above, equal])
