@@ -85,3 +85,15 @@ def test_no_page_is_wider_than_a_phone(site, browser, scheme):
         page.goto(path.as_uri())
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= 390, f"{path.name}: {width} pixels"
+
+
+def test_lines_of_output_keep_their_columns_on_paper(site, browser):
+    page = browser.new_page(viewport={"width": 688, "height": 1000})  # A4 between the margins
+    page.goto((site / "evaluation.html").as_uri())
+    page.emulate_media(media="print")
+
+    line = page.locator("pre > code").first  # 104 characters wide
+    assert line.evaluate(
+        "code => { code.style.whiteSpace = 'pre'; return code.scrollWidth <= code.clientWidth; }"
+    )
+    assert not page.locator(".md-header").is_visible()
