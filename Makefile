@@ -9,7 +9,7 @@ export NO_MKDOCS_2_WARNING := true
 QUIET := --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-cluster test-lowest test-wheel test-docs cluster-demo campaign chaos audit docs lint fix eval reproduce bench hooks release clean
+.PHONY: help setup test test-cluster test-lowest test-wheel test-docs cluster-demo campaign chaos audit docs pictures lint fix eval reproduce bench hooks release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19
@@ -77,6 +77,9 @@ audit: $(STAMP)  ## check licences, and known vulnerabilities of the tested vers
 
 docs: $(DOCS_STAMP)  ## build the site into site/; a broken link ends it
 	$(BIN)/python -m mkdocs build --strict --quiet
+
+pictures: eval  ## draw the pictures of the docs from what `make eval` leaves; needs chromium
+	$(BIN)/python docs/site/pictures.py
 
 test-docs: $(DOCS_STAMP)  ## run the commands and the Python of the docs on small data, and the notebooks
 	$(BIN)/python -m pytest -m docs tests/docs

@@ -17,7 +17,7 @@ PLACES = ("river", "hill", "forest", "lake", "coast", "valley", "island", "road"
 
 
 # A question and an answer of the built-in collection that a page explains.
-EXPLAINED = ("unittest/loader.py:TestLoader.loadTestsFromTestCase", "ad3468ead6b96")
+EXPLAINED = ("pdb.py:Pdb.user_exception", "a0bc0ca9408fb")
 
 
 def build(folder: Path) -> None:

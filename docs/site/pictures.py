@@ -1,0 +1,130 @@
+"""The pictures of the docs, from the models, runs and report that ``make eval`` leaves: ``make pictures``.
+
+Prints which answers the heat maps show, and how much their weights differ, for the text of docs/explain.md.
+"""
+
+import io
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+from playwright.sync_api import Browser, sync_playwright
+
+import aptool
+
+ROOT = Path(__file__).parents[2]
+IMAGES = ROOT / "docs" / "images"
+RUNS = ROOT / "runs" / "eval"
+COLLECTION = ROOT / "data" / "functions"
+AP_CNN = RUNS / "functions" / "ap-cnn" / "seed0"
+QA_CNN = RUNS / "functions" / "qa-cnn" / "seed0"
+
+ANSWER_WORDS = range(101, 141)
+NEAR_GREATEST = 0.98
+
+
+class Answer(NamedTuple):
+    """A relevant answer that the model ranks first, and the share of its words near the greatest weight."""
+
+    question_id: str
+    question: str
+    answer_id: str
+    saturated: float
+
+
+def main() -> None:
+    """Draws all of them."""
+    lengths = IMAGES / "accuracy-by-length.svg"
+    runs = [QA_CNN / "test.run", AP_CNN / "test.run"]
+    _aptool("plot", "lengths", *runs, "--qrels", COLLECTION / "test.qrels", "--output", lengths)
+    lengths.with_suffix(".csv").unlink()
+    model = aptool.load(AP_CNN / "model", device="cpu")
+    print(f"words near the greatest weight, of 100 dev questions: {_usual_share(model):.0%}")
+    found = _long_answers(model)
+    print(f"relevant answers of {ANSWER_WORDS.start} to {ANSWER_WORDS[-1]} words ranked first: {len(found)}")
+    for number, answer in enumerate(_three_of(found), 1):
+        image = IMAGES / f"explain-{number}.png"
+        pair = ("--question-id", answer.question_id, "--answer-id", answer.answer_id)
+        _aptool("explain", "--model", AP_CNN / "model", "--collection", COLLECTION, *pair, "--png", image)
+        _write(image, image.read_bytes())
+        print(f"{image.name}: {answer.question_id} {answer.answer_id}: {answer.question}")
+    with sync_playwright() as started:
+        program = shutil.which("chromium")
+        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        _report(browser)
+        browser.close()
+
+
+def _usual_share(model: aptool.Model) -> float:
+    """The mean share of words with nearly the greatest weight, over relevant answers of dev."""
+    pools, qrels = _split("dev")
+    pairs = [
+        (question, answers[answer]) for name, (question, answers) in pools.items() for answer in qrels[name]
+    ]
+    return float(np.mean([_saturated(model, *pair) for pair in pairs[:100]]))
+
+
+def _long_answers(model: aptool.Model) -> list[Answer]:
+    pools, qrels = _split("test")
+    ranked = aptool.Run.load(AP_CNN / "test.run").to_dict()
+    found = []
+    for name, (question, answers) in pools.items():
+        best = max(ranked[name], key=lambda answer: (ranked[name][answer], answer))
+        if qrels[name].get(best) and len(answers[best].split()) in ANSWER_WORDS:
+            found.append(Answer(name, question, best, _saturated(model, question, answers[best])))
+    return found
+
+
+def _three_of(found: list[Answer]) -> list[Answer]:
+    """Those whose weights differ most, each of another package."""
+    packages: dict[str, Answer] = {}
+    for answer in sorted(found, key=lambda one: one.saturated):
+        packages.setdefault(answer.question_id.partition("/")[0], answer)
+    return list(packages.values())[:3]
+
+
+def _saturated(model: aptool.Model, question: str, answer: str) -> float:
+    weights = model.explain(question, answer).answer.weights
+    return float((weights >= NEAR_GREATEST * weights.max()).mean())
+
+
+def _split(name: str) -> tuple[dict[str, tuple[str, dict[str, str]]], dict[str, dict[str, int]]]:
+    collection = aptool.Collection(COLLECTION)
+    return collection.pools(name).to_dict(), collection.qrels(name).to_dict()
+
+
+def _report(browser: Browser) -> None:
+    page = browser.new_page(viewport={"width": 1100, "height": 760})
+    page.goto((RUNS / "report.html").as_uri())
+    table = page.locator(".part").first.bounding_box()
+    assert table is not None
+    clip = {"x": 0, "y": table["y"] - 16, "width": 1100, "height": table["height"] + 32}
+    _write(IMAGES / "report-results.png", page.screenshot(clip=clip, full_page=True))
+    page.get_by_label("System").select_option("ap-cnn")
+    page.get_by_label("Against").select_option("bm25")
+    page.get_by_label("Order").select_option("largest gain first")
+    page.locator(".list").evaluate("list => { list.scrollTop = 0 }")
+    page.locator(".row[aria-posinset='1']").click()
+    page.locator(".open .plain", has_text="Heat map").first.click()
+    page.locator(".browser").evaluate("part => window.scrollTo(0, part.offsetTop - 16)")
+    _write(IMAGES / "report-question.png", page.screenshot())
+
+
+def _write(path: Path, png: bytes) -> None:
+    """Writes a picture with a palette, which takes a third of the bytes."""
+    picture = Image.open(io.BytesIO(png)).convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    picture.save(path, optimize=True)
+
+
+def _aptool(*arguments: object) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "aptool", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL
+    )
+
+
+if __name__ == "__main__":
+    main()
