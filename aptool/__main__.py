@@ -1,5 +1,57 @@
-"""``python -m aptool`` is the same as ``aptool``."""
+"""The process of the ``aptool`` command, also as ``python -m aptool``: Ctrl-C is one line and exit code 130.
 
-from aptool.cli.main import main
+That holds from the first import on. Compiled modules of libraries may print an interrupt that comes while
+they are loaded, raise another error in its place, or lose it.
+"""
 
-main()
+import os
+import signal
+import sys
+from types import TracebackType
+from typing import Any, NoReturn
+
+INTERRUPTED = 130
+
+
+def main() -> NoReturn:
+    """Runs the command line and exits."""
+    signal.signal(signal.SIGINT, _end)  # nothing is open or written yet
+    sys.excepthook = _print_exception
+    sys.unraisablehook = _print_unraisable
+    from aptool.cli.main import main as run
+
+    interrupts = []
+
+    def interrupt(*arguments: Any) -> None:
+        interrupts.append(arguments)
+        signal.default_int_handler(*arguments)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        run()
+    except Exception:
+        if interrupts:
+            _end()
+        raise
+
+
+def _end(*arguments: object) -> NoReturn:
+    """Ends the process at once; what it was writing has no final name yet."""
+    os.write(2, b"aptool: interrupted\n")
+    os._exit(INTERRUPTED)
+
+
+def _print_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        _end()
+    sys.__excepthook__(kind, error, trace)
+
+
+def _print_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        _end()
+    sys.__unraisablehook__(unraisable)
+
+
+if __name__ == "__main__":
+    main()

@@ -133,9 +133,20 @@ def parse_yaml(text: str, where: object, *, expected: str) -> Any:
     """
     import yaml
 
+    safe = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    opening, closing = (
+        (yaml.SequenceStartEvent, yaml.MappingStartEvent),
+        (yaml.SequenceEndEvent, yaml.MappingEndEvent),
+    )
+    depth = 0
     try:
-        value = yaml.safe_load(text)
-        _check_depth(value)
+        # Each further level takes longer to read than the last: looked at before anything is built.
+        for event in yaml.parse(text, safe):
+            depth += isinstance(event, opening) - isinstance(event, closing)
+            if depth > DEEPEST:
+                raise _DocumentError("nested too deeply")
+        value = yaml.load(text, safe)
+        _check_depth(value)  # an alias may be deeper than its event
         _check_characters(value)
     except RecursionError as error:
         raise InputError(where, problem="nested too deeply", expected=expected) from error

@@ -54,6 +54,7 @@ def learn(
 ) -> None:
     """Learn word vectors from the texts of COLLECTION with skip-gram."""
     from aptool.formats.atomic import check_apart, check_writable
+    from aptool.formats.claim import claimed_beside
     from aptool.formats.collection import Collection
 
     out = one_output(output, out)
@@ -69,24 +70,25 @@ def learn(
     from aptool.training.texts import read_texts
 
     start = time.perf_counter()
-    texts = read_texts(opened, split).all()
-    tokenizer = WordTokenizer.learn(texts, min_count=min_count)
-    tokens = tokenizer.encode(texts)
-    counts = tokens.counts(len(tokenizer))
-    first = UNK + 1  # the ids before are padding and the unknown word
-    if len(tokenizer) == first:
-        wanted = "a collection in which some word occurs as often"
-        raise InputError(collection, problem=f"no word {min_count} times", expected=wanted)
-    matrix = learn_vectors(
-        tokens.ids,
-        tokens.offsets,
-        counts,
-        dim=dim,
-        window=window,
-        epochs=epochs,
-        seed=seed,
-    )
-    write_vectors(out, WordVectors(tokenizer.words[first:], matrix[first:], collection))
+    with claimed_beside(out):
+        texts = read_texts(opened, split).all()
+        tokenizer = WordTokenizer.learn(texts, min_count=min_count)
+        tokens = tokenizer.encode(texts)
+        counts = tokens.counts(len(tokenizer))
+        first = UNK + 1  # the ids before are padding and the unknown word
+        if len(tokenizer) == first:
+            wanted = "a collection in which some word occurs as often"
+            raise InputError(collection, problem=f"no word {min_count} times", expected=wanted)
+        matrix = learn_vectors(
+            tokens.ids,
+            tokens.offsets,
+            counts,
+            dim=dim,
+            window=window,
+            epochs=epochs,
+            seed=seed,
+        )
+        write_vectors(out, WordVectors(tokenizer.words[first:], matrix[first:], collection))
     seconds = time.perf_counter() - start
     click.echo(f"{out}: {len(tokenizer) - first:,} words from {len(tokens.ids):,} tokens in {seconds:.0f} s")
 
@@ -131,6 +133,7 @@ def distill(
 ) -> None:
     """Distill static vectors for all words of collections from a sentence encoder."""
     from aptool.formats.atomic import check_apart, check_writable
+    from aptool.formats.claim import claimed_beside
     from aptool.formats.collection import Collection
 
     # In `--collection A B OUT`, as earlier versions took it, B and OUT are arguments.
@@ -150,23 +153,24 @@ def distill(
     from aptool.training.texts import read_texts
 
     start = time.perf_counter()
-    texts = [
-        text
-        for collection in opened
-        for split in collection.splits
-        for text in read_texts(collection, split).all()
-    ]
-    tokenizer = WordTokenizer.learn(texts)
-    tokens = tokenizer.encode(texts)
-    first = UNK + 1
-    found = distill_vectors(
-        model,
-        tokenizer.words[first:],
-        tokens.counts(len(tokenizer))[first:],
-        dim=dim,
-        sif=sif,
-        device=pick_device(device),
-    )
-    write_vectors(out, found)
+    with claimed_beside(out):
+        texts = [
+            text
+            for collection in opened
+            for split in collection.splits
+            for text in read_texts(collection, split).all()
+        ]
+        tokenizer = WordTokenizer.learn(texts)
+        tokens = tokenizer.encode(texts)
+        first = UNK + 1
+        found = distill_vectors(
+            model,
+            tokenizer.words[first:],
+            tokens.counts(len(tokenizer))[first:],
+            dim=dim,
+            sif=sif,
+            device=pick_device(device),
+        )
+        write_vectors(out, found)
     seconds = time.perf_counter() - start
     click.echo(f"{out}: {len(found.words):,} words, dimension {found.matrix.shape[1]}, in {seconds:.0f} s")

@@ -11,10 +11,9 @@ a node or the driver training resumes from there; Ray's part is to start the wor
 import contextlib
 import logging
 import os
-import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -30,7 +29,8 @@ from aptool.cluster.resources import Cluster, Resources, count, fitting
 from aptool.cluster.waiting import said_while_missing
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import AptoolError, UsageError, first_line
-from aptool.formats.atomic import atomic_file, remove_tree
+from aptool.formats.atomic import remove_tree
+from aptool.formats.claim import DRIVER, Claim, SupersededError, claimed_folder, holds
 from aptool.formats.collection import Collection
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.storage import stat
@@ -60,7 +60,6 @@ TIMEOUT_SECONDS = 6 * 3600
 RELEASE_SECONDS = 20
 HANDOVER_SECONDS = 5
 
-LEASE = "driver"  # the file that names the driver that owns the training folder
 RUN = "ray"  # the folder of Ray Train's own state
 
 
@@ -70,7 +69,7 @@ class TrainingJob:
 
     Attributes:
         start: the folder that relative paths start from.
-        lease: the driver's token in the training folder.
+        owner: the token of the driver's claim on the output.
         versions: the driver's versions by package name.
         gpu: whether a worker has a GPU.
         checkpoint_minutes: see ``fit``.
@@ -81,7 +80,7 @@ class TrainingJob:
     recipe: Recipe
     output: Location
     seed: int
-    lease: str
+    owner: str
     versions: tuple[tuple[str, str], ...]
     gpu: bool
     checkpoint_minutes: float = CHECKPOINT_MINUTES
@@ -123,44 +122,76 @@ def fit_on_cluster(
     each = each if each is not None else Resources()
     device = "cuda" if each.gpus else "cpu"
     _, key = check_training(collection, recipe, output, seed, device=device)
-    done = already_trained(output, key)
-    if done is not None:
-        return done
     folder = training_folder(output)
-    least, checkpoint = each, _checkpoint_version(folder)
-    while True:
-        number, each = shared_out(
-            cluster, workers, least, RELEASE_SECONDS if folder.exists() else HANDOVER_SECONDS
-        )
-        if number > recipe.training.minibatch:
-            wanted = f"no more than the {recipe.training.minibatch} questions of a minibatch"
-            raise UsageError(f"--workers {number}: expected {wanted} (training.minibatch)")
-        many = count(number, "worker")
-        logger.info(f"cluster {cluster.address}: {many} with {each} each; Ray's logs are in {cluster.logs}")
-        folder.mkdir(exist_ok=True)
-        lease = secrets.token_hex(8)
-        with atomic_file(folder / LEASE) as temporary:
-            temporary.write_text(lease, encoding="ascii")
-        versions = tuple(_versions().items())
+    # Where a driver was killed, its workers are about to end.
+    release_seconds = RELEASE_SECONDS if folder.exists() else HANDOVER_SECONDS
+    with claimed_folder(folder, output) as claim:
+        done = already_trained(output, key)
+        if done is not None:
+            return done
         job = TrainingJob(
-            *(Path.cwd(), collection.path, recipe, location(output), seed, lease, versions),
+            *(Path.cwd(), collection.path, recipe, location(output), seed),
+            owner=claim.token,
+            versions=tuple(_versions().items()),
             gpu=bool(each.gpus),
             checkpoint_minutes=checkpoint_minutes,
         )
+        _train(job, key, claim, cluster, workers, each, release_seconds)
+        result = already_trained(output, trained_key(output) or "", log=False)
+    if result is None:
+        raise AptoolError(
+            f"{output}: the workers wrote a model that is not visible here: "
+            "expected an output on storage that all nodes share"
+        )
+    return result
+
+
+def _train(
+    job: TrainingJob,
+    key: str,
+    claim: Claim,
+    cluster: Cluster,
+    workers: int | None,
+    least: Resources,
+    release_seconds: float,
+) -> None:
+    """Trains until the model is saved, also with fewer workers than at first where no number is given.
+
+    Args:
+        job: with the token of the claim.
+        key: of the training.
+        claim: changed before workers are started anew, so that those before write nothing any more.
+        cluster: see ``fit_on_cluster``.
+        workers: see ``fit_on_cluster``.
+        least: what one worker gets at least.
+        release_seconds: time that workers of an earlier training may take to release their resources.
+    """
+    folder = training_folder(job.output)
+    checkpoint = _checkpoint_version(folder)
+    while True:
+        number, each = shared_out(cluster, workers, least, release_seconds)
+        release_seconds = RELEASE_SECONDS
+        if number > job.recipe.training.minibatch:
+            wanted = f"no more than the {job.recipe.training.minibatch} questions of a minibatch"
+            raise UsageError(f"--workers {number}: expected {wanted} (training.minibatch)")
+        many = count(number, "worker")
+        logger.info(f"cluster {cluster.address}: {many} with {each} each; Ray's logs are in {cluster.logs}")
         try:
             start_seconds = START_SECONDS
             if workers is not None:
                 start_seconds = int(cluster.wait) if cluster.wait is not None else LONGEST_START_SECONDS
             with said_while_missing(partial(cluster.missing, number, each)):
-                error_found = _attempt(job, f"{key}-{lease}", number, each, start_seconds)
+                error_found = _attempt(job, f"{key}-{job.owner}", number, each, start_seconds)
             break
         except (ray.train.TrainingFailedError, ray.exceptions.RayError) as error:
             if isinstance(error, ray.train.ControllerError) and workers is None and number > 1:
                 logger.info(f"no longer room for {number} workers")
+                job = _of_new_workers(job, claim)
                 continue
             before, checkpoint = checkpoint, _checkpoint_version(folder)
             if checkpoint != before:
                 logger.info(f"training stopped: {_cause(error)}; going on from the last checkpoint")
+                job = _of_new_workers(job, claim)
                 continue
             raise AptoolError(
                 f"--cluster {cluster.address}: training stopped: {_cause(error)}; its last checkpoint "
@@ -168,18 +199,13 @@ def fit_on_cluster(
             ) from error
         finally:
             remove_tree(folder / RUN)
-            (folder / LEASE).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # not empty: training resumes from there
-                folder.rmdir()
     if error_found is not None:
         raise error_found.error()
-    result = already_trained(output, trained_key(output) or "", log=False)
-    if result is None:
-        raise AptoolError(
-            f"{output}: the workers wrote a model that is not visible here: "
-            "expected an output on storage that all nodes share"
-        )
-    return result
+
+
+def _of_new_workers(job: TrainingJob, claim: Claim) -> TrainingJob:
+    claim.reissue()
+    return replace(job, owner=claim.token)
 
 
 def _attempt(
@@ -296,6 +322,7 @@ def _train_worker(config: dict[str, Any]) -> None:
                 device=device,
                 checkpoint_minutes=job.checkpoint_minutes,
                 group=group,
+                check_claim=partial(_check_claim, job),
             )
     except AptoolError as error:
         # Not raised: Ray would start the workers again, into the same error.
@@ -314,11 +341,7 @@ def _opened(job: TrainingJob) -> Collection:
     # Where the folder does not exist absolute paths still work.
     with contextlib.suppress(OSError):
         os.chdir(job.start)
-    try:
-        lease = (training_folder(job.output) / LEASE).read_text("ascii")
-    except OSError:
-        lease = ""
-    if lease != job.lease:
+    if not _is_current(job):
         raise AptoolError(
             f"{training_folder(job.output).absolute()}: not found, or not the driver's folder: "
             "expected an output on storage that all nodes share"
@@ -330,6 +353,16 @@ def _opened(job: TrainingJob) -> Collection:
     if differ:
         raise AptoolError(f"{'; '.join(differ)}: expected the same versions")
     return Collection(job.collection)
+
+
+def _is_current(job: TrainingJob) -> bool:
+    """Whether the driver that started this worker still holds its claim on the output."""
+    return holds(training_folder(job.output) / DRIVER, job.owner)
+
+
+def _check_claim(job: TrainingJob) -> None:
+    if not _is_current(job):
+        raise SupersededError(job.output)
 
 
 def _versions() -> dict[str, str]:

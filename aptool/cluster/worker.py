@@ -20,13 +20,13 @@ import torch
 
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_writable, remove_leftovers, remove_matching
-from aptool.formats.claim import SupersededError, holds
+from aptool.formats.claim import DRIVER, SupersededError, holds
 from aptool.formats.location import Location, location
 from aptool.formats.pools import Answers, read_answers
 from aptool.formats.storage import Input
 from aptool.formats.stores import store_of
 from aptool.scoring.job import Task, read_task, score_task
-from aptool.scoring.parts import ATTEMPTS, OWNER, Part, parts_folder, write_part
+from aptool.scoring.parts import ATTEMPTS, Part, parts_folder, write_part
 from aptool.scoring.systems import System
 
 # How often a unit is attempted whose worker was lost each time.
@@ -161,7 +161,7 @@ class Worker:
 
     def is_current(self) -> bool:
         """Whether the driver still wants its parts, and it can score them."""
-        return not self._failure and holds(self._job.folder / OWNER, self._job.owner)
+        return not self._failure and holds(self._job.folder / DRIVER, self._job.owner)
 
     def score_again(self, number: int, part: Part) -> Outcome | None:
         """Scores a unit that another worker has begun; None if a third one does, or in an error."""
@@ -184,7 +184,7 @@ class Worker:
         write_part(part, frame, system.truncated(task.prepared))
 
     def _check_owner(self) -> None:
-        if not holds(self._job.folder / OWNER, self._job.owner):
+        if not holds(self._job.folder / DRIVER, self._job.owner):
             raise SupersededError(self._job.folder)
 
 
@@ -231,7 +231,7 @@ def check_node(job: ScoringJob) -> None:
     for path in job.paths:
         if not location(path).exists():
             raise InputError(path, problem="file not found", expected="a path that every node sees")
-    if not holds(job.folder / OWNER, job.owner):
+    if not holds(job.folder / DRIVER, job.owner):
         raise InputError(
             str(job.folder),
             problem="not the driver's folder",

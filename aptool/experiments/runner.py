@@ -12,12 +12,15 @@ from aptool.experiments.plan import list_trials
 from aptool.experiments.published_files import PUBLISHED, import_published
 from aptool.experiments.side_by_side import Processes, run_side_by_side
 from aptool.experiments.trial import Result, Train, TrialRunner
+from aptool.formats.claim import claimed
 from aptool.formats.collection import MANIFEST, Collection
 from aptool.formats.location import Location
 from aptool.models.build import check_recipe
 from aptool.scoring.score import Executor
 
 logger = logging.getLogger(__name__)
+
+CLAIM = ".claim"  # the file by which a process claims the folder
 
 
 class Runner:
@@ -70,9 +73,14 @@ class Runner:
                 in this process.
 
         Raises:
-            AptoolError: a collection cannot be read or built, or an experiment fails.
+            AptoolError: a collection cannot be read or built, an experiment fails, or another process is
+                running a matrix into this folder.
         """
         self._output.mkdir(parents=True, exist_ok=True)
+        with claimed(self._output / CLAIM, self._output):
+            return self._run(processes)
+
+    def _run(self, processes: Callable[[], AbstractContextManager[Processes]] | None) -> list[Result]:
         collections = self._open_collections()
         experiments = [one for one in self._matrix.experiments if one.evaluated in collections]
         runner = TrialRunner(

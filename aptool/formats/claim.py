@@ -1,8 +1,11 @@
-"""Claims: an output is written by one process at a time, which a file beside it names.
+"""Claims: an output is written by one process at a time, which a file beside it or in it names.
 
 The file is created where there is none, and replaced only as it was last seen, on a disk as in an object
 store. Its owner renews it while it runs. A claim whose process has ended, or on another machine is no longer
 renewed, is taken over; what its owner left running finds that at the next ``check`` or ``holds``.
+
+What grows in a folder of its own until it is whole is claimed there (``claimed_folder``), what is made
+elsewhere beside it (``claimed_beside``).
 """
 
 import contextlib
@@ -21,7 +24,9 @@ from typing import Any
 
 from aptool.documents import parse_json
 from aptool.errors import AptoolError, InputError, one_line
-from aptool.formats.location import Location
+from aptool.formats.atomic import remove_leftovers
+from aptool.formats.local_store import resolved
+from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.stores import store_of
 
 logger = logging.getLogger(__name__)
@@ -29,6 +34,9 @@ logger = logging.getLogger(__name__)
 # Seconds between two renewals, and without one after which an owner on another machine is given up.
 RENEWAL_SECONDS = 5.0
 PATIENCE_SECONDS = 30.0
+
+# The file of the claim in a folder of parts or of a training: the process that drives the work.
+DRIVER = "driver"
 
 
 class SupersededError(AptoolError):
@@ -71,7 +79,7 @@ class Claim:
         Raises:
             InputError: a running process has it, or it cannot be written.
         """
-        while not self._store.create(self._key, self._record()):
+        while not self._create():
             try:
                 data, version = self._store.read_versioned(self._key)
             except FileNotFoundError:
@@ -85,6 +93,17 @@ class Claim:
             if self._store.swap(self._key, self._record(), version):
                 logger.info(f"{self._output}: {who} has ended: its output is taken over")
                 return
+
+    def _create(self) -> bool:
+        """Creates the claim, and its folder, which an owner that ends just now may remove."""
+        while True:
+            try:
+                self.path.parent.mkdir(exist_ok=True)
+            except FileExistsError as error:
+                problem, expected = "a file, or a link to nothing", "a folder, or nothing yet"
+                raise InputError(self.path.parent, problem=problem, expected=expected) from error
+            with contextlib.suppress(FileNotFoundError):
+                return self._store.create(self._key, self._record())
 
     def reissue(self) -> None:
         """Changes the token, so that processes that have the old one no longer hold the claim.
@@ -150,7 +169,7 @@ def claimed(path: Location, output: object) -> Iterator[Claim]:
     """Claims an output while the block runs.
 
     Args:
-        path: the file of the claim, in a folder that exists or on an object store.
+        path: the file of the claim; its folder is created.
         output: what is claimed, for messages.
 
     Raises:
@@ -158,6 +177,7 @@ def claimed(path: Location, output: object) -> Iterator[Claim]:
     """
     claim = Claim(path, output)
     claim.take()
+    remove_leftovers(path)  # of owners that were killed while they renewed it
     ended = threading.Event()
     thread = threading.Thread(target=_renew_until, args=(claim, ended), name="aptool-claim", daemon=True)
     thread.start()
@@ -167,6 +187,35 @@ def claimed(path: Location, output: object) -> Iterator[Claim]:
         ended.set()
         thread.join()
         claim.release()
+
+
+@contextmanager
+def claimed_folder(folder: Location, output: object, name: str = DRIVER) -> Iterator[Claim]:
+    """Claims an output by a file in a folder; the folder is removed at the end if nothing else is in it.
+
+    Raises:
+        InputError: see ``claimed``, or there is a file in place of the folder.
+    """
+    try:
+        with claimed(folder / name, output) as claim:
+            yield claim
+    finally:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+@contextmanager
+def claimed_beside(output: PathOrUrl) -> Iterator[Claim]:
+    """Claims an output that is made elsewhere by a hidden file beside it, ``.NAME.claim``.
+
+    Raises:
+        InputError: see ``claimed``.
+    """
+    there = location(output)
+    if isinstance(there, Path):
+        there = resolved(there)
+    with claimed(there.with_name(f".{there.name}.claim"), output) as claim:
+        yield claim
 
 
 def holds(path: Location, token: str) -> bool:

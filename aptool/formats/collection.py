@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 from aptool.documents import json_text, read_json
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats import ids
-from aptool.formats.atomic import atomic_folder
+from aptool.formats.atomic import atomic_folder, check_folder
+from aptool.formats.claim import claimed_beside
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.pools import PoolRecord, PoolsWriter, write_answers
 from aptool.formats.schemas import check_document, load_schema
@@ -140,6 +141,8 @@ def answers_beside(pools: PathOrUrl) -> Location | None:
 class CollectionWriter(AbstractContextManager["CollectionWriter"]):
     """Context manager that writes a collection; the folder is replaced only if the block succeeds.
 
+    One process at a time writes it.
+
     with CollectionWriter("data/mine", name="mine", source="my own questions") as writer:
         writer.add_split("train", pools)
     """
@@ -171,14 +174,17 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
                 f"questions policy {questions!r}: expected one of {', '.join(QUESTION_POLICIES)}"
             )
         self._path = location(path)
-        self._folder = atomic_folder(path, MANIFEST, _own_files)
         self._questions = questions
         self._policies: dict[str, Counter[str]] = defaultdict(Counter)
         self._splits: dict[str, dict[str, int]] = {}
         self._manifest = {"format": 1, "name": name, "source": source, "details": details or {}}
 
     def __enter__(self) -> "CollectionWriter":
-        self._into = self._folder.__enter__()
+        check_folder(self._path, MANIFEST)
+        with ExitStack() as entered:
+            entered.enter_context(claimed_beside(self._path))
+            self._into = entered.enter_context(atomic_folder(self._path, MANIFEST, _own_files))
+            self._entered = entered.pop_all()
         return self
 
     def __exit__(
@@ -188,9 +194,9 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
             try:
                 self._write_manifest()
             except BaseException as failure:
-                self._folder.__exit__(type(failure), failure, failure.__traceback__)
+                self._entered.__exit__(type(failure), failure, failure.__traceback__)
                 raise
-        return self._folder.__exit__(kind, error, trace)
+        return self._entered.__exit__(kind, error, trace)
 
     def count(self, policy: str, split: str, rows: int) -> None:
         """Records in the manifest that a policy of the importer touched ``rows`` rows of a split."""

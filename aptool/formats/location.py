@@ -22,7 +22,8 @@ class ObjectPath:
 
     def __init__(self, url: str) -> None:
         """Takes a URL such as ``s3://bucket/folder/file``; no request is made."""
-        self._url = whole_url(url).rstrip("/")
+        scheme, _, rest = whole_url(url).partition("://")
+        self._url = f"{scheme}://{rest.rstrip('/')}"
 
     def __str__(self) -> str:
         return self._url

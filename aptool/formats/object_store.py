@@ -206,6 +206,9 @@ class ObjectStore(Store):
             if fault is not None:
                 raise InputError(path, problem=fault[0], expected=fault[1]) from error
             raise FileNotFoundError(errno.ENOENT, "file not found", path) from None
+        except ValueError as error:  # of a name that no bucket, or no object, can have
+            problem, expected = first_line(error), "the name of an object"
+            raise InputError(path, problem=problem, expected=expected) from error
         except Exception as error:
             if not type(error).__module__.startswith("obstore"):
                 raise

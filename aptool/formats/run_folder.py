@@ -7,6 +7,7 @@ lists the old shards until one write of it changes to the new ones.
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -158,6 +159,9 @@ def read_shards(folder: Location) -> Iterator[tuple[Location, bytes]]:
     document = read_json(manifest)
     check_document("run", document, manifest)
     shards = document["shards"]
+    for name, times in Counter(shard["file"] for shard in shards).items():
+        if times > 1:
+            raise InputError(manifest, place="shards", value=name, expected="each file once")
 
     def read(shard: dict[str, str]) -> tuple[Location, bytes]:
         path = folder / shard["file"]

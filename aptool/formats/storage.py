@@ -179,6 +179,8 @@ def _object_matches(url: str, suffix: str) -> list[str]:
             # Listed from the last folder without a wildcard; as on a disk, none matches a slash.
             plain = ObjectPath(url)
             while is_glob(str(plain)):
+                if plain.parent == plain:
+                    raise InputError(url, problem="a wildcard in its bucket", expected="the bucket's name")
                 plain = plain.parent
             depth = url.count("/")
             store, key = store_of(plain)

@@ -9,6 +9,9 @@ from aptool.formats.location import ObjectPath
 
 PathLike: TypeAlias = str | os.PathLike[str] | ObjectPath
 
+# A year, for all that waits or lasts.
+LONGEST_SECONDS = 365 * 24 * 3600
+
 
 def check_path(name: str, value: object, expected: str = "a path (str or os.PathLike)") -> str:
     """A path or URL as a string.

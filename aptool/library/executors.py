@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from aptool.config import CHECKPOINT_MINUTES
 from aptool.errors import UsageError
-from aptool.library.arguments import check_integer, check_number, check_text
+from aptool.library.arguments import LONGEST_SECONDS, check_integer, check_number, check_text
 
 if TYPE_CHECKING:
     from aptool.cluster.resources import Cluster
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 # An address, True for that of RAY_ADDRESS (else auto), None for this process.
 Address: TypeAlias = str | bool | None
-
-# Seconds: a year.
-LONGEST_WAIT = 365 * 24 * 3600
 
 # Fits a recipe to a collection into a model folder, given ``seed``.
 Trainer: TypeAlias = "Callable[..., Fit]"
@@ -59,7 +56,7 @@ def check_workers(
             wanted = "at most 1, or a whole number"
             raise UsageError(f"{named('gpus_per_worker')} {gpus_per_worker:g}: expected {wanted}")
     if wait is not None:
-        check_number(named("wait"), wait, 0, LONGEST_WAIT)
+        check_number(named("wait"), wait, 0, LONGEST_SECONDS)
     if cluster is None or cluster is False:
         given = {"workers": workers, "gpus_per_worker": gpus_per_worker, "wait": wait}
         for argument, value in given.items():

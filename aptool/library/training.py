@@ -14,6 +14,7 @@ from aptool.config import CHECKPOINT_MINUTES
 from aptool.errors import InputError
 from aptool.formats.location import Location, location
 from aptool.library.arguments import (
+    LONGEST_SECONDS,
     PathLike,
     check_choice,
     check_integer,
@@ -32,9 +33,6 @@ from aptool.training.recorders import LOGS, Log, fit_recorded
 
 Value: TypeAlias = str | int | float | bool
 Overrides: TypeAlias = Mapping[str, Value | Mapping[str, Value]] | Iterable[str]
-
-# Of ``checkpoint_minutes``: a year.
-MOST_MINUTES = 365 * 24 * 60
 
 
 def train(
@@ -112,7 +110,7 @@ def train(
     if output is not None:
         check_path("output", output, "a folder to write to (str or os.PathLike)")
     check_workers(cluster, workers, gpus_per_worker, wait)
-    check_number("checkpoint_minutes", checkpoint_minutes, 0, MOST_MINUTES)
+    check_number("checkpoint_minutes", checkpoint_minutes, 0, LONGEST_SECONDS // 60)
     with connected(cluster, wait=wait) as found, _folder(output) as folder:
         if found is not None and output is None:
             raise InputError("output", value=None, expected="a folder on storage that all nodes share")

@@ -6,7 +6,6 @@ they are; beside it are parts (``formats.answer_part``), each of which appears w
 Whoever adds to a store claims it; readers need not know.
 """
 
-import contextlib
 import hashlib
 import json
 import logging
@@ -33,7 +32,7 @@ from aptool.formats.answer_part import (
     write_part,
 )
 from aptool.formats.atomic import check_folder, remove_matching
-from aptool.formats.claim import claimed
+from aptool.formats.claim import claimed_folder
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.schemas import check_document
 from aptool.formats.stores import store_of
@@ -276,14 +275,9 @@ def writing_to(folder: PathOrUrl) -> Iterator[None]:
         InputError: another process is adding to it.
     """
     place = location(folder)
-    place.mkdir(exist_ok=True)
-    try:
-        with claimed(place / _WRITER, folder):
-            remove_matching(place, _LEFTOVER)
-            yield
-    finally:
-        with contextlib.suppress(OSError):
-            place.rmdir()  # succeeds only if nothing was written
+    with claimed_folder(place, folder, _WRITER):
+        remove_matching(place, _LEFTOVER)
+        yield
 
 
 def text_keys(texts: Tokens) -> np.ndarray:

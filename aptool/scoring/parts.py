@@ -32,13 +32,10 @@ _COUNTS = struct.Struct("<QQ")
 _CHECKSUM = struct.Struct("<I")
 _END = _COUNTS.size + _CHECKSUM.size
 
-# The file in a folder of parts by which a driver claims the output.
-OWNER = "driver"
-
 # Names of the files in the folder of parts; other files there are the user's. A killed driver leaves
 # temporary files of parts, and a cluster's records of attempts.
 ATTEMPTS = re.compile(r"[0-9a-f]{24}\.part\.try-.+|\.[0-9a-f]{24}\.part(\.try-.+)?\.[a-z0-9_]{8}\.part")
-_OWN = re.compile(rf"[0-9a-f]{{24}}\.part|{ATTEMPTS.pattern}|\.{OWNER}\.[a-z0-9_]{{8}}\.part")
+_OWN = re.compile(rf"[0-9a-f]{{24}}\.part|{ATTEMPTS.pattern}")
 
 # Parts are read ahead in blocks, which together take no more memory than this; requests at one time.
 _MEMORY_BYTES = 256 << 20

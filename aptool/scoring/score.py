@@ -18,9 +18,9 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from aptool import environment
-from aptool.errors import InputError, UsageError
+from aptool.errors import UsageError
 from aptool.formats.atomic import check_apart, check_writable
-from aptool.formats.claim import Claim, claimed
+from aptool.formats.claim import Claim, claimed_folder
 from aptool.formats.ir_metadata import check_metadata, write_metadata
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.pools import Answers, Unit, read_answers, read_pools
@@ -29,7 +29,7 @@ from aptool.formats.storage import Input, check_unchanged, stat
 from aptool.models.device import pick_device
 from aptool.progress import Update, get_progress
 from aptool.scoring.job import plan, read_task, score_task
-from aptool.scoring.parts import OWNER, Part, merge, missing_parts, parts_folder, write_part
+from aptool.scoring.parts import Part, merge, missing_parts, parts_folder, write_part
 from aptool.scoring.record import ScoredRun, gather
 from aptool.scoring.systems import ModelLoader, System
 
@@ -71,21 +71,8 @@ class Executor(ABC):
         Raises:
             InputError: another process is writing it.
         """
-        folder = parts_folder(output)
-        try:
-            folder.mkdir(exist_ok=True)
-        except FileExistsError as error:
-            problem, expected = (
-                "a file, or a link to nothing",
-                "a folder for the parts of the run, or nothing yet",
-            )
-            raise InputError(folder, problem=problem, expected=expected) from error
-        try:
-            with claimed(folder / OWNER, output) as claim:
-                yield claim
-        finally:
-            with contextlib.suppress(OSError):
-                folder.rmdir()  # succeeds only if it is empty: the run is complete, or has no part yet
+        with claimed_folder(parts_folder(output), output) as claim:
+            yield claim
 
     @abstractmethod
     def run(

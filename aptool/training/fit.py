@@ -1,6 +1,8 @@
 """Trains a model folder from a collection and a recipe; an interrupted training resumes."""
 
+import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,6 +14,7 @@ from aptool.documents import parse_json, read_json
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation.names import measure_names
 from aptool.formats.atomic import check_apart
+from aptool.formats.claim import claimed_folder
 from aptool.formats.collection import Collection
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.models.build import build_ranker, check_recipe
@@ -87,6 +90,7 @@ def fit(
     device: torch.device | str = "auto",
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
     group: ProcessGroup = SINGLE_PROCESS,
+    check_claim: Callable[[], None] | None = None,
 ) -> Fit:
     """Trains a system on a collection and writes its model folder.
 
@@ -107,9 +111,11 @@ def fit(
         checkpoint_minutes: time between two states that are saved within an epoch, besides those after each
             epoch; 0 saves none.
         group: the processes that train together; each calls this with the same arguments, process 0 writes.
+        check_claim: where another process has claimed the output for these, raises if it no longer holds the
+            claim: called before a checkpoint or the model is written. None claims the output here.
 
     Raises:
-        InputError: a file or the recipe is invalid, or the output cannot be written.
+        InputError: a file or the recipe is invalid, or the output cannot be written or is another process's.
         UsageError: the dev measure or the device does not exist.
         AptoolError: training diverged, or restored weights do not reproduce their dev figures.
     """
@@ -117,8 +123,32 @@ def fit(
         device = pick_device(str(device))
         splits = (train_split, dev_split)
         recipe, key = check_training(collection, recipe, output, seed, splits, device)
-    folder = training_folder(output)
+    with contextlib.ExitStack() as claims:
+        if check_claim is None:
+            check_claim = claims.enter_context(claimed_folder(training_folder(output), output)).check
+        return _fit_claimed(
+            *(collection, recipe, output, key, seed, splits),
+            *(vectors_cache, states_cache, device, checkpoint_minutes, group, check_claim),
+        )
 
+
+def _fit_claimed(
+    collection: Collection,
+    recipe: Recipe,
+    output: PathOrUrl,
+    key: str,
+    seed: int,
+    splits: tuple[str, str],
+    vectors_cache: Location | None,
+    states_cache: Location | None,
+    device: torch.device,
+    checkpoint_minutes: float,
+    group: ProcessGroup,
+    check_claim: Callable[[], None],
+) -> Fit:
+    """``fit`` after ``check_training``, which gives the key of the training, to an output that is claimed."""
+    train_split, dev_split = splits
+    folder = training_folder(output)
     with group.together():
         trained = already_trained(output, key) if group.rank == 0 else None
         if trained is None and group.rank == 0:
@@ -153,6 +183,7 @@ def fit(
     def save(state: TrainingState) -> None:
         with group.together():
             if group.rank == 0:
+                check_claim()
                 save_state(folder, key, state)
 
     with group.together():
@@ -201,6 +232,7 @@ def fit(
     }
     with group.together():
         if group.rank == 0:
+            check_claim()
             save_model(output, ranker, tokenizer, recipe, facts, history)
             remove_state(output)
     return Fit(best_epoch, figures, history, len(tokenizer), with_vectors, dev.unknown)

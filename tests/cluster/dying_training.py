@@ -33,11 +33,17 @@ def killed_worker(config):
 
 
 def slow_worker(config):
-    """A worker that takes a while for each step, so that it has not finished when its driver is killed."""
+    """A worker that takes a while for each step, so that it has not finished when its driver is killed.
+
+    No step ends while there is a file ``OUTPUT.hold``.
+    """
     step = loop._step
+    hold = Path(f"{config['job'].output}.hold")
 
     def slow(*given):
         time.sleep(0.4)
+        while hold.exists():
+            time.sleep(0.05)
         return step(*given)
 
     loop._step = slow

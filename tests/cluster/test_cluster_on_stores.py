@@ -1,13 +1,15 @@
 """Commands on a cluster with every path on an object store: what they give on a disk."""
 
+import numpy as np
 import pytest
 import s3
 from small_matrix import TABLE
-from tiny import options
+from tiny import labelled_pools, options
 
 from aptool.formats.location import ObjectPath
 from aptool.formats.stores import store_of
 from aptool.models.model import opened_folder
+from aptool.text.vectors import WordVectors, write_vectors
 
 SETS = {"qa_cnn": str([*options("qa-cnn", "training.epochs=1")]), "ap_cnn": "[]", "ap_bilstm": "[]"}
 
@@ -43,6 +45,33 @@ def test_train(run, there, collection_folder, address, tmp_path):
     assert {name.partition("/")[0] for name in names(f"{there}/m.training")} <= {"ray"}
     again = run("-m", "aptool", "train", f"{there}/c", "--output", f"{there}/m", *words)
     assert any("already trained" in line for line in again.err)
+
+
+def test_train_from_vectors_and_a_model_on_a_store(run, there, collection_folder, address, tmp_path):
+    """One worker of a cluster trains what one process trains from files on a disk."""
+    words = [word for pool in labelled_pools("train", 4) for word in pool.question.split()]
+    matrix = np.random.default_rng(3).standard_normal((len(set(words)), 16)).astype(np.float32)
+    write_vectors(tmp_path / "v.bin", WordVectors(sorted(set(words)), matrix, "made"))
+    store, key = store_of(f"{there}/v.bin")
+    store.upload(key, tmp_path / "v.bin")
+    settings = [word for one in options("qa-cnn", "training.epochs=1") for word in ("--set", one)]
+    settings = ["--preset", "qa-cnn", "--seed", "1", *settings]
+    on_cluster = ["--cluster", address, "--workers", "1"]
+
+    for name, more, place in (
+        ("first", ("--vectors", f"{there}/v.bin"), f"{there}/c"),
+        ("second", ("--start", f"{there}/first"), f"{there}/c"),
+    ):
+        done = run(
+            *("-m", "aptool", "train", place, *settings, *more, "--output", f"{there}/{name}"), *on_cluster
+        )
+        assert done.code == 0, done.err
+        local = [str(word).replace(str(there), str(tmp_path)) for word in more]
+        done = run("-m", "aptool", "train", collection_folder, *settings, *local, "--output", name)
+        assert done.code == 0, done.err
+        with opened_folder(f"{there}/{name}") as folder:
+            found = (folder / "model.safetensors").read_bytes()
+        assert found == (tmp_path / name / "model.safetensors").read_bytes()
 
 
 def test_matrix(run, there, address, tmp_path, collection_folder):

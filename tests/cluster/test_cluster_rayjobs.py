@@ -111,10 +111,11 @@ def submit(ray_jobs):
     return start
 
 
-def asked(address, environment, job=""):
-    """The answer of the jobs server: one job, or all of them."""
+def asked(address, environment, job="", page=None):
+    """The answer of the jobs server: one job, or all of them; or another page of the dashboard."""
     token = {"Authorization": f"Bearer {environment['RAY_AUTH_TOKEN']}"}
-    with urllib.request.urlopen(urllib.request.Request(f"{address}/api/jobs/{job}", headers=token)) as answer:
+    url = f"{address}/api/{page or f'jobs/{job}'}"
+    with urllib.request.urlopen(urllib.request.Request(url, headers=token)) as answer:
         return json.load(answer)
 
 
@@ -126,6 +127,16 @@ def test_from_a_collection_to_a_run_file(submit, ray_jobs, entrypoint, volume):
     scores, trained = run.read_bytes(), model.stat()
     assert len(scores.splitlines()) == 20 * 6  # questions, candidates
     assert "map" in first.out.lower()
+
+    # What Ray's dashboard shows of the driver's data sets: the run, and its stages.
+    shown = [
+        dataset
+        for job in asked(*ray_jobs)
+        if job["job_id"] is not None
+        for dataset in asked(*ray_jobs, page=f"data/datasets/{job['job_id']}")["datasets"]
+    ]
+    (dataset,) = [one for one in shown if one["dataset"].startswith("aptool-score-test.run")]
+    assert any("ScoreUnits" in one["operator"] for one in dataset["operators"])
 
     # The submitter's pod was lost and is started again: it finds the job, and submits none.
     again = submit("first", entrypoint)

@@ -93,10 +93,58 @@ def test_two_workers_train_what_one_process_trains(together, alone):
     assert_close(together, alone)
 
 
-def test_one_worker_trains_the_same_model_to_the_byte(cluster, collection_folder, alone, tmp_path):
-    trained(cluster, collection_folder, tmp_path / "model", workers=1)
+def test_one_worker_trains_the_same_model_to_the_byte(
+    cluster, collection_folder, alone, tmp_path, monkeypatch
+):
+    gauges = {}
+
+    class Gauge:
+        def __init__(self, name, description, tag_keys=()):
+            self.values = gauges.setdefault(name, [])
+
+        def set(self, value, tags=None):
+            self.values.append((value, tags))
+
+    monkeypatch.setattr("ray.util.metrics.Gauge", Gauge)
+
+    result, _ = trained(cluster, collection_folder, tmp_path / "model", workers=1)
 
     assert same(tmp_path / "model", alone)
+    assert gauges["aptool_training_loss"] == [(entry["loss"], None) for entry in result.history]
+    assert gauges["aptool_training_dev"] == [
+        (value, {"measure": name}) for entry in result.history for name, value in entry["dev"].items()
+    ]
+
+
+def test_a_second_training_to_one_output_is_refused(
+    run, address, surroundings, collection_folder, together, tmp_path
+):
+    settings = [part for option in options("ap-cnn", *ASKED) for part in ("--set", option)]
+    arguments = ["train", collection_folder, "--output", "model", "--seed", SEED, *settings]
+    arguments += ["--cluster", address, "--workers", 2]
+    # A driver whose workers are slow; it is not killed in any of its four epochs.
+    program = [Path(__file__).with_name("dying_training.py"), 99, *arguments]
+    (tmp_path / "model.hold").touch()
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        command = [sys.executable, *map(str, program)]
+        training = subprocess.Popen(command, stdout=file, stderr=file, cwd=tmp_path, env=surroundings)
+    try:
+        while not (tmp_path / "model.training" / "driver").exists():
+            assert training.poll() is None, log.read_text()
+            time.sleep(0.1)
+        refused = [run("-m", "aptool", *arguments), run("-m", "aptool", *arguments[:-4])]
+        (tmp_path / "model.hold").unlink()
+        assert training.wait(600) == 0, log.read_text()
+    finally:
+        training.kill()
+        training.wait()
+
+    for second in refused:  # on the cluster, and in one process
+        assert second.code == 1
+        assert second.err[-1].startswith(f"aptool: model: being written by process {training.pid} on ")
+    assert same(tmp_path / "model", together)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "model"]
 
 
 def test_a_worker_killed_in_an_epoch(cluster, collection_folder, together, tmp_path, monkeypatch):

@@ -6,11 +6,11 @@ from tiny import labelled_pools, row, write_pools
 from aptool.cluster import spare
 from aptool.cluster.spare import score_late
 from aptool.cluster.worker import ScoringJob, Worker, begin
-from aptool.formats.claim import Claim
+from aptool.formats.claim import DRIVER, Claim
 from aptool.formats.pools import list_units
 from aptool.scoring.baselines import RandomSystem
 from aptool.scoring.job import plan
-from aptool.scoring.parts import OWNER, parts_folder
+from aptool.scoring.parts import parts_folder
 
 
 def opened(device):
@@ -30,7 +30,7 @@ def parts(tmp_path, monkeypatch):
 
 @pytest.fixture
 def claim(parts, tmp_path):
-    claim = Claim(parts_folder(tmp_path / "x.run") / OWNER, tmp_path / "x.run")
+    claim = Claim(parts_folder(tmp_path / "x.run") / DRIVER, tmp_path / "x.run")
     claim.take()
     return claim
 

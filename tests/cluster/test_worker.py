@@ -1,6 +1,7 @@
 """A worker by itself, without a cluster: it reports what its node lacks with the first unit."""
 
 import os
+import pickle
 import shutil
 import tempfile
 from pathlib import Path
@@ -8,14 +9,14 @@ from pathlib import Path
 import pytest
 from tiny import labelled_pools, row, write_pools
 
-from aptool.cluster.worker import ScoringJob, Worker, check_node
+from aptool.cluster.worker import ScoringJob, Worker, begin, check_node
 from aptool.errors import InputError
-from aptool.formats.claim import Claim
+from aptool.formats.claim import DRIVER, Claim
 from aptool.formats.pools import list_units
 from aptool.formats.stores import store_of
 from aptool.scoring.baselines import RandomSystem
 from aptool.scoring.job import plan
-from aptool.scoring.parts import OWNER, parts_folder
+from aptool.scoring.parts import parts_folder
 
 NOBODY = 65534
 
@@ -60,7 +61,7 @@ def job(place):
 
 
 def claimed_by(output):
-    claim = Claim(parts_folder(output) / OWNER, output)
+    claim = Claim(parts_folder(output) / DRIVER, output)
     claim.take()
     return claim
 
@@ -76,6 +77,33 @@ def test_a_unit_is_scored(place, job):
 
     assert (outcome.pairs, outcome.attempts, outcome.error) == (part.pairs, 1, "")
     assert part.path.exists()
+
+
+def test_what_ray_is_told_of_a_worker(place, job, monkeypatch):
+    from aptool.cluster import ray_data
+
+    told = {}
+
+    class Recorded:
+        def __init__(self, name, description):
+            self.values = told.setdefault(name.removeprefix("aptool_"), [])
+
+        def inc(self, value=1.0):
+            self.values.append(value)
+
+        set = inc
+
+    monkeypatch.setattr(ray_data.metrics, "Counter", Recorded)
+    monkeypatch.setattr(ray_data.metrics, "Gauge", Recorded)
+    part = first_part(place)
+    batch = {"number": [0], "part": [pickle.dumps(part)]}
+
+    begin(part, "score")  # by a worker that was lost
+    ray_data.ScoreUnits(job, [part])(batch)
+
+    (rate,) = told.pop("pairs_per_second")
+    assert told == {"pairs": [part.pairs], "units": [1.0], "retries": [1.0]}
+    assert rate > 0
 
 
 def test_output_that_cannot_be_written_is_reported_with_the_node(place, job, as_nobody):
@@ -104,7 +132,7 @@ def test_another_model_than_the_drivers_scores_nothing(place, job):
 
 def test_another_owner_of_the_folder_is_not_an_error_of_the_unit(place, job):
     worker = Worker(job)
-    (job.folder / OWNER).unlink()
+    (job.folder / DRIVER).unlink()
     claimed_by(place / "x.run")  # a second driver
 
     outcome = worker.score(0, first_part(place))

@@ -238,3 +238,20 @@ def test_without_the_library(monkeypatch):
 
     with pytest.raises(InputError, match=r"obstore is not installed; expected pip install 'aptool\[cloud\]'"):
         storage.open_binary("s3://bucket/x")
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("s3://*", r"s3://\*: a wildcard in its bucket; expected the bucket's name"),
+        ("s3://b?/x/*.parquet", "a wildcard in its bucket"),
+        ("s3://b:99999/*.parquet", "invalid port number; expected the name of an object"),
+        ("s3://b/../x.parquet", "illegal character sequence"),
+        ("s3://", "expected s3://BUCKET/NAME"),
+    ],
+)
+def test_a_url_that_names_no_object_is_one_line(url, problem, s3_at):
+    s3.require()
+    s3_at("http://127.0.0.1:1")  # never asked
+    with pytest.raises(InputError, match=problem):
+        storage.expand([url], ".parquet")

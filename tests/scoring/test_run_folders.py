@@ -255,6 +255,7 @@ def broken(folder, how):
     text = {
         "elsewhere": json.dumps({**document, "shards": [{**shard, "file": "../other.run"}]}),
         "empty": json.dumps({**document, "shards": []}),
+        "listed twice": json.dumps({**document, "shards": [shard, shard]}),
         "no json": "{",
         "other": json.dumps({"results": []}),
     }[how]
@@ -262,7 +263,9 @@ def broken(folder, how):
     return r"run\.json: .*expected"
 
 
-@pytest.mark.parametrize("how", ["missing", "changed", "twice", "elsewhere", "empty", "no json", "other"])
+@pytest.mark.parametrize(
+    "how", ["missing", "changed", "twice", "elsewhere", "empty", "listed twice", "no json", "other"]
+)
 def test_what_is_not_a_whole_run_is_one_line(aptool, place, how):
     run(place)
     message = broken(place / "big", how)

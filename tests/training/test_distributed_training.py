@@ -59,7 +59,7 @@ def test_cores_are_shared_out_by_hand(distributed, totals, workers, gpus, expect
 def job(distributed, collection_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.training").mkdir()
-    (tmp_path / "model.training" / "driver").write_text("mine")
+    (tmp_path / "model.training" / "driver").write_text('{"token": "mine"}')
     versions = tuple(distributed._versions().items())
     asked = recipe("ap-cnn")
     return distributed.TrainingJob(
@@ -74,7 +74,7 @@ def test_a_worker_that_sees_what_the_driver_sees_begins(distributed, job):
 def test_a_worker_on_another_disk_says_so(distributed, job, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "model.training").mkdir(parents=True)
-    (elsewhere / "model.training" / "driver").write_text("another")
+    (elsewhere / "model.training" / "driver").write_text('{"token": "another"}')
     for other in (replace(job, output=Path("none")), replace(job, start=elsewhere)):
         with pytest.raises(
             AptoolError, match=r"\.training: not found, or not the driver's folder: expected an"

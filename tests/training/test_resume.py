@@ -103,8 +103,10 @@ def test_killed_when_all_but_the_sweeping_was_done(undisturbed, collection_folde
     with recorded() as told:
         fit(Collection(collection_folder), recipe("ap-cnn", *ASKED), tmp_path / "model", seed=3)
 
+    taken, done = told.messages
+    assert taken.endswith("has ended: its output is taken over")
     wanted = "already trained, by this recipe on this collection; remove the folder to train anew"
-    assert told.messages == [f"{tmp_path / 'model'}: {wanted}"]
+    assert done == f"{tmp_path / 'model'}: {wanted}"
     assert same(tmp_path / "model", undisturbed)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
