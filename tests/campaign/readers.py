@@ -3,6 +3,7 @@
 They are slow and lenient where aptool may be strict; what aptool accepts, they must read alike.
 """
 
+import json
 import struct
 from collections import defaultdict
 from pathlib import Path
@@ -46,6 +47,31 @@ def measures(qrels: dict[str, dict[str, int]], run: dict[str, dict[str, float]])
         sums["recip_rank"] += 1 / ranks[0] if ranks else 0.0
         sums["P_1"] += float(bool(ranks) and ranks[0] == 1)
     return {name: value / len(qrels) for name, value in sums.items()}
+
+
+def run_folder(folder: Path) -> dict[str, dict[str, float]]:
+    """The scores of a run in shards, of those that its manifest lists."""
+    listed = [shard["file"] for shard in json.loads((folder / "run.json").read_text())["shards"]]
+    return scores(b"".join((folder / name).read_bytes() for name in listed))
+
+
+def pool_texts(folder: str) -> list[tuple[str, str, str, str]]:
+    """question id, question, answer id, answer of every pair of a collection, as pyarrow reads them."""
+    import pyarrow.parquet as pq
+
+    shared = Path(folder, "answers.parquet")
+    texts = dict(zip(*pq.read_table(shared).to_pydict().values(), strict=True)) if shared.exists() else {}
+    return [
+        (
+            row["question_id"],
+            row["question"],
+            one["answer_id"],
+            one["text"] or texts.get(one["answer_id"], ""),
+        )
+        for path in sorted(Path(folder).glob("*.pools.parquet"))
+        for row in pq.read_table(path).to_pylist()
+        for one in row["candidates"]
+    ]
 
 
 def table(data: bytes) -> list[tuple[str, str, int]]:

@@ -23,6 +23,8 @@ PATIENCE = 60  # seconds without a word from a process, which is then ended
 for setting in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[setting] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+for setting in [name for name in os.environ if name.startswith(("AWS_", "GOOGLE_", "AZURE_"))]:
+    del os.environ[setting]  # without credentials no object store is asked
 
 
 def attempt(world: Any, seed: int, number: int, folder: Path) -> tuple[str, str, str]:

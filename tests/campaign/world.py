@@ -38,6 +38,10 @@ class World:
         self.model = folder / "m"
         self.run = folder / "test.run"
         self.other_run = folder / "other.run"  # the same candidates in another order
+        self.run_folder = folder / "shards"  # the same run
+        self.encoded = folder / "encoded"  # the answers of its pools
+        self.train_run = folder / "train.run"
+        self.matrix = folder / "matrix"
         self.checkpoints = folder / "checkpoints"
         if folder.exists():
             return
@@ -63,6 +67,14 @@ class World:
         shared = self.shared / "test.pools.parquet"
         assert command("score", pools, "--model", self.model, "--output", self.run).code == 0
         assert command("score", shared, "--model", self.model, "--output", self.folder / "s.run").code == 0
+        shards, encoded = f"{self.run_folder}/", self.encoded
+        assert command("score", pools, "--model", self.model, "--output", shards).code == 0
+        assert command("encode", pools, "--model", self.model, "--output", encoded).code == 0
+        train = self.collection / "train.pools.parquet"
+        assert command("score", train, "--model", self.model, "--output", self.train_run).code == 0
+        table = self.folder / "t.toml"
+        table.write_text(matrix_table(self.collection))
+        assert command("matrix", table, "--output", self.matrix).code == 0
         random_ = random.Random(4)
         pairs = [line.split()[::2] for line in self.run.read_text().splitlines()]
         lines = [f"{question} Q0 {answer} 1 {random_.random()} other" for question, answer, _ in pairs]
@@ -108,6 +120,15 @@ class World:
         moments = {"state": {0: {"step": torch.tensor(3.0), "exp_avg": torch.zeros(6)}}, "param_groups": []}
         state = TrainingState([{"epoch": 1, "dev": {"map": 0.5}}], 1, weights, dict(weights), [moments])
         save_state(self.folder / "state", "key", state)
+
+
+def matrix_table(collection: Path, seeds: str = "[1]") -> str:
+    """A table of experiments with two baselines and their fusion."""
+    return (
+        f'measures = ["map", "P_1"]\n[collections.c]\npath = "{collection}"\nsplit = "test"\n'
+        '[systems.r]\nbaseline = "random"\n[systems.b]\nbaseline = "bm25"\n[systems.f]\nfuse = ["r", "b"]\n'
+        f'[[rows]]\ncollection = "c"\nsystems = ["r", "b", "f"]\nseeds = {seeds}\n'
+    )
 
 
 def small_options() -> list[str]:

@@ -15,8 +15,11 @@ from surfaces import (  # noqa: F401 - they register
     options,
     outputs,
     pools,
+    published,
     settings,
+    stores,
     texts,
+    together,
     trec,
 )
 

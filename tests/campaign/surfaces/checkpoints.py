@@ -48,6 +48,13 @@ def checkpoints(case: Case) -> None:
     if case.random.random() < 0.1:
         adapter = {"peft_type": "LORA", "base_model_name_or_path": "evil/evil", "auto_mapping": "evil.Evil"}
         Path("m/adapter_config.json").write_text(json.dumps(adapter))
+    if case.random.random() < 0.2:
+        given = case.random.choice(
+            (("export", "m"), ("vectors", "distill", "--model", "m", "--collection", case.world.collection))
+        )
+        case.run(*given, "--output", "e", outputs=("e",))
+        assert not Path("ran").exists(), "ran code of the folder"
+        return
     outputs = ("x.run", "x.run.parts", "x.run.ir-metadata.yml")
     pools = case.world.collection / "test.pools.parquet"
     if case.run("score", pools, "--model", "m", "--output", "x.run", outputs=outputs) is not None:

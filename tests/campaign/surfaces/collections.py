@@ -7,6 +7,7 @@ from pathlib import Path
 import readers
 from case import Case, content, surface
 from mutators import flip, mutate_bytes, mutate_document
+from world import matrix_table
 
 
 @surface(4)
@@ -49,11 +50,7 @@ def folds(case: Case) -> None:
 
 @surface(3)
 def matrices(case: Case) -> None:
-    text = (
-        f'measures = ["map", "P_1"]\n[collections.c]\npath = "{case.world.collection}"\nsplit = "test"\n'
-        '[systems.r]\nbaseline = "random"\n[systems.b]\nbaseline = "bm25"\n[systems.f]\nfuse = ["r", "b"]\n'
-        '[[rows]]\ncollection = "c"\nsystems = ["r", "b", "f"]\nseeds = [1]\n'
-    )
+    text = matrix_table(case.world.collection)
     lines = text.split("\n")
     at = case.random.randrange(len(lines))
     if "=" in lines[at] and case.random.random() < 0.6:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from case import Case, surface
-from world import World, command
+from world import World, command, small_options
 
 
 @surface(8)
@@ -40,6 +40,21 @@ def _commands() -> list[tuple[str, tuple[str, ...]]]:
         ("vectors learn", ("vectors", "learn", "none", "--output", "v.bin")),
         ("report", ("report", "none")),
         ("fuse", ("fuse", "x.run", "x.run", "--output", "f.run")),
+        ("encode", ("encode", "x.run", "--model", "none", "--output", "s")),
+        ("matrix", ("matrix", "none", "--output", "o")),
+        ("export", ("export", "none")),
+        ("plot scores", ("plot", "scores", "x.run", "--qrels", "x.qrels", "--output", "p.svg")),
+        ("plot training", ("plot", "training", "none", "--output", "p.svg")),
+        ("data folds", ("data", "folds", "none", "--output", "f")),
+        ("data stats", ("data", "stats", "none")),
+        ("data import wikiqa", ("data", "import", "wikiqa", "test=x.run", "--output", "c")),
+        ("data import trecqa", ("data", "import", "trecqa", "test=x.run", "--output", "c")),
+        ("data import beir", ("data", "import", "beir", "none", "--output", "c")),
+        ("data import mteb", ("data", "import", "mteb", "none", "--output", "c")),
+        ("data import msmarco", ("data", "import", "msmarco", "x.run", "--queries=test=x.run")),
+        ("data import pyserini", ("data", "import", "pyserini", "x.run", "--corpus=x.run", "--output", "c")),
+        ("vectors distill", ("vectors", "distill", "--model", "none", "--output", "v.bin")),
+        ("completion", ("completion",)),
     ]
 
 
@@ -68,42 +83,60 @@ def _options(name: str) -> list[str]:
 
 @surface(3)
 def urls(case: Case) -> None:
-    """URLs that lead nowhere; none leads to another machine."""
-    scheme = case.random.choice(
+    """URLs that lead nowhere: none to another machine, and S3 without credentials is not asked.
+
+    Other stores are left out: their client looks for credentials in the network.
+    """
+    url = _url(case)
+    pools, qrels = case.world.collection / "test.pools.parquet", case.world.collection / "test.qrels"
+    model = ("--model", case.world.model)
+    asked = case.random.choice(
         (
-            "file",
-            "memory",
-            "local",
-            "http",
-            "nothing",
-            "zip",
-            "tar",
-            "cached",
-            "simplecache::memory",
-            "x" * 300,
-            "data",
-            "::",
-            "reference",
+            ("score", url, *model, "--output", "x.run"),
+            ("score", pools, *model, "--output", url),
+            ("score", pools, "--model", url, "--output", "x.run"),
+            ("score", pools, *model, "--answers", url, "--output", "x.run"),
+            ("score", pools, *model, "--encoded", url, "--output", "x.run"),
+            ("encode", url, *model, "--output", "s"),
+            ("eval", url, "--qrels", qrels),
+            ("eval", case.world.run, "--qrels", url),
+            ("compare", case.world.run, url, "--qrels", qrels),
+            ("fuse", case.world.run, url, "--output", "f.run"),
+            ("data", "import", "tsv", f"test={url}", "--output", "c"),
+            ("data", "import", "beir", url, "--output", "c"),
+            ("data", "check", url),
+            ("data", "stats", url),
+            ("matrix", url, "--output", "t"),
+            ("report", url, "--output", "r.html"),
+            ("train", url, *small_options(), "--output", "m"),
+            ("train", case.world.collection, *small_options(), "--vectors", url, "--output", "m"),
+            ("train", case.world.collection, "--start", url, "--output", "m"),
         )
     )
-    rest = case.random.choice(
-        ("", "/", "//", "127.0.0.1:1/x", "127.0.0.1:99999/", "[::1]:1/x", "/none/x.run", "*", "?", "%00", "é")
-    )
-    url = f"{scheme}:{case.random.choice(('//', '/', ''))}{rest}"
-    pools = ("score", url, "--model", case.world.model, "--output", "x.run")
-    runs = ("eval", url, "--qrels", str(case.world.collection / "test.qrels"))
-    written = (
-        "score",
-        case.world.collection / "test.pools.parquet",
-        "--model",
-        case.world.model,
-        "--output",
-        url,
-    )
-    imported = ("data", "import", "tsv", f"test={url}", "--output", "c")
     begin = url.partition("/")[0]
-    outputs = ("x.run.parts", begin, f"{begin}.parts", f"{begin}.ir-metadata.yml", "c")
-    case.run(*case.random.choice((pools, runs, imported, written)), outputs=outputs)
+    outputs = ("x.run", "x.run.parts", "x.run.ir-metadata.yml", "c", "m", "m.training", "s", "t")
+    case.run(*asked, outputs=(*outputs, begin, f"{begin}.parts", f"{begin}.ir-metadata.yml"))
+
+
+def _url(case: Case) -> str:
+    schemes = (
+        "file",
+        "memory",
+        "local",
+        "http",
+        "nothing",
+        "zip",
+        "tar",
+        "cached",
+        "data",
+        "::",
+        "reference",
+    )
+    more = ("simplecache::memory", "simplecache::s3", "s3", "s3", "s3a", "S3", "x" * 300)
+    places = ("", "/", "//", "127.0.0.1:1/x", "127.0.0.1:99999/", "[::1]:1/x", "/none/x.run", "*", "?", "%00")
+    names = ("é", "b", "b/x.run", "b//x", "b/../x", "b/./x", "b/" + "x" * 2000, "B_/x", "b/*.parquet", "b/x?")
+    slashes = case.random.choice(("//", "//", "/", ""))
+    return f"{case.random.choice(schemes + more)}:{slashes}{case.random.choice(places + names)}"
 
 
 @surface(3)

@@ -1,0 +1,99 @@
+"""Commands that read several things at once: one of them is damaged, and the others are as they were."""
+
+import json
+import shutil
+from pathlib import Path
+
+import readers
+from case import Case, content, surface
+from mutators import flip, mutate_bytes, mutate_document, mutate_lines
+from world import small_options
+
+
+@surface(2)
+def breakdowns(case: Case) -> None:
+    """Figures by kind of question, and what a reviewer asks: the measures stay those of the run."""
+    qrels, pools = case.world.collection / "test.qrels", Path("test.pools.parquet")
+    pools.write_bytes(_damaged(case, content(case.world.collection / pools.name)))
+    dev = content(case.world.run)
+    Path("dev.run").write_bytes(mutate_lines(case.random, dev, b" ") if case.random.random() < 0.5 else dev)
+    given = ("eval", case.world.run, "--qrels", qrels, "--pools", pools, "--json")
+    kind = case.random.choice(("question-length", "answer-length", "type"))
+    more = case.random.choice((("--by", kind), ("--review",), ("--dev", "dev.run", "--dev-qrels", qrels)))
+    out = case.run(*given, *more)
+    if out is not None:
+        found = json.loads(out)["runs"][0]["measures"]
+        expected = readers.measures(
+            readers.judgements(content(qrels)), readers.scores(content(case.world.run))
+        )
+        assert all(abs(found[name] - value) < 1e-6 for name, value in expected.items())
+
+
+@surface(1)
+def started_trainings(case: Case) -> None:
+    """A training that reads a model to start from, a teacher's run, another collection or vectors."""
+    shutil.copytree(case.world.collection, "d")
+    shutil.copytree(case.world.model, "start")
+    source = case.random.choice(("start", "teacher", "mixture", "vectors"))
+    more: tuple[object, ...] = ()
+    if source == "start":
+        path = case.random.choice([Path("start", name) for name in ("config.json", "tokenizer.json")])
+        path.write_text(mutate_document(case.random, json.loads(path.read_text())), errors="surrogateescape")
+        options = ["--start", "start", "--set", "training.epochs=1"]
+    else:
+        options = small_options()
+    if source == "teacher":
+        lines = mutate_lines(case.random, content(case.world.train_run), b" ")
+        Path("t.run").write_bytes(lines)
+        more = ("--teacher", "t.run")
+    elif source == "mixture":
+        name = case.random.choice(("train.qrels", "train.pools.parquet", "collection.json"))
+        Path("d", name).write_bytes(mutate_bytes(case.random, Path("d", name).read_bytes()))
+        more = (f"d{case.random.choice(('', '@0.5', '@1e-9', '@' + case.nasty()))}",)
+    elif source == "vectors":
+        Path("v.txt").write_bytes(mutate_lines(case.random, content(case.world.folder / "v.txt"), b" "))
+        more = ("--vectors", "v.txt")
+    asked = ("train", case.world.collection, *more, "--output", "m", *options)
+    case.run(*asked, outputs=("m", "m.training"))
+
+
+@surface(1)
+def reports(case: Case) -> None:
+    """A page, and charts, of a folder of runs in which a file is damaged."""
+    run = mutate_lines(case.random, content(case.world.run), b" ")
+    if case.random.random() < 0.5:
+        Path("x.run").write_bytes(run)
+        qrels, pools = case.world.collection / "test.qrels", case.world.collection / "test.pools.parquet"
+        kind = case.random.choice((("scores",), ("lengths", "--pools", pools)))
+        given = ("plot", *kind, "x.run", "--qrels", qrels, "--output", "p.svg")
+        case.run(*given, outputs=("p.svg", "p.csv"))
+        return
+    shutil.copytree(case.world.matrix, "o")
+    if case.random.random() < 0.5:
+        next(Path("o").glob("c/*/seed1/test.run")).write_bytes(run)
+    else:
+        table = Path("o/table.json")
+        document = json.loads(table.read_text())
+        table.write_text(mutate_document(case.random, document), errors="surrogateescape")
+    case.run("report", "o", "--output", "r.html", outputs=("r.html",))
+    assert not Path("r.html").exists() or b"Content-Security-Policy" in Path("r.html").read_bytes()
+
+
+@surface(2)
+def descriptions(case: Case) -> None:
+    """Commands that describe a collection, or a pair of it."""
+    shutil.copytree(case.world.collection, "c")
+    name = case.random.choice(("test.pools.parquet", "test.qrels", "collection.json"))
+    Path("c", name).write_bytes(_damaged(case, Path("c", name).read_bytes()))
+    Path("v.txt").write_bytes(mutate_lines(case.random, content(case.world.folder / "v.txt"), b" "))
+    pair = ("--question-id", case.random.choice(("test0", case.nasty())), "--answer-id", case.nasty())
+    explain = ("explain", "--model", case.world.model, "--collection", "c", *pair)
+    learn = ("vectors", "learn", "c", "--dim", "4", "--epochs", "1", "--split", "test", "--output", "w.bin")
+    stats = ("data", "stats", "c", "--vectors", "v.txt")
+    case.run(*case.random.choice((explain, learn, stats)), outputs=("w.bin",))
+
+
+def _damaged(case: Case, data: bytes) -> bytes:
+    """Sometimes as it was."""
+    kind = case.random.random()
+    return data if kind < 0.3 else flip(case.random, data) if kind < 0.7 else mutate_bytes(case.random, data)
