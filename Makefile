@@ -69,6 +69,7 @@ campaign: $(STAMP)  ## try 100,000 bad inputs on every surface: SEED=1, INPUTS=1
 chaos: $(STAMP)  ## kill, starve and run twice 200 commands, and run them again: SEED=1, TRIALS=200, ONLY=number of one
 	PYTHONPATH=.:tests:tests/campaign OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 TOKENIZERS_PARALLELISM=false \
 		$(BIN)/python tests/chaos/run.py --seed $(or $(SEED),1) --trials $(or $(TRIALS),200) $(if $(ONLY),--only $(ONLY))
+	$(if $(ONLY),,PYTHONPATH=.:tests:tests/campaign OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/stores.py --seed $(or $(SEED),1))
 	$(if $(ONLY),,$(BIN)/python -m pytest -m cluster tests/cluster -k 'killed or removed or corrupt or half or refused or memory')
 
 audit: $(STAMP)  ## check licences, and known vulnerabilities of the tested versions, which needs a network

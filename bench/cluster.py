@@ -1,11 +1,15 @@
 """``aptool score --cluster`` against ``aptool score`` at equal cores; costs per unit and per run.
 
     python -m bench.cluster [--pools 18864] [--repeats 3] [--output cluster.json]
+    python -m bench.cluster --s3 [...]    the same from and to an S3 server on loopback
 
 The input has the shape of InsuranceQA's test1: pools of 500 of 24,981 shared answers. Both commands are timed
 alternately, each from start to end, on a running cluster (a head node without cores, and nodes of one core
 each). The costs of the stages of a unit are measured on a sixth of the pools with all cores busy, as on a
 cluster. ``python -m bench.simulation`` reads the figures.
+
+With ``--s3`` input, model and run are objects of moto's server, which shares the cores. It notes when it is
+at work: the share of a command's time in which it is, is the most that a faster store could save.
 """
 
 import argparse
@@ -28,7 +32,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from aptool.formats.location import Location, location
+from aptool.formats.stores import store_of
 from bench.end_to_end import measured, write_input
+from bench.object_server import object_server
 
 OBJECT_STORE = 100 << 20  # bytes per node
 
@@ -47,9 +54,11 @@ def main() -> None:
     parser.add_argument(
         "--output", type=Path, default=Path("cluster.json"), help="JSON file (default cluster.json)"
     )
+    parser.add_argument("--s3", action="store_true", help="from and to an S3 server on loopback")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        figures = measure(Path(name), options.scale, options.pools, options.repeats, options.cores)
+        measured_by = measure_on_store if options.s3 else measure
+        figures = measured_by(Path(name), options.scale, options.pools, options.repeats, options.cores)
     options.output.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
 
@@ -113,6 +122,46 @@ def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) ->
     }
 
 
+def measure_on_store(folder: Path, scale: float, pools: int, repeats: int, cores: int) -> dict[str, Any]:
+    """Measures a disk and an S3 server with one process, and the server with a cluster."""
+    write_input(folder, scale, pools)
+    rows: dict[str, list[float]] = {key: [] for key in ("disk", "s3", "cluster from s3")}
+    shares: dict[str, list[float]] = {key: [] for key in ("s3", "cluster from s3")}
+    with object_server(folder) as server, cluster(folder, cores) as address:
+        upload(folder, server.bucket)
+        on_cluster = ["--cluster", address, "--workers", str(cores)]
+        command(folder, cores, on_cluster, server.bucket)  # warm-up
+        for _ in range(repeats):
+            rows["disk"].append(command(folder, cores, []))
+            expected = sha256(folder / "out.run")
+            for name, more in (("s3", []), ("cluster from s3", on_cluster)):
+                began = time.time()
+                rows[name].append(command(folder, cores, more, server.bucket))
+                requests = server.requests(began, time.time())
+                shares[name].append(requests.seconds / rows[name][-1])
+                if sha256(location(f"{server.bucket}/out.run")) != expected:
+                    sys.exit("the run file on the store differs from that on the disk")
+    seconds = {key: statistics.median(values) for key, values in rows.items()}
+    share = {key: statistics.median(values) for key, values in shares.items()}
+    print(f"{500 * pools:,} pairs, {cores} cores, medians of {repeats}; the run files are the same")
+    print(f"    one process, disk: {seconds['disk']:.1f} s")
+    for name in shares:
+        ratio = seconds["disk"] / seconds[name]
+        print(f"    {name}: {seconds[name]:.1f} s, {ratio:.3f} of the throughput of one process with a disk")
+        print(f"        the store is at work in {share[name]:.0%} of that time")
+    last = {"requests": requests.number, "bytes": requests.bytes}
+    return {"pairs": 500 * pools, "cores": cores, "seconds": rows, "store_share": shares, "last_run": last}
+
+
+def upload(folder: Path, bucket: str) -> None:
+    """Copies the input to a store."""
+    files = [folder / "answers.parquet", folder / "test.pools.parquet", *(folder / "model").rglob("*")]
+    for file in files:
+        if file.is_file():
+            store, key = store_of(f"{bucket}/{file.relative_to(folder)}")
+            store.upload(key, file)
+
+
 def stages(folder: Path, cores: int) -> dict[str, Any]:
     """Core seconds of each stage in a single-threaded process, with one such process on every core."""
     places = [folder / str(number) for number in range(cores)]
@@ -128,16 +177,25 @@ def stages(folder: Path, cores: int) -> dict[str, Any]:
     return {"pairs": rows[0]["pairs"], "units": shape.num_row_groups, "core_seconds": means}
 
 
-def command(folder: Path, cores: int, more: list[str]) -> float:
-    """Seconds of one whole ``aptool score`` command on the input in a folder."""
-    (folder / "out.run").unlink(missing_ok=True)
-    start = [sys.executable, "-m", "aptool", "score", "test.pools.parquet", "--model", "model"]
+def command(folder: Path, cores: int, more: list[str], place: str = ".") -> float:
+    """Seconds of one whole ``aptool score`` command on the input in a folder, or at the URL ``place``."""
+    run = f"{place}/out.run"
+    (folder / run if place == "." else location(run)).unlink(missing_ok=True)
+    start = [
+        sys.executable,
+        "-m",
+        "aptool",
+        "score",
+        f"{place}/test.pools.parquet",
+        "--model",
+        f"{place}/model",
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": str(cores), "RAYON_NUM_THREADS": str(cores)}
     root = str(Path(__file__).resolve().parent.parent)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     begun = time.perf_counter()
     ended = subprocess.run(
-        [*start, "--output", "out.run", *more], cwd=folder, env=environment, capture_output=True, text=True
+        [*start, "--output", run, *more], cwd=folder, env=environment, capture_output=True, text=True
     )
     if ended.returncode:
         sys.exit(ended.stderr)
@@ -186,7 +244,7 @@ def cluster(folder: Path, cores: int) -> Iterator[str]:
         nodes.shutdown()
 
 
-def sha256(path: Path) -> str:
+def sha256(path: Location) -> str:
     """The SHA-256 hash of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 

@@ -199,7 +199,7 @@ def main() -> int:
     failed = 0
     with tempfile.TemporaryDirectory(prefix="chaos-") as name:
         base = Path(name)
-        _load(base / "world")
+        load(base / "world")
         quiet: dict[str, Quiet] = {}
         for number in numbers:
             random_ = random.Random(f"{given.seed}/{number}")
@@ -223,7 +223,7 @@ def main() -> int:
     return int(failed > 0)
 
 
-def _load(world: Path) -> None:
+def load(world: Path) -> None:
     """Prepares the inputs in a process of its own; here loads what each command would, and runs nothing."""
     process = os.fork()
     if process == 0:

@@ -1,10 +1,11 @@
 """The commands that are disturbed, and what they start from."""
 
+import json
 from pathlib import Path
 from typing import NamedTuple
 
 from tiny import labelled_pools, row, write_pools
-from world import World, small_options
+from world import World, command, matrix_table, small_options
 
 OUT = "o"  # the folder of a command's outputs
 
@@ -24,11 +25,22 @@ def prepare(folder: Path) -> None:
         for pool in labelled_pools("test", 12)
     ]
     write_pools(folder / "x.pools.parquet", *(rows[start : start + 2] for start in range(0, 12, 2)))
-    (folder / "t.toml").write_text(
-        f'measures = ["map", "P_1"]\n[collections.c]\npath = "{world.collection}"\nsplit = "test"\n'
-        '[systems.r]\nbaseline = "random"\n[systems.b]\nbaseline = "bm25"\n[systems.f]\nfuse = ["r", "b"]\n'
-        '[[rows]]\ncollection = "c"\nsystems = ["r", "b", "f"]\nseeds = [1, 2]\n'
-    )
+    pools = str(folder / "x.pools.parquet")
+    encoded = command("encode", pools, "--model", world.model, "--output", folder / "s")
+    assert encoded.code == 0, encoded.err
+    write_beir(folder / "b")
+    (folder / "t.toml").write_text(matrix_table(world.collection, seeds="[1, 2]"))
+
+
+def write_beir(folder: Path) -> None:
+    """Retrieval data in BEIR's layout."""
+    (folder / "qrels").mkdir(parents=True)
+    documents = [{"_id": f"d{n}", "title": "", "text": f"river {n} of the mountain"} for n in range(30)]
+    queries = [{"_id": f"q{n}", "text": f"where is river {n}"} for n in range(6)]
+    for name, rows in (("corpus", documents), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    judged = "".join(f"q{n}\td{n}\t1\n" for n in range(6))
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
 
 
 def scenes(folder: Path) -> list[Scene]:
@@ -37,15 +49,35 @@ def scenes(folder: Path) -> list[Scene]:
     small = [option.replace("training.epochs=1", "training.epochs=3") for option in small_options()]
     pools, model = folder / "x.pools.parquet", folder / "m"
     learn = ("--dim", "8", "--epochs", "1")
+    learned = ("fuse", run, other, "--train", collection / "test.qrels", "--folds", "2")
     return [
         _scene("score", "score", pools, "--model", model, "--output", f"{OUT}/x.run"),
+        _scene("shards", "score", pools, "--model", model, "--output", f"{OUT}/x/"),
+        _scene("encode", "encode", pools, "--model", model, "--output", f"{OUT}/s"),
+        _scene(
+            "encoded", "score", pools, "--model", model, "--encoded", folder / "s", "--output", f"{OUT}/x.run"
+        ),
         _scene("train", "train", collection, "--output", f"{OUT}/m", "--seed", "3", *small),
         _scene("import", "data", "import", "tsv", f"test={folder / 'x.tsv'}", "--output", f"{OUT}/c"),
         _scene("folds", "data", "folds", collection, "--folds", "2", "--output", f"{OUT}/f"),
         _scene("fuse", "fuse", run, other, "--output", f"{OUT}/f.run"),
+        _scene("learned", *learned, "--output", f"{OUT}/f.run"),
+        _scene("beir", "data", "import", "beir", folder / "b", "--output", f"{OUT}/b"),
         _scene("vectors", "vectors", "learn", collection, "--output", f"{OUT}/v.bin", *learn),
         _scene("matrix", "matrix", folder / "t.toml", "--output", f"{OUT}/t"),
         _scene("eval", "eval", run, "--qrels", collection / "test.qrels", "--per-question", f"{OUT}/p.csv"),
+    ]
+
+
+def store_scenes(folder: Path, bucket: str) -> list[Scene]:
+    """Commands that write to a bucket; the last argument is the output."""
+    pools, model = folder / "x.pools.parquet", folder / "m"
+    return [
+        _scene("score", "score", pools, "--model", model, "--output", f"{bucket}/x.run"),
+        _scene("shards", "score", pools, "--model", model, "--output", f"{bucket}/x/"),
+        _scene("encode", "encode", pools, "--model", model, "--output", f"{bucket}/s"),
+        _scene("import", "data", "import", "tsv", f"test={folder / 'x.tsv'}", "--output", f"{bucket}/c"),
+        _scene("train", "train", folder / "c", "--seed", "3", *small_options(), "--output", f"{bucket}/m"),
     ]
 
 

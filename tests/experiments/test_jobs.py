@@ -115,7 +115,8 @@ def valid(job):
 
 def test_there_is_an_overlay_for_each_way_to_run():
     assert [path.name for path in OVERLAYS] == [
-        *("cpu", "eval", "score-gpu", "store-cpu", "store-score-gpu", "train-8gpu", "train-gpu")
+        *("cpu", "eval", "score-gpu", "store-cpu", "store-score-gpu", "store-train-gpu"),
+        *("train-8gpu", "train-gpu"),
     ]
 
 

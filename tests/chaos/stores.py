@@ -1,0 +1,119 @@
+"""Commands on an object store that is slow, fails, and whose client is killed: the objects of a quiet run.
+
+A proxy before an S3 server on loopback delays or refuses requests, as the seed says. A command is run
+against it, and in some trials killed after a time and run again, until it ends well.
+"""
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import s3
+from disturb import SIGNALS, Disturbance
+from run import Child, load
+from scenes import Scene, store_scenes
+
+from aptool.formats.stores import store_of
+
+KINDS = ("failing", "slow", "killed", "killed while failing")
+_STATUSES = (500, 503, 429)
+
+
+class Faults:
+    """What the proxy does with each request."""
+
+    def __init__(self, kind: str, random_: random.Random) -> None:
+        self._kind = kind
+        self._random = random_
+        self._lock = threading.Lock()
+        self.number = 0
+
+    def before(self, method: str, path: str) -> int | None:
+        """A status in place of the server's answer; None passes the request on."""
+        with self._lock:
+            chance = self._random.random()
+            self.number += chance < 0.1
+        if chance >= 0.1:
+            return None
+        if self._kind == "slow":
+            time.sleep(30 * chance)  # up to 3 s
+            return None
+        return _STATUSES[int(1000 * chance) % 3] if "failing" in self._kind else None
+
+
+def objects(bucket: str) -> dict[str, bytes]:
+    """All objects of a bucket."""
+    store, key = store_of(bucket)
+    return {name: store.read(name) for name in store.names(key)}
+
+
+def trial(scene: Scene, expected: dict[str, bytes], kind: str, random_: random.Random, work: Path) -> str:
+    """Runs a command on a store that has faults; how it ended.
+
+    Raises:
+        AssertionError: it does not end well, or other objects are in the bucket.
+    """
+    bucket = "/".join(scene.arguments[-1].split("/")[:3])
+    codes = []
+    if kind.startswith("killed"):
+        what = Disturbance("late", random_.randrange(1, 3000), random_.choice(SIGNALS))
+        codes.append(Child(scene, work, what).wait())
+    last = Child(scene, work, Disturbance("none"))
+    codes.append(last.wait())
+    words = last.words()
+    assert codes[-1] == 0, f"ended with {codes}: {words[-3:]}"
+    assert not any("Traceback" in line for line in words), words[-3:]
+    found = objects(bucket)
+    assert found.keys() == expected.keys(), f"other objects: {sorted(found.keys() ^ expected.keys())[:5]}"
+    other = [
+        name for name in expected if not name.endswith((".yml", ".json")) and found[name] != expected[name]
+    ]
+    assert not other, f"other bytes: {other[:3]}"
+    return " ".join(map(str, codes))
+
+
+def main() -> int:
+    """Runs the trials from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--trials", type=int, default=40)
+    given = parser.parse_args()
+    totals: Counter[str] = Counter()
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="chaos-") as name, s3.server() as url, s3.proxy(url) as proxy:
+        os.environ.update(s3.CREDENTIALS, AWS_ENDPOINT_URL=proxy.url)
+        base = Path(name)
+        load(base / "world")
+        quiet: dict[str, dict[str, bytes]] = {}
+        for number in range(given.trials):
+            random_ = random.Random(f"{given.seed}/{number}")
+            kind = KINDS[number % len(KINDS)]
+            bucket = s3.new_bucket(url)
+            scene = random_.choice(store_scenes(base / "world", bucket))
+            if scene.name not in quiet:
+                still = s3.new_bucket(url)
+                (first,) = [one for one in store_scenes(base / "world", still) if one.name == scene.name]
+                assert Child(first, base / "work", Disturbance("none")).wait() == 0
+                quiet[scene.name] = objects(still)
+            faults = Faults(kind, random_)
+            proxy.before = faults.before
+            totals[kind] += 1
+            try:
+                ended = trial(scene, quiet[scene.name], kind, random_, base / "work")
+                print(f"{number}: {scene.name}, {kind}, {faults.number} faults: {ended}", flush=True)
+            except AssertionError as error:
+                failed += 1
+                print(f"{number}: {scene.name}, {kind}: FAILED: {error}", flush=True)
+            proxy.before = lambda method, path: None
+    print(f"seed {given.seed}: {sum(totals.values())} trials on a store, {failed} failed: {dict(totals)}")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
