@@ -26,7 +26,7 @@ def prepare(folder: Path) -> None:
     ]
     write_pools(folder / "x.pools.parquet", *(rows[start : start + 2] for start in range(0, 12, 2)))
     pools = str(folder / "x.pools.parquet")
-    encoded = command("encode", pools, "--model", world.model, "--output", folder / "s")
+    encoded = command("encode", pools, "--model", world.model, "--output", folder / "store")
     assert encoded.code == 0, encoded.err
     write_beir(folder / "b")
     (folder / "t.toml").write_text(matrix_table(world.collection, seeds="[1, 2]"))
@@ -55,7 +55,15 @@ def scenes(folder: Path) -> list[Scene]:
         _scene("shards", "score", pools, "--model", model, "--output", f"{OUT}/x/"),
         _scene("encode", "encode", pools, "--model", model, "--output", f"{OUT}/s"),
         _scene(
-            "encoded", "score", pools, "--model", model, "--encoded", folder / "s", "--output", f"{OUT}/x.run"
+            "encoded",
+            "score",
+            pools,
+            "--model",
+            model,
+            "--encoded",
+            folder / "store",
+            "--output",
+            f"{OUT}/x.run",
         ),
         _scene("train", "train", collection, "--output", f"{OUT}/m", "--seed", "3", *small),
         _scene("import", "data", "import", "tsv", f"test={folder / 'x.tsv'}", "--output", f"{OUT}/c"),
