@@ -88,13 +88,17 @@ def _top_ranked(path: Location) -> pl.DataFrame:
     for place, file, fields in _rows(path):
         query = fields.get("query-id", fields.get("query_id"))
         ids = fields.get("corpus-ids", fields.get("corpus_ids"))
-        if query is None or not isinstance(ids, list) or not ids:
+        if query is None or not isinstance(ids, list) or not ids or not all(map(_is_id, ids)):
             raise InputError(file, place=place, value=fields, expected="query-id and a list of corpus-ids")
         rows += [(str(query), str(name), -float(number)) for number, name in enumerate(dict.fromkeys(ids))]
     schema = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
     if not rows:
         raise InputError(path, problem="no row", expected="query-id and corpus-ids")
     return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, str | int)
 
 
 def _qrels(root: Location, split: str, conflicts: Conflicts) -> pl.DataFrame:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -241,11 +241,30 @@ def read_tokenizer(path: str | Path) -> Tokenizer:
     document = read_json(path, "the tokenizer of a model")
     try:
         document |= {"truncation": None, "padding": None}
-        return Tokenizer.from_str(json.dumps(document))
+        tokenizer = Tokenizer.from_str(json.dumps(document))
+        check_templates(document.get("post_processor") or {})
+        return tokenizer
     except BaseException as error:  # the library raises nothing more special, and panics are not exceptions
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         raise InputError(path, problem=first_line(error), expected="a tokenizer.json") from error
+
+
+def check_templates(processor: dict[str, Any]) -> None:
+    """Checks that special tokens around texts are known: the library would panic as it encodes.
+
+    Args:
+        processor: the ``post_processor`` of a tokenizer's file.
+
+    Raises:
+        ValueError: one is not.
+    """
+    for inner in processor.get("processors", ()):
+        check_templates(inner)
+    pieces = [piece for name in ("single", "pair") for piece in processor.get(name, ())]
+    used = {piece["SpecialToken"]["id"] for piece in pieces if "SpecialToken" in piece}
+    if unknown := used - set(processor.get("special_tokens", ())):
+        raise ValueError(f"special token {min(unknown)!r} of its template is not among its special_tokens")
 
 
 def concatenated(parts: Sequence[Tokens]) -> Tokens:
