@@ -1,15 +1,15 @@
-"""A GPU that is simulated: CPU tensors that say they are on ``cuda:0``, with a GPU's rules and a GPU's waits.
+"""GPUs that are simulated: CPU tensors that say they are on ``cuda:0``, with a GPU's rules and a GPU's waits.
 
     with SimulatedGpu() as gpu:
         scorer = Scorer(ranker.to("cuda"), device="cuda")
         scorer.score(...)
     gpu.waits, gpu.launches, gpu.peak_bytes
 
-Everything is computed on the CPU; a storage that was created on, or copied to, the GPU belongs to it. An
-operation on tensors of both sides raises ``DeviceMismatchError`` where CUDA would raise. Operations that make
-the host wait for the device are counted under the line of aptool that they come from, as ATen's sources say:
-``item`` and whatever calls it, copies to the host, copies from memory that is not pinned, results whose size
-depends on values. Launches are counted roughly: one for most operations, none for views.
+Everything is computed on the CPU; a storage that was created on, or copied to, a GPU belongs to it. An
+operation on tensors of both sides, or of two GPUs, raises ``DeviceMismatchError`` where CUDA would raise.
+Operations that make the host wait for the device are counted under the line of aptool that they come from, as
+ATen's sources say: ``item`` and whatever calls it, copies to the host, copies from memory that is not pinned,
+results whose size depends on values. Launches are counted roughly: one for most operations, none for views.
 """
 
 import functools
@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 import aptool
 
 PACKAGE = f"{Path(aptool.__file__).parent}/"
-CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
+CPU = torch.device("cpu")
 aten = torch.ops.aten
 
 # Launches of operations that have several, from reading ATen's sources.
@@ -74,10 +74,10 @@ class SimulatedGpu(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self._here = {}  # address of each storage on the GPU -> (a weak reference, bytes)
+        self._here = {}  # address of each storage on a GPU -> (a weak reference, bytes, number of the GPU)
         self._in_use = 0
         self._silent = False
-        self._creating = False
+        self._creating = None  # number of the GPU that tensors are created on
         self._patches = Patches(self)
         self.reset()
 
@@ -101,21 +101,25 @@ class SimulatedGpu(TorchDispatchMode):
         found = [f"{times:6} x {what:30} {where}" for (what, where), times in self.waits.most_common()]
         return "\n".join([f"{self.launches} launches, {self.total_waits} waits", *found])
 
-    def holds(self, tensor):
+    def place(self, tensor):
+        """The number of the GPU that a tensor is on; None for the host."""
         kept = self._here.get(_storage(tensor)._cdata)
-        return kept is not None and not kept[0].expired()
+        return None if kept is None or kept[0].expired() else kept[2]
 
-    def take(self, tensor):
+    def holds(self, tensor):
+        return self.place(tensor) is not None
+
+    def take(self, tensor, number=0):
         storage = _storage(tensor)
         if not self.holds(tensor):
             self._forget_the_freed()
-            self._here[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+            self._here[storage._cdata] = StorageWeakRef(storage), storage.nbytes(), number
             self._in_use += storage.nbytes()
             self.peak_bytes = max(self.peak_bytes, self._in_use)
         return tensor
 
     def _forget_the_freed(self):
-        for key in [key for key, (reference, _) in self._here.items() if reference.expired()]:
+        for key in [key for key, (reference, *_) in self._here.items() if reference.expired()]:
             self._in_use -= self._here.pop(key)[1]
 
     def wait(self, what, times=1):
@@ -132,8 +136,8 @@ class SimulatedGpu(TorchDispatchMode):
             self._silent = before
 
     @contextmanager
-    def creating(self):
-        before, self._creating = self._creating, True
+    def creating(self, number):
+        before, self._creating = self._creating, number
         try:
             yield
         finally:
@@ -142,8 +146,10 @@ class SimulatedGpu(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
-        on_gpu = [self.holds(one) for one in tensors]
-        if self._silent or not (any(on_gpu) or self._creating):
+        places = [self.place(one) for one in tensors]
+        on_gpu = [place is not None for place in places]
+        numbers = {place for place in places if place is not None}
+        if self._silent or not (numbers or self._creating is not None):
             return func(*args, **kwargs)
         if func._can_decompose() and func not in WHOLE:
             # In inference mode, operations that consist of others come whole.
@@ -154,13 +160,16 @@ class SimulatedGpu(TorchDispatchMode):
         name = func._overloadpacket.__name__
         if any(on_gpu) and not all(on_gpu):
             self._check(func, name, args, tensors, on_gpu)
+        if len(numbers) > 1 and func not in COPIES:
+            raise DeviceMismatchError(f"{name} of GPUs {sorted(numbers)}, at {_line_of_aptool()}")
         self._count(func, name, args, kwargs)
+        number = min(numbers, default=self._creating)
         with self.silence():
             result = func(*args, **kwargs)
         if func is not aten.copy_.default:
             for one in tree_leaves(result):
                 if isinstance(one, torch.Tensor):
-                    self.take(one)
+                    self.take(one, number)
         return result
 
     def _check(self, func, name, args, tensors, on_gpu):
@@ -234,13 +243,13 @@ class Patches:
             self._replace(T, name, self._creates(getattr(T, name)))
         self.real = {name: getattr(T, name) for name in ("to", "numpy", "__array__", "tolist", "new_tensor")}
         self._replace(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
-        self._replace(T, "device", property(lambda one: CUDA if gpu.holds(one) else CPU))
+        self._replace(T, "device", property(lambda one: _device(gpu.place(one))))
         self._replace(T, "is_cuda", property(gpu.holds))
         self._replace(T, "is_cpu", property(lambda one: not gpu.holds(one)))
-        self._replace(T, "get_device", lambda one: 0 if gpu.holds(one) else -1)
+        self._replace(T, "get_device", lambda one: gpu.place(one) if gpu.holds(one) else -1)
         self._replace(T, "to", _unbound(self._to))
-        self._replace(T, "cpu", lambda one: self._move(one, False, None))
-        self._replace(T, "cuda", lambda one, *more: self._move(one, True, None))
+        self._replace(T, "cpu", lambda one: self._move(one, None, None))
+        self._replace(T, "cuda", lambda one, *more: self._move(one, 0, None))
         self._replace(T, "numpy", lambda one, *more, **options: self._numpy("numpy", one, *more, **options))
         self._replace(T, "__array__", lambda one, *more: self._numpy("__array__", one, *more))
         self._replace(T, "pin_memory", _unbound(self._pin))
@@ -265,8 +274,9 @@ class Patches:
         def created(*args, **kwargs):
             if not _is_cuda(kwargs.get("device")):
                 return create(*args, **kwargs)
-            with self.gpu.creating():
-                return self.gpu.take(create(*args, **{**kwargs, "device": "cpu"}))
+            number = _number(kwargs["device"])
+            with self.gpu.creating(number):
+                return self.gpu.take(create(*args, **{**kwargs, "device": "cpu"}), number)
 
         return created
 
@@ -277,32 +287,33 @@ class Patches:
                 return create(*args, **kwargs)
             self.gpu.wait("copy to the device")
             with self.gpu.silence():
-                return self.gpu.take(create(*args, **{**kwargs, "device": "cpu"}))
+                return self.gpu.take(create(*args, **{**kwargs, "device": "cpu"}), _number(kwargs["device"]))
 
         return created
 
     def _to(self, one, *args, **kwargs):
         other = args[0] if args and isinstance(args[0], torch.Tensor) else kwargs.get("other")
         if other is not None:
-            return self._move(one, self.gpu.holds(other), other.dtype)
+            return self._move(one, self.gpu.place(other), other.dtype)
         copy = kwargs.pop("copy", False)
         device, dtype, non_blocking, _ = torch._C._nn._parse_to(*args, **kwargs)
-        there = self.gpu.holds(one) if device is None else device.type == "cuda"
+        there = self.gpu.place(one) if device is None else _number(device)
         return self._move(one, there, dtype, non_blocking, copy)
 
     def _move(self, one, there, dtype, non_blocking=False, copy=False):
         gpu = self.gpu
         dtype = dtype or one.dtype
-        if gpu.holds(one) == there:
+        here = gpu.place(one)
+        if here == there:
             return self.real["to"](one, dtype=dtype, copy=copy)
-        if there and not (non_blocking and one.is_pinned()):
+        if here is None and not (non_blocking and one.is_pinned()):
             gpu.wait("copy to the device")
-        elif not there and not non_blocking:
+        elif there is None and not non_blocking:
             gpu.wait("copy to the host")
         gpu.launches += 1
         with gpu.silence():
             moved = self.real["to"](one, dtype=dtype, copy=True)
-        return gpu.take(moved) if there else moved
+        return moved if there is None else gpu.take(moved, there)
 
     def _pin(self, one):
         if self.gpu.holds(one):
@@ -329,7 +340,7 @@ class Patches:
             created = self.real["new_tensor"](one, *args, **kwargs)
         if self.gpu.holds(one):
             self.gpu.wait("copy to the device")
-            self.gpu.take(created)
+            self.gpu.take(created, self.gpu.place(one))
         return created
 
 
@@ -346,6 +357,15 @@ def _storage(tensor):
 
 def _is_cuda(device):
     return device is not None and torch.device(device).type == "cuda"
+
+
+def _number(device):
+    """The number of a GPU; None for the host."""
+    return (torch.device(device).index or 0) if _is_cuda(device) else None
+
+
+def _device(number):
+    return CPU if number is None else torch.device("cuda", number)
 
 
 def _is_view(func):

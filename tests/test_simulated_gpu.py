@@ -47,6 +47,15 @@ def test_operations_of_both_sides_raise(name):
             np.asarray(torch.ones(3, device="cuda"))
 
 
+def test_two_gpus_are_two_devices():
+    with SimulatedGpu():
+        first, second = torch.ones(3, device="cuda"), torch.ones(3, device="cuda:1")
+        assert (second + 1).device == torch.device("cuda", 1)
+        assert first.to("cuda:1").device == second.new_zeros(2).device == second.device
+        with pytest.raises(DeviceMismatchError, match=r"GPUs \[0, 1\]"):
+            first + second
+
+
 WAITS = {
     "item": (lambda x: x.sum().item(), 1),
     "bool": (lambda x: bool((x > 0).all()), 1),

@@ -39,10 +39,11 @@ if TYPE_CHECKING:
 @device_option
 @click.option(
     "--precision",
-    type=click.Choice(["auto", "fp32", "bf16"]),
+    type=click.Choice(["auto", "fp32", "tf32", "bf16"]),
     default="auto",
     show_default=True,
-    help="Precision of encoding; auto is bf16 on a GPU where it changes no ranking of a sample, else fp32.",
+    help="Precision of encoding; auto is bf16 on a GPU where it changes no ranking of a sample, else fp32. "
+    "tf32 has a GPU compute products of fp32 in TF32.",
 )
 @tokens_per_batch_option
 @click.option(
@@ -60,7 +61,7 @@ def score(
     answers: "Location | None",
     tag: str | None,
     device: str,
-    precision: Literal["auto", "fp32", "bf16"],
+    precision: Literal["auto", "fp32", "tf32", "bf16"],
     tokens_per_batch: int | None,
     encoded: "Location | None",
     fill: bool,

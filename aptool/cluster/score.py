@@ -26,7 +26,7 @@ from aptool.cluster.worker import ScoringJob, sweep
 from aptool.errors import AptoolError, error_with
 from aptool.formats.claim import Claim
 from aptool.formats.location import Location
-from aptool.formats.pools import Unit, pool_sizes, read_answers, read_pools
+from aptool.formats.pools import Unit, pool_sizes, read_answers
 from aptool.formats.storage import Input
 from aptool.formats.stores import store_of
 from aptool.formats.urls import is_remote
@@ -35,6 +35,7 @@ from aptool.models.checkpoints.files import pinned_name
 from aptool.models.checkpoints.read import load_any
 from aptool.scoring.answer_store import stored_precision
 from aptool.scoring.parts import Part, read_indices
+from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
 from aptool.scoring.record import ScoredRun
 from aptool.scoring.score import AnySystem, Executor, ScoredPart
 from aptool.scoring.scorer import Precision
@@ -173,9 +174,10 @@ class ClusterExecutor(Executor):
             stored, store = stored_precision(system.encoded, model, folder), absolute_path(system.encoded)
         elif system.precision == "auto" and each.gpus:
             trial: Any = ray.remote(_try_precision).options(**each.options)
-            unit, shared = _absolute(units[0]), _absolute_input(answers) if answers is not None else None
+            some = [_absolute(unit) for unit in sample_units(units)]
+            shared = _absolute_input(answers) if answers is not None else None
             try:
-                precision = ray.get(trial.remote(system, folder, unit, shared))
+                precision = ray.get(trial.remote(system, folder, some, shared))
             except ray.exceptions.RayError as error:
                 raise AptoolError(f"--cluster {cluster.address}: {cause(error)}") from error
         # On a GPU encoded answers are kept in its memory; each worker finds out how much of that is free.
@@ -309,16 +311,16 @@ def _no_sample() -> Any:
     raise AssertionError("the driver has decided the precision")
 
 
-def _try_precision(system: ModelLoader, folder: str, unit: Unit, answers: Input | None) -> Precision:
+def _try_precision(
+    system: ModelLoader, folder: str, units: Sequence[Unit], answers: Input | None
+) -> Precision:
     """Picks the precision on a worker with a GPU."""
     import torch
-
-    from aptool.scoring.precision import pick_precision
 
     device = torch.device("cuda")
     texts = read_answers(*answers) if answers is not None else None
     model = load_any(folder, device, system.kind)
-    return pick_precision("auto", model, device, lambda: read_pools(unit, texts))
+    return pick_precision("auto", model, device, lambda: sampled_pools(units, texts))
 
 
 def _await(parts: Sequence[Part]) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import traceback
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,8 @@ def _main(connection: Connection, start: Path, threads: int, slot: int) -> None:
     while True:
         trial, runner = connection.recv()
         try:
-            if pick_device(runner.device).type == "cuda":
-                torch.cuda.set_device(slot % torch.cuda.device_count())
+            if pick_device(runner.device) == torch.device("cuda"):
+                runner = replace(runner, device=f"cuda:{slot % torch.cuda.device_count()}")
             post(*run_trial(trial, runner, post))
         except Exception:
             post("fault", traceback.format_exc())

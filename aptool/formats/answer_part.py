@@ -75,7 +75,7 @@ def write_part(folder: Location, keys: np.ndarray, counts: np.ndarray, rows: np.
     Raises:
         InputError: it cannot be written.
     """
-    sums = _checksums(rows, np.cumsum(counts) - counts, counts)
+    sums = checksums(rows, np.cumsum(counts) - counts, counts)
     index = {"counts": counts.astype(np.uint64), "keys": keys, "sums": sums}
     name = hashlib.sha256(keys.tobytes()).hexdigest()[:24] + SUFFIX
     facts = {"owner": owner, "sha256": _digest(index, rows.shape[1], owner)}
@@ -128,26 +128,7 @@ def read_part(path: Location, owner: str) -> AnswerPart:
     return AnswerPart(path, index["keys"], counts, index["sums"], starts, width)
 
 
-def check_rows(
-    path: Location, rows: np.ndarray, starts: np.ndarray, counts: np.ndarray, sums: np.ndarray
-) -> None:
-    """Checks answers that were read against their checksums.
-
-    Args:
-        path: the part that they are of.
-        rows: (R, w) uint8.
-        starts: (n,) the first row of each answer.
-        counts: (n,) the number of its rows.
-        sums: (n,) its checksum.
-
-    Raises:
-        DamagedPartError: they are not those that were written.
-    """
-    if not np.array_equal(_checksums(rows, starts, counts), sums):
-        raise DamagedPartError(path, "changed since it was written")
-
-
-def _checksums(rows: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def checksums(rows: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """(n,) uint64: the words of a row are added up, and the sums of an answer's rows with odd factors.
 
     No single changed bit leaves that as it was. A CRC would take longer than reading.

@@ -9,9 +9,11 @@ import io
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
@@ -23,6 +25,9 @@ T = TypeVar("T")
 # A request is repeated this often, and for so long.
 RETRIES = 10
 RETRY_SECONDS = 60.0
+
+# Ranges of an object that are read at one time.
+_REQUESTS = 16
 
 # Bytes of one part of an upload: S3 takes 10,000 parts, so a file of 160 GB.
 PART_BYTES = 16 << 20
@@ -102,6 +107,21 @@ class ObjectStore(Store):
             options["range"] = {"offset": start}
         with self._one_line(key):
             return bytes(obstore.get(self._objects, key, options=cast(Any, options)).bytes())
+
+    def read_into(self, key: str, ranges: Sequence[tuple[int, Sequence[memoryview]]]) -> bool:
+        """See ``Store.read_into``: a request for each range, some at a time."""
+
+        def read(one: tuple[int, Sequence[memoryview]]) -> bool:
+            start, buffers = one
+            size = sum(len(buffer) for buffer in buffers)
+            data = memoryview(self.read(key, start, start + size))
+            if len(data) < size:
+                return False
+            for buffer in buffers:
+                buffer[:], data = data[: len(buffer)], data[len(buffer) :]
+            return True
+
+        return all(map(read, ranges) if len(ranges) == 1 else _pool().map(read, ranges))
 
     def read_versioned(self, key: str) -> tuple[bytes, str]:
         """See ``Store.read_versioned``."""
@@ -218,6 +238,11 @@ class ObjectStore(Store):
                 raise ReplacedError(path) from error
             problem, expected = _fault(error) or (_reason(error), "a store that answers")
             raise InputError(path, problem=problem, expected=expected) from error
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_REQUESTS, thread_name_prefix="aptool-objects")
 
 
 class _Writer(io.RawIOBase):

@@ -91,6 +91,21 @@ class Pools:
         """(pairs,) int64: the pool of each pair."""
         return np.repeat(np.arange(len(self.question_ids)), np.diff(self.offsets))
 
+    def select(self, rows: np.ndarray) -> "Pools":
+        """Some of the pools, by ascending (n,) rows, with the texts of their own pairs alone."""
+        chosen = np.flatnonzero(np.isin(self.pair_question, rows))
+        present, pair_answer = np.unique(self.pair_answer[chosen], return_inverse=True)
+        return Pools(
+            self.question_ids.take(pa.array(rows)),
+            self.questions.take(pa.array(rows)),
+            np.concatenate([[0], np.cumsum(np.diff(self.offsets)[rows])]),
+            self.answer_ids.take(pa.array(chosen)),
+            self.answers.take(pa.array(present)),
+            pair_answer,
+            self.shared,
+            self.shared_rows[present],
+        )
+
 
 def list_units(paths: Iterable[PathOrUrl]) -> list[Unit]:
     """All non-empty row groups of pools files; checks the schema of each file.

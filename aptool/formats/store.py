@@ -6,7 +6,7 @@ an upload in parts appears when it is completed. The methods below are what both
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -52,6 +52,14 @@ class Store(ABC):
 
         Raises:
             ReplacedError: the file no longer has this ``version``.
+        """
+
+    @abstractmethod
+    def read_into(self, key: str, ranges: Sequence[tuple[int, Sequence[memoryview]]]) -> bool:
+        """Fills buffers, for each range one after the other, from its first byte on.
+
+        Returns:
+            Whether the file has all of these bytes.
         """
 
     @abstractmethod

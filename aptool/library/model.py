@@ -12,7 +12,7 @@ import torch
 
 from aptool.errors import AptoolError, InputError
 from aptool.formats.location import location
-from aptool.formats.pools import read_answers, read_pools
+from aptool.formats.pools import read_answers
 from aptool.library.arguments import PathLike, check_choice, check_list, check_path, check_text, check_type
 from aptool.library.encoded import check_encoded, filling
 from aptool.library.pools import PoolFiles, Pools
@@ -31,13 +31,13 @@ from aptool.models.model import (
 )
 from aptool.reporting.heatmap import Explanation, heat_maps
 from aptool.scoring.answer_store import open_store
-from aptool.scoring.precision import pick_precision
+from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
 from aptool.scoring.systems import ModelSystem
 from aptool.scoring.tokenized import TokenizedPools
 
-Precision = Literal["auto", "fp32", "bf16"]
+Precision = Literal["auto", "fp32", "tf32", "bf16"]
 
-PRECISIONS = ("auto", "fp32", "bf16")
+PRECISIONS = ("auto", "fp32", "tf32", "bf16")
 
 
 def load(
@@ -47,9 +47,10 @@ def load(
 
     Args:
         folder: a model folder, or the name of a model on the Hugging Face hub, ``hf://ORG/NAME``.
-        device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or one such as ``cuda:1``.
+        device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or one such as ``cuda:1``. Pools are
+            scored on all GPUs of the machine, unless one is named.
         precision: what texts are encoded in when pools are scored; ``auto`` is bf16 on a GPU if no ranking of
-            a sample changes, else fp32.
+            a sample changes, else fp32. ``tf32`` has a GPU compute the products of fp32 in TF32.
         kind: what the folder holds, where it could be several things: ``sentence-transformers``,
             ``cross-encoder``, ``colbert`` or ``static``; ``auto`` finds out.
 
@@ -248,7 +249,8 @@ class Model:
             return ModelSystem(self._loaded, self.device, store=store, fill=fill)
 
         def sample() -> Any:
-            return read_pools(files.units[0], read_answers(files.answers) if files.answers else None)
+            answers = read_answers(files.answers) if files.answers else None
+            return sampled_pools(sample_units(files.units), answers)
 
         asked: Any = self._precision
         precision = pick_precision(asked, self._loaded, self.device, sample)

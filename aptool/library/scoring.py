@@ -45,7 +45,8 @@ def score(
         executor: what scores the row groups, such as a ``ClusterExecutor``; None is ``cluster``.
         answers: texts of shared answers; None is ``answers.parquet`` beside the pools.
         tag: the run's name in the file, one word; None is the model's preset.
-        device: what a model folder is loaded on; see ``load``.
+        device: what a model folder is loaded on; see ``load``. ``cuda`` is all GPUs of the machine,
+            ``cuda:1`` one of them.
         precision: what texts are encoded in; see ``load``. Of a model folder.
         tokens_per_batch: tokens encoded at one time; fewer take less memory. None is 8,192, on a GPU 262,144.
             Of a model folder.

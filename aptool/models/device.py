@@ -12,30 +12,138 @@ What is repeatable to the bit:
 All of this is for one version of PyTorch and one kind of processor; with another, the last bits may differ.
 """
 
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from aptool.errors import UsageError, first_line, one_line
+from aptool.errors import AptoolError, UsageError, first_line, one_line
+
+logger = logging.getLogger(__name__)
+
+GIB = 2**30
+
+# Oldest GPU with tensor cores for bf16 and TF32: Ampere.
+TENSOR_CORES = (8, 0)
+
+# What PyTorch was built for: sm_75, sm_90a, sm_120.
+_CAPABILITY = re.compile(r"sm_(\d+)(\d)")
 
 
 def pick_device(name: str) -> torch.device:
-    """The device with a given name; ``auto`` is a GPU if PyTorch sees one, else the CPU.
+    """The device with a given name; ``auto`` is a GPU if PyTorch sees one that it can use, else the CPU.
 
     Raises:
-        UsageError: this machine has no such device.
+        UsageError: this machine has no such device, or PyTorch cannot use it.
     """
-    # cuDNN's LSTM alone would compute in TF32 by default, which moves scores by more than 1e-5.
-    torch.backends.cudnn.rnn.fp32_precision = "ieee"  # type: ignore[attr-defined]
+    set_products("fp32")
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        problem = _too_old(torch.device("cuda"))
+        if problem:
+            logger.info(f"{problem}: using the CPU")
+        return torch.device("cpu" if problem else "cuda")
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()  # PyTorch names devices that hold no numbers, such as meta
     except (RuntimeError, AssertionError, ImportError) as error:
-        reason = one_line(first_line(error))
+        gpus = range(torch.cuda.device_count()) if torch.cuda.is_available() else range(0)
+        seen = name in ("cuda", *(f"cuda:{number}" for number in gpus))
+        reason = (_too_old(torch.device(name)) if seen else "") or one_line(first_line(error))
         raise UsageError(f"--device {name!r}: {reason}; expected auto, cpu or a GPU such as cuda") from error
     return device
+
+
+def gpus_like(device: torch.device) -> list[torch.device]:
+    """The GPUs of this machine that share the work of ``cuda``: those of one kind, the current one first.
+
+    A device of another name is alone: ``cpu``, or one GPU such as ``cuda:1``.
+    """
+    if device.type != "cuda" or device.index is not None:
+        return [device]
+    first = torch.cuda.current_device()
+    numbers = [first, *(number for number in range(torch.cuda.device_count()) if number != first)]
+    kinds = [(torch.cuda.get_device_name(one), torch.cuda.get_device_capability(one)) for one in numbers]
+    return [
+        torch.device("cuda", number) for number, kind in zip(numbers, kinds, strict=True) if kind == kinds[0]
+    ]
+
+
+def _too_old(device: torch.device) -> str:
+    """Why this PyTorch cannot use a GPU; empty if it can."""
+    built = [_CAPABILITY.match(name) for name in torch.cuda.get_arch_list()]
+    found = torch.cuda.get_device_capability(device)
+    least = min(((int(one[1]), int(one[2])) for one in built if one is not None), default=found)
+    if found >= least:
+        return ""
+    wanted = f"expected {least[0]}.{least[1]} or later for this PyTorch"
+    return f"{torch.cuda.get_device_name(device)} has compute capability {found[0]}.{found[1]}, {wanted}"
+
+
+def has_tensor_cores(device: torch.device) -> bool:
+    """Whether a GPU multiplies bf16 and TF32 by itself."""
+    return torch.cuda.get_device_capability(device) >= TENSOR_CORES
+
+
+def set_products(precision: str) -> None:
+    """How GPUs multiply numbers of fp32, in this process: in TF32 if ``precision`` is ``tf32``, else in fp32.
+
+    Each of torch's settings is made: left alone, cuDNN's LSTM and convolutions would compute in TF32, which
+    moves scores by more than 1e-5.
+    """
+    kind = "tf32" if precision == "tf32" else "ieee"
+    torch.backends.cuda.matmul.fp32_precision = kind
+    torch.backends.cudnn.conv.fp32_precision = kind  # type: ignore[attr-defined]
+    torch.backends.cudnn.rnn.fp32_precision = kind  # type: ignore[attr-defined]
+
+
+def to_device(network: nn.Module, device: torch.device | str) -> None:
+    """Moves a network.
+
+    Raises:
+        AptoolError: a GPU has too little memory for it.
+    """
+    device = torch.device(device)
+    needed = sum(one.numel() * one.element_size() for one in network.state_dict().values())
+    try:
+        network.to(device)
+    except RuntimeError as error:
+        if not is_out_of_memory(error) or device.type != "cuda":
+            raise
+        own = torch.cuda.current_device() if device.index is None else device.index
+        numbers = (one for one in range(torch.cuda.device_count()) if one != own)
+        others = [one for one in numbers if _free_memory(one) > 2 * needed]
+        fits = f"--device cuda:{others[0]}" if others else "a GPU with more free memory"
+        raise AptoolError(
+            f"{device}: {_free_memory(device) / GIB:.1f} GiB free, less than the model's "
+            f"{needed / GIB:.1f} GiB; expected {fits}, or --device cpu"
+        ) from error
+
+
+def _free_memory(device: torch.device | int) -> int:
+    """Bytes of a GPU that this process may still take, with those that it holds and may use anew."""
+    free: int = torch.cuda.mem_get_info(device)[0]
+    return free + torch.cuda.memory_reserved(device)
+
+
+@contextmanager
+def memory_for(work: str, expected: str) -> Iterator[None]:
+    """Says in one line that a GPU, or this machine, has too little memory for some work.
+
+    Raises:
+        AptoolError: it has.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise AptoolError(f"out of memory in {work}; expected {expected}") from error
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

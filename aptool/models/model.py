@@ -25,6 +25,7 @@ from aptool.formats.object_folder import fetched, remove_published
 from aptool.formats.schemas import check_document
 from aptool.formats.urls import is_object_url
 from aptool.models.build import build_ranker, encoder_type, identify_words, max_weights
+from aptool.models.device import to_device
 from aptool.models.hub import local_folder
 from aptool.models.network_config import check_network_config
 from aptool.models.ranker import Ranker
@@ -230,7 +231,7 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
         ranker = build_ranker(recipe, *sizes, backbone)
         _check_shapes(path / WEIGHTS, ranker)
     ranker.load_state_dict(_read_weights(path / WEIGHTS))
-    ranker.eval().to(device)
+    to_device(ranker.eval(), device)
     return LoadedModel(ranker, tokenizer, recipe, config, model_fingerprint(path))
 
 

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -27,7 +26,7 @@ from aptool.formats.answer_part import (
     SUFFIX,
     AnswerPart,
     DamagedPartError,
-    check_rows,
+    checksums,
     read_part,
     write_part,
 )
@@ -37,6 +36,7 @@ from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.schemas import check_document
 from aptool.formats.stores import store_of
 from aptool.models.model import LoadedModel
+from aptool.scoring.encoded import rows_of
 from aptool.text.tokenizer import Tokens
 
 logger = logging.getLogger(__name__)
@@ -57,16 +57,14 @@ _REQUESTS = 16
 
 
 class Stored(NamedTuple):
-    """Answers read from a store: the rows of the i-th begin at ``starts[i]``, as many as ``counts[i]``.
+    """Answers read from a store, end to end.
 
     Attributes:
-        rows: (R, w) uint8, in any order, with other rows between them.
-        starts: (n,) int64.
-        counts: (n,) int64.
+        rows: (R, w) uint8.
+        counts: (n,) int64 rows of each answer.
     """
 
     rows: np.ndarray
-    starts: np.ndarray
     counts: np.ndarray
 
 
@@ -103,28 +101,62 @@ class AnswerIndex:
             at[left] += 1
         return entries
 
-    def read(self, entries: np.ndarray) -> Stored:
-        """Reads the rows of (n,) entries, those and little between them.
+    def read(self, entries: np.ndarray, multiple: int = 1) -> Stored:
+        """Reads the rows of (n,) entries, those and little between them, each straight to its place.
+
+        Args:
+            entries: see ``find``.
+            multiple: the last row of each answer is repeated up to a multiple of so many.
 
         Raises:
             DamagedPartError: a part is truncated, changed or no longer there.
         """
+        if not len(entries):
+            return Stored(np.empty((0, 0), np.uint8), np.empty(0, np.int64))
+        width = self.parts[0].width
         order = np.lexsort((self._starts[entries], self._part[entries]))
         arrays = self._part, self._starts, self._counts, self._sums
-        part, begin, count, sums = (values[entries[order]] for values in arrays)
-        widths = np.array([one.width for one in self.parts])
-        end = begin + count * widths[part]
+        part, begin, counts, sums = (values[entries[order]] for values in arrays)
+        held = -(-self._counts[entries] // multiple) * multiple
+        place = (np.cumsum(held) - held)[order]
+        rows = np.empty((int(held.sum()), width), np.uint8)
+        self._fill(rows, part, begin, counts, place)
+        changed = np.flatnonzero(checksums(rows, place, counts) != sums)
+        if len(changed):
+            raise DamagedPartError(self.parts[part[changed[0]]].path, "changed since it was written")
+        more = held[order] - counts
+        rows[rows_of(place + counts, more)] = rows[np.repeat(place + counts - 1, more)]
+        return Stored(rows, held)
+
+    def _fill(
+        self, rows: np.ndarray, part: np.ndarray, begin: np.ndarray, counts: np.ndarray, place: np.ndarray
+    ) -> None:
+        """Reads answers, sorted by part and place in it, each into as many rows from its ``place`` on."""
+        width = rows.shape[1]
+        end = begin + counts * width
         gap = _GAP_ON_DISK if isinstance(self.parts[0].path, Path) else _GAP_REMOTE
-        stretches = _stretches(part, begin, end, gap)
-        blobs = _fetched([(self.parts[part[a]], int(begin[a]), int(end[b - 1])) for a, b in stretches])
-        starts, rows = np.empty_like(begin), 0
-        for (a, b), blob in zip(stretches, blobs, strict=True):
-            starts[a:b] = rows + (begin[a:b] - begin[a]) // widths[part[a]]
-            check_rows(self.parts[part[a]].path, blob, starts[a:b] - rows, count[a:b], sums[a:b])
-            rows += len(blob)
-        back = np.argsort(order)
-        whole = blobs[0] if len(blobs) == 1 else np.concatenate(blobs)
-        return Stored(whole, starts[back], count[back])
+        between = np.append(begin[1:] - end[:-1], 0).tolist()
+        unread = memoryview(bytearray(max((one for one in between if 0 < one <= gap), default=0)))
+        into = rows.data.cast("B")
+        bounds = zip((place * width).tolist(), ((place + counts) * width).tolist(), strict=True)
+        own = [into[first:last] for first, last in bounds]
+        ranges: dict[int, list[tuple[int, list[memoryview]]]] = {}
+        for first, last in _stretches(part, begin, end, gap):
+            buffers = [own[first]]
+            for number in range(first + 1, last):
+                if between[number - 1]:
+                    buffers.append(unread[: between[number - 1]])
+                buffers.append(own[number])
+            ranges.setdefault(int(part[first]), []).append((int(begin[first]), buffers))
+        for number, some in ranges.items():
+            path = self.parts[number].path
+            store, key = store_of(path)
+            try:
+                whole = store.read_into(key, some)
+            except FileNotFoundError:
+                whole = False
+            if not whole:
+                raise DamagedPartError(path, "truncated")
 
 
 class AnswerStore:
@@ -295,11 +327,13 @@ def _stretches(part: np.ndarray, begin: np.ndarray, end: np.ndarray, gap: int) -
 
     Args:
         part: (n,) the part of each answer, ascending.
-        begin: (n,) its first byte there, ascending within a part.
+        begin: (n,) its first byte there, ascending within a part; where an answer is read twice, a stretch
+            ends.
         end: (n,) the byte after its last one.
         gap: most bytes between two answers of a stretch.
     """
-    apart = (part[1:] != part[:-1]) | (begin[1:] - end[:-1] > gap)
+    between = begin[1:] - end[:-1]
+    apart = (part[1:] != part[:-1]) | (between < 0) | (between > gap)
     bounds = [0, *(np.flatnonzero(apart) + 1).tolist(), len(part)]
     stretches: list[tuple[int, int]] = []
     for first, last in pairwise(bounds):
@@ -307,26 +341,3 @@ def _stretches(part: np.ndarray, begin: np.ndarray, end: np.ndarray, gap: int) -
         inner = [first, *(first + 1 + np.flatnonzero(np.diff(block))).tolist(), last]
         stretches += pairwise(inner)
     return stretches
-
-
-def _fetched(ranges: list[tuple[AnswerPart, int, int]]) -> list[np.ndarray]:
-    """The (R, w) uint8 rows of byte ranges of parts."""
-    if len(ranges) == 1 or isinstance(ranges[0][0].path, Path):
-        return [_fetch(*one) for one in ranges]
-    return list(_pool().map(lambda one: _fetch(*one), ranges))
-
-
-def _fetch(part: AnswerPart, begin: int, end: int) -> np.ndarray:
-    store, key = store_of(part.path)
-    try:
-        data = store.read(key, begin, end)
-    except FileNotFoundError:
-        data = b""
-    if len(data) < end - begin:
-        raise DamagedPartError(part.path, "truncated")
-    return np.frombuffer(data, np.uint8).reshape(-1, part.width)
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_REQUESTS, thread_name_prefix="aptool-answers")

@@ -1,25 +1,30 @@
 """The precision that texts are encoded in: bf16 only where it changes no ranking of a sample."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
 import torch
 
-from aptool.formats.pools import Pools
+from aptool.errors import UsageError
+from aptool.formats.pools import Answers, Pools, Unit, read_pools
+from aptool.models.device import has_tensor_cores, set_products
 from aptool.models.model import LoadedModel
 from aptool.scoring.scorer import Precision, Scorer
 from aptool.scoring.tokenized import PoolTokenizer
 
-# Number of pools in the sample.
-SAMPLE = 50
+# Number of pools in the sample, and of those of one row group where there are several.
+SAMPLE, SAMPLE_PER_UNIT = 50, 10
+
+# Multiples of it, modulo 1, are spread evenly, however many there are.
+_GOLDEN = (5**0.5 - 1) / 2
 
 
 def pick_precision(
-    requested: Literal["auto", "fp32", "bf16"],
+    requested: Literal["auto", "fp32", "tf32", "bf16"],
     model: LoadedModel,
     device: torch.device,
-    sample: Callable[[], Pools],
+    sample: Callable[[], Iterable[Pools]],
 ) -> Precision:
     """The precision to encode texts in.
 
@@ -29,24 +34,60 @@ def pick_precision(
             results should not depend on the instruction set of the processor.
         model: the model, on the device.
         device: the device.
-        sample: reads some of the pools to be scored; called only if a trial is needed.
+        sample: gives some of the pools to be scored, see ``sampled_pools``; called only if a trial is needed.
+
+    Raises:
+        UsageError: the GPU has nothing that computes in this precision.
     """
+    able = device.type != "cuda" or requested == "fp32" or has_tensor_cores(device)
     if requested != "auto":
+        if not able:
+            name = torch.cuda.get_device_name(device)
+            raise UsageError(
+                f"--precision {requested}: {name} cannot compute in it; "
+                "expected fp32, or a GPU of compute capability 8.0 or later"
+            )
         return requested
-    if device.type != "cuda" or not torch.cuda.is_bf16_supported(including_emulation=False):
+    if device.type != "cuda" or not able:
         return "fp32"
-    return "bf16" if same_rankings(model, device, sample()) else "fp32"
+    return "bf16" if all(same_rankings(model, device, pools) for pools in sample()) else "fp32"
+
+
+def sample_units(units: Sequence[Unit]) -> list[Unit]:
+    """The row groups that the sample is taken from: at most ``SAMPLE``, spread over all of them."""
+    order = np.argsort(np.arange(len(units)) * _GOLDEN % 1, kind="stable")
+    return [units[number] for number in order[:SAMPLE].tolist()]
+
+
+def sampled_pools(units: Sequence[Unit], answers: Answers | None) -> Iterator[Pools]:
+    """The sample: ``SAMPLE`` pools, or all if there are fewer, the same ones for the same input.
+
+    Args:
+        units: see ``sample_units``; no more are read than are needed.
+        answers: the texts of shared answers.
+
+    Raises:
+        InputError: one cannot be read.
+    """
+    left, most = SAMPLE, max(SAMPLE_PER_UNIT, -(-SAMPLE // len(units)))
+    for unit in units:
+        if not left:
+            return
+        pools = read_pools(unit, answers)
+        count = len(pools.question_ids)
+        rows = np.unique(np.linspace(0, count - 1, min(most, left, count)).astype(np.int64))
+        left -= len(rows)
+        yield pools.select(rows)
 
 
 def same_rankings(model: LoadedModel, device: torch.device, pools: Pools) -> bool:
-    """Whether bf16 and fp32 rank each of the first ``SAMPLE`` pools alike."""
+    """Whether bf16 and fp32 rank each pool alike."""
     texts = PoolTokenizer(model.tokenizer, model.recipe.text).tokenize(pools)
-    sampled = texts.pair_question < SAMPLE
-    pairs = texts.pair_question[sampled], texts.pair_answer[sampled]
     precisions: tuple[Precision, ...] = ("fp32", "bf16")
     rankings = []
+    set_products("fp32")
     for precision in precisions:
         scorer = Scorer(model.ranker, device=device, precision=precision)
-        scores = scorer.score(texts.questions, texts.answers, *pairs)
-        rankings.append(np.lexsort((-scores, pairs[0])))
+        scores = scorer.score(texts.questions, texts.answers, texts.pair_question, texts.pair_answer)
+        rankings.append(np.lexsort((-scores, texts.pair_question)))
     return bool((rankings[0] == rankings[1]).all())

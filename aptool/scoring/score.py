@@ -12,9 +12,11 @@ import os
 import socket
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from queue import SimpleQueue
 from typing import NamedTuple, TypeAlias
 
 from aptool import environment
@@ -23,13 +25,14 @@ from aptool.formats.atomic import check_apart, check_writable
 from aptool.formats.claim import Claim, claimed_folder
 from aptool.formats.ir_metadata import check_metadata, write_metadata
 from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.pools import Answers, Unit, read_answers, read_pools
+from aptool.formats.pools import Answers, Unit, read_answers
 from aptool.formats.run_folder import check_run_folder, names_folder
 from aptool.formats.storage import Input, check_unchanged, stat
 from aptool.models.device import pick_device
 from aptool.progress import Update, get_progress
-from aptool.scoring.job import plan, read_task, score_task
+from aptool.scoring.job import Task, plan, read_task, score_task
 from aptool.scoring.parts import Part, merge, missing_parts, parts_folder, write_part
+from aptool.scoring.precision import sample_units, sampled_pools
 from aptool.scoring.record import ScoredRun, gather
 from aptool.scoring.systems import ModelLoader, System
 
@@ -96,7 +99,8 @@ class Executor(ABC):
 class LocalExecutor(Executor):
     """Scores in this process, unit by unit; reads the next unit and writes the previous part meanwhile.
 
-    At most three units are in memory: one being read, one being scored, one being written.
+    At most three units are in memory: one being read, one being scored, one being written. Where a system is
+    on all GPUs of the machine, that is so for each of them.
     """
 
     def __init__(self) -> None:
@@ -107,38 +111,79 @@ class LocalExecutor(Executor):
         self._answers = read_answers(*answers) if answers is not None else None
         if not isinstance(system, ModelLoader):
             return system
-        return system.load(pick_device(system.device), lambda: read_pools(units[0], self._answers))
+        device, sample = pick_device(system.device), sample_units(units)
+        return system.load(device, lambda: sampled_pools(sample, self._answers))
 
     def run(
         self, parts: Sequence[Part], missing: Sequence[Part], system: System, answers: Input | None
     ) -> Generator[ScoredPart]:
         """See ``Executor.run``."""
         worker = f"{socket.gethostname()}:{os.getpid()}"
-        on_gpu = str(system.describe().get("device", "")).startswith("cuda")
+        systems = system.copies(len(missing))
+        gpus = len(systems) * str(system.describe().get("device", "")).startswith("cuda")
         wall, cores = time.monotonic(), time.process_time()
+        with contextlib.closing(self._written(systems, deque(missing))) as written:
+            for part in written:
+                # What was spent since the last part counts as that of this one.
+                now, used = time.monotonic(), time.process_time()
+                yield ScoredPart(part.pairs, worker, 1, used - cores, (now - wall) * gpus)
+                wall, cores = now, used
 
-        def written(part: Part, writing: Future[None]) -> ScoredPart:
-            """Waits for a part; what was spent since the last one counts as its own."""
-            nonlocal wall, cores
-            writing.result()
-            now, used = time.monotonic(), time.process_time()
-            spent = ScoredPart(part.pairs, worker, 1, used - cores, (now - wall) * on_gpu)
-            wall, cores = now, used
-            return spent
+    def _written(self, systems: Sequence[System], missing: deque[Part]) -> Generator[Part]:
+        """Scores parts, dealt to the systems as each becomes free; each part once it is written."""
+        if len(systems) == 1:
+            yield from self._written_by(systems[0], missing)
+            return
+        done: SimpleQueue[Part | BaseException | None] = SimpleQueue()
 
+        def work(system: System) -> None:
+            try:
+                for part in self._written_by(system, missing):
+                    done.put(part)
+                done.put(None)
+            except BaseException as error:
+                done.put(error)
+
+        with ThreadPoolExecutor(len(systems)) as threads:
+            try:
+                for system in systems:
+                    threads.submit(work, system)
+                working = len(systems)
+                while working:
+                    found = done.get()
+                    if isinstance(found, BaseException):
+                        raise found
+                    if found is None:
+                        working -= 1
+                    else:
+                        yield found
+            finally:
+                missing.clear()  # after an error the others end with what they have begun
+
+    def _written_by(self, system: System, missing: deque[Part]) -> Generator[Part]:
+        """Scores parts by one system, until none is missing."""
         writing: tuple[Part, Future[None]] | None = None
         with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
-            reads = (reader.submit(read_task, part, system, self._answers) for part in missing)
-            reading = next(reads, None)
-            for part in missing:
-                assert reading is not None
-                task, reading = reading.result(), next(reads, None)
+
+            def read() -> tuple[Part, Future[Task]] | None:
+                try:
+                    part = missing.popleft()
+                except IndexError:
+                    return None
+                return part, reader.submit(read_task, part, system, self._answers)
+
+            following = read()
+            while following is not None:
+                part, reading = following
+                task, following = reading.result(), read()
                 frame = score_task(task, system)
                 if writing is not None:
-                    yield written(*writing)
+                    writing[1].result()
+                    yield writing[0]
                 writing = part, writer.submit(write_part, part, frame, system.truncated(task.prepared))
             if writing is not None:
-                yield written(*writing)
+                writing[1].result()
+                yield writing[0]
 
 
 def score(

@@ -26,7 +26,7 @@ from aptool.scoring.stored_answers import StoredAnswers
 from aptool.text.forms import pooled_rows
 from aptool.text.tokenizer import Tokens
 
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "tf32", "bf16"]
 Done = TypeVar("Done")
 
 
@@ -46,6 +46,10 @@ BATCHES_PER_WINDOW = 4
 
 # On a CPU there are at least this many windows, unless they would hold fewer tokens than this.
 WINDOWS, TOKENS_PER_WINDOW = 8, 2048
+
+# Likewise for questions, of which there are few: over a pretrained network they take a good part of the time
+# where answers are read from a store.
+TOKENS_OF_QUESTIONS = 128
 
 
 class Scorer:
@@ -68,7 +72,8 @@ class Scorer:
             ranker: the ranker, in evaluation mode and on the device.
             device: its device.
             precision: the precision that texts are encoded in; alignments, softmaxes and cosines are always
-                computed in fp32.
+                computed in fp32. ``tf32`` is fp32 whose products a GPU computes in TF32, those of alignments
+                too, where ``set_products`` says so.
             tokens_per_batch: tokens encoded at one time; None is a default for the device.
             cache_bytes: limit of the cache that keeps encoded answers between calls of ``score``.
             expected_tokens: number of tokens that will be encoded before the weights change, if known.
@@ -133,7 +138,7 @@ class Scorer:
         windows = _blocks(lengths[present], self._window(lengths[present], batches))
 
         with _threads(self._device, len(windows)) as for_each:
-            prepared_questions = self._prepare_questions(questions)
+            prepared_questions = self._prepare_questions(questions, for_each)
             bags = self._ranker.word_bags(questions, answers)
             _, pooled = pooled_rows(answers.ids, answers.offsets)
 
@@ -206,15 +211,21 @@ class Scorer:
             return largest
         return min(largest, max(int(lengths.sum()) // WINDOWS, TOKENS_PER_WINDOW))
 
-    def _prepare_questions(self, questions: Tokens) -> Any:
-        """Encodes questions, those of similar length together."""
-        parts = []
+    def _prepare_questions(self, questions: Tokens, for_each: ForEach) -> Any:
+        """Encodes questions, those of similar length together, on all cores."""
         by_length = np.argsort(questions.lengths, kind="stable")
-        for block in _blocks(questions.lengths[by_length], self._batch):
+        lengths = questions.lengths[by_length]
+        tokens = self._batch
+        if self._device.type == "cpu":
+            tokens = min(tokens, max(int(lengths.sum()) // WINDOWS, TOKENS_OF_QUESTIONS))
+
+        def encode(block: np.ndarray) -> Ragged:
             some = questions.take(by_length[block])
             rows, counts = pooled_rows(some.ids, some.offsets)
             states = self._encode(Ragged.of(some, self._device), send(rows, self._device))
-            parts.append(Ragged.of_sizes(states, counts))
+            return Ragged.of_sizes(states, counts)
+
+        parts = for_each(encode, _blocks(lengths, tokens))
         back = np.argsort(by_length, kind="stable")
         return self._pair_scorer.prepare_questions(Ragged.concatenate(parts).select(back))
 

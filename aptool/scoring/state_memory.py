@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,6 +51,9 @@ class StateMemory:
         self._device = device
         self._stored = stored
         self._states: dict[bytes, Tensor] = {}  # (L, c) of each text
+
+    def __deepcopy__(self, memo: Any) -> None:
+        """A copy of the network computes: it may be for another device, or in another precision."""
 
     def __call__(self, tokens: Ragged, encode: Encode) -> Tensor:
         """(N, c) states of the tokens of texts: known, in the store, or computed now.

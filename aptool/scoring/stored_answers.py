@@ -38,7 +38,7 @@ class StoredAnswers:
         """
         self._store = store
         self._fill = fill
-        self._lock = Lock()
+        self._lock, self._writing = Lock(), Lock()
         # Keys, number of rows and rows of answers that are not written yet.
         self._new: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._new_since = 0.0
@@ -78,15 +78,14 @@ class StoredAnswers:
         entries = index.find(keys)
         here = entries >= 0
         if here.all():
-            return _unpacked(index.read(entries), self._store.precision, multiple, device)
+            return _unpacked(index.read(entries, multiple), self._store.precision, device)
         if not self._fill:
             self._check(entries)
         lacking = answers.take(np.flatnonzero(~here))
         counts, rows = self.put(keys[~here], lacking, encode(lacking), multiple)
-        added = Stored(rows, np.cumsum(counts) - counts, counts)
-        parts = [_unpacked(added, self._store.precision, multiple, device)]
+        parts = [_unpacked(_repeated(rows, counts, multiple), self._store.precision, device)]
         if here.any():
-            parts.append(_unpacked(index.read(entries[here]), self._store.precision, multiple, device))
+            parts.append(_unpacked(index.read(entries[here], multiple), self._store.precision, device))
         order = np.argsort(here, kind="stable")  # those that were encoded now come first
         return Ragged.concatenate(parts).select(np.argsort(order))
 
@@ -129,6 +128,11 @@ class StoredAnswers:
             if not self._new or (not everything and size < PART_BYTES and young):
                 return 0
             new, self._new = self._new, []
+        with self._writing:
+            self._write(new)
+        return size
+
+    def _write(self, new: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> None:
         keys, counts, rows = (np.concatenate(column) for column in zip(*new, strict=True))
         _, first = np.unique(keys, axis=0, return_index=True)
         # In the order in which answers are scored; those of one length in the order of their keys.
@@ -137,7 +141,6 @@ class StoredAnswers:
         part = (np.cumsum(counts[order]) - counts[order]) * rows.shape[1] // PART_BYTES
         for some in np.split(order, np.flatnonzero(np.diff(part)) + 1):
             self._store.add(keys[some], counts[some], rows[rows_of(starts[some], counts[some])])
-        return size
 
     def _check(self, entries: np.ndarray) -> None:
         missing = int((entries < 0).sum())
@@ -167,18 +170,20 @@ def _bytes(values: Tensor) -> np.ndarray:
     return values.contiguous().cpu().numpy().view(np.uint8)
 
 
-def _unpacked(
-    stored: Stored, precision: StoredPrecision, multiple: int, device: torch.device | str
-) -> Ragged:
-    """The fp32 rows of answers, answer by answer, the last one of each repeated up to a multiple."""
-    counts = -(-stored.counts // multiple) * multiple
-    ends = np.cumsum(counts)
-    place = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
-    place = np.minimum(place, np.repeat(stored.counts - 1, counts))
-    data = send(stored.rows[np.repeat(stored.starts, counts) + place], device)  # (R, w)
+def _repeated(rows: np.ndarray, counts: np.ndarray, multiple: int) -> Stored:
+    """Answers as ``AnswerIndex.read`` gives them, from their (R, w) rows, (n,) of each."""
+    held = -(-counts // multiple) * multiple
+    within = rows_of(np.zeros_like(held), held)
+    starts = np.repeat(np.cumsum(counts) - counts, held)
+    return Stored(rows[starts + np.minimum(within, np.repeat(counts - 1, held))], held)
+
+
+def _unpacked(stored: Stored, precision: StoredPrecision, device: torch.device | str) -> Ragged:
+    """The fp32 rows of answers."""
+    data = send(stored.rows, device)  # (R, w)
     if precision == "int8":
         scales = data[:, -8:].contiguous().view(torch.float64).float()
         values = data[:, :-8].view(torch.int8) * scales
     else:
         values = data.view(torch.float32 if precision == "fp32" else torch.float16).float()
-    return Ragged.of_sizes(values, counts)
+    return Ragged.of_sizes(values, stored.counts)

@@ -1,8 +1,9 @@
 """The systems that score pools: their interface, and a trained model."""
 
+import copy
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from aptool.environment import available_memory
 from aptool.formats.location import location
 from aptool.formats.pools import Pools
 from aptool.models.checkpoints.read import load_any
+from aptool.models.device import gpus_like, set_products, to_device
 from aptool.models.model import LoadedModel
 from aptool.scoring.answer_store import AnswerStore, StoredPrecision, open_store
 from aptool.scoring.precision import pick_precision
@@ -22,7 +24,7 @@ from aptool.scoring.state_memory import recall_states
 from aptool.scoring.stored_answers import StoredAnswers
 from aptool.scoring.tokenized import PoolTokenizer, TokenizedPools
 
-# Default limit of the cache of encoded answers: InsuranceQA's 25,000 at 400 features take 3.9 GB.
+# Limit of the cache of encoded answers on a CPU: InsuranceQA's 25,000 at 400 features take 3.9 GB.
 CACHE_BYTES = 4 << 30
 
 
@@ -40,6 +42,10 @@ class System(ABC):
     @abstractmethod
     def score(self, prepared: Any) -> np.ndarray:
         """(pairs,) float32 finite scores of all pairs, in the order of the pools."""
+
+    def copies(self, most: int) -> "list[System]":
+        """The system on each of the devices that share its work, itself first; at most so many."""
+        return [self]
 
     def truncated(self, prepared: Any) -> int:
         """Number of answers that were truncated."""
@@ -71,8 +77,8 @@ class ModelSystem(System):
             device: the device to score on.
             precision: the precision that texts are encoded in.
             tokens_per_batch: tokens encoded at one time; None is a default for the device.
-            cache_bytes: limit of the cache of encoded shared answers; None is a quarter of the memory, at
-                most ``CACHE_BYTES``.
+            cache_bytes: limit of the cache of encoded shared answers; None is a quarter of a GPU's free
+                memory, or of this machine's and at most ``CACHE_BYTES``.
             store: answers that the model encoded before, read in place of encoding them.
             fill: encode answers that the store lacks, and add them; otherwise they are an error.
         """
@@ -118,10 +124,29 @@ class ModelSystem(System):
         if prepared.shared != self._cached:
             self._scorer.clear_cache()
             self._cached = prepared.shared
+        set_products(self._precision)
         scores = self._scorer.score(*prepared[:5])
         if self._stored is not None:
             self._stored.flush()
         return scores
+
+    def copies(self, most: int) -> list[System]:
+        """See ``System.copies``: a model on ``cuda`` is copied to all GPUs of the machine.
+
+        They share the tokenizer and the store.
+
+        Raises:
+            AptoolError: one of them has too little memory.
+        """
+        return [self, *(self._on(device) for device in gpus_like(self._device)[1 : max(most, 1)])]
+
+    def _on(self, device: torch.device) -> "ModelSystem":
+        there = copy.copy(self)
+        ranker = copy.deepcopy(self._model.ranker)
+        to_device(ranker, device)
+        there._model, there._device, there._cached = self._model._replace(ranker=ranker), device, None
+        there.__dict__.pop("_scorer", None)
+        return there
 
     def truncated(self, prepared: TokenizedPools) -> int:
         """See ``System.truncated``."""
@@ -153,7 +178,7 @@ class ModelLoader:
 
     folder: str
     device: str = "auto"
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
     tokens_per_batch: int | None = None
     cache_bytes: int | None = None
     kind: str = "auto"
@@ -161,7 +186,7 @@ class ModelLoader:
     fill: bool = False
     states: str | None = None
 
-    def load(self, device: torch.device | str, sample: Callable[[], Pools]) -> ModelSystem:
+    def load(self, device: torch.device | str, sample: Callable[[], Iterable[Pools]]) -> ModelSystem:
         """Loads the model on a device.
 
         Args:
@@ -226,5 +251,5 @@ def default_tag(model: LoadedModel) -> str:
 def _default_cache(device: torch.device) -> int:
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
-        return min(CACHE_BYTES, free // 4)
+        return free // 4
     return min(CACHE_BYTES, available_memory() // 4)

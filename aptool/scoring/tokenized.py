@@ -1,6 +1,7 @@
 """Pools as token ids, the input of a trained model; answers that pools share are tokenized once."""
 
 from dataclasses import replace
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ class PoolTokenizer:
         self._tokenizer = tokenizer
         self._options = options
         self._shared: _SharedTokens | None = None
+        self._lock = Lock()  # several devices share what is known of shared answers
 
     def tokenize(self, pools: Pools) -> TokenizedPools:
         """Token ids of the distinct texts of pools, truncated at the model's limits."""
@@ -37,9 +39,10 @@ class PoolTokenizer:
         if pools.shared is None:
             answers = self._tokenizer.encode(pools.answers, limit)
         else:
-            if self._shared is None or self._shared.shared is not pools.shared:
-                self._shared = _SharedTokens(pools.shared, self._tokenizer, limit)
-            answers = self._shared.tokens(pools)
+            with self._lock:
+                if self._shared is None or self._shared.shared is not pools.shared:
+                    self._shared = _SharedTokens(pools.shared, self._tokenizer, limit)
+                answers = self._shared.tokens(pools)
         shared = pools.shared.path if pools.shared is not None else None
         return TokenizedPools(
             questions, answers, pools.pair_question, pools.pair_answer, pools.shared_rows, shared

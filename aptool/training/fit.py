@@ -18,7 +18,7 @@ from aptool.formats.claim import claimed_folder
 from aptool.formats.collection import Collection
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.models.build import build_ranker, check_recipe
-from aptool.models.device import pick_device
+from aptool.models.device import pick_device, to_device
 from aptool.models.initialization import Corpus
 from aptool.models.model import CONFIG, check_model_folder, has_model, opened_folder, save_model
 from aptool.models.ranker import Ranker
@@ -173,7 +173,7 @@ def _fit_claimed(
     ranker = build_ranker(recipe, *initial.spec)
     with_vectors = initial.load_weights(ranker)
     ranker.load_state_dict(group.broadcast(ranker.state_dict()))
-    ranker.to(device)
+    to_device(ranker, device)
     with group.together():
         remember_states(ranker, [examples.questions, examples.answers, *dev.texts], states_cache)
 

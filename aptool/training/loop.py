@@ -21,7 +21,7 @@ from torch import Tensor
 
 from aptool.config import CHECKPOINT_MINUTES, TrainingOptions
 from aptool.errors import AptoolError
-from aptool.models.device import send
+from aptool.models.device import memory_for, send
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.progress import Update, get_progress
@@ -50,6 +50,9 @@ from aptool.training.state import (
     restore_dropout,
     seed_dropout,
 )
+
+# What an update takes less memory with.
+MEMORY_HINT = "a smaller training.minibatch, with training.accumulate for the same updates, or --device cpu"
 
 # Updates between two readings of the loss from a GPU.
 UPDATES_PER_READING = 50
@@ -311,7 +314,8 @@ def _train_epoch(
         batch, block = block[:size], block[size:]
         progress = (epoch - 1 + done / len(pairs)) / options.epochs
         rate = learning_rate(options, epoch, progress)
-        totals.add_(_step(ranker, examples, batch, options, optimizers, rate, group, timer.due))
+        with memory_for("training", MEMORY_HINT):
+            totals.add_(_step(ranker, examples, batch, options, optimizers, rate, group, timer.due))
         done += len(batch)
         updates += 1
         if updates % reading and done < len(pairs):

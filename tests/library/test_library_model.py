@@ -220,7 +220,7 @@ LOADS = [
     ({"device": 7}, "device: 7: expected auto, cpu or a GPU such as cuda"),
     ({"device": None}, "device: None: expected auto, cpu or a GPU such as cuda"),
     ({"device": "abacus"}, "abacus"),
-    ({"precision": "fp8"}, "precision: 'fp8': expected one of auto, fp32, bf16"),
+    ({"precision": "fp8"}, "precision: 'fp8': expected one of auto, fp32, tf32, bf16"),
 ]
 
 
@@ -292,7 +292,7 @@ SCORINGS = [
     ({"tag": "two words"}, "tag 'two words': expected one word"),
     ({"tokens_per_batch": 0}, "tokens_per_batch: 0: expected an integer of at least 1"),
     ({"wait": 60}, "wait: requires cluster"),
-    ({"precision": "int4"}, "precision: 'int4': expected one of auto, fp32, bf16"),
+    ({"precision": "int4"}, "precision: 'int4': expected one of auto, fp32, tf32, bf16"),
     ({"answers": "nowhere.parquet"}, "nowhere.parquet: file not found"),
 ]
 

@@ -148,12 +148,16 @@ def test_an_entry_is_found_by_all_of_its_key(here, wanted, cut):
         assert entry < 0 or index._counts[entry] == 10 * a + b
 
 
+@pytest.mark.parametrize("buffers", [2, 1024])
+@pytest.mark.parametrize("multiple", [1, 4])
 @pytest.mark.parametrize("gap", [0, 100, 1 << 20])
-def test_reading_gives_the_rows_of_each_answer(gap, monkeypatch, tmp_path):
+def test_reading_gives_the_rows_of_each_answer(gap, multiple, buffers, monkeypatch, tmp_path):
+    from aptool.formats import local_store
     from aptool.scoring import answer_store
 
     monkeypatch.setattr(answer_store, "_GAP_ON_DISK", gap)
     monkeypatch.setattr(answer_store, "_MOST_BYTES", 4000)
+    monkeypatch.setattr(local_store, "_BUFFERS", buffers)
     generator = np.random.default_rng(0)
     store, rows = new_store(tmp_path / "s"), {}
     for _ in range(3):
@@ -162,13 +166,18 @@ def test_reading_gives_the_rows_of_each_answer(gap, monkeypatch, tmp_path):
         values = generator.integers(0, 256, size=(counts.sum(), 12)).astype(np.uint8)
         store.add(keys, counts, values)
         rows |= zip(map(bytes, keys), np.split(values, np.cumsum(counts)[:-1]), strict=True)
-    wanted = generator.choice(90, 40, replace=False)
+    wanted = generator.choice(90, 60)  # some of them twice
     keys = np.frombuffer(b"".join(rows), np.uint64).reshape(-1, 2)[wanted]
 
-    found = store.index.read(store.index.find(keys))
+    found = store.index.read(store.index.find(keys), multiple)
 
-    for key, start, count in zip(keys, found.starts, found.counts, strict=True):
-        np.testing.assert_array_equal(found.rows[start : start + count], rows[bytes(key)])
+    ends = np.cumsum(found.counts)
+    assert len(found.rows) == ends[-1]
+    for key, own in zip(keys, np.split(found.rows, ends[:-1]), strict=True):
+        expected = rows[bytes(key)]
+        assert len(own) == -(-len(expected) // multiple) * multiple
+        np.testing.assert_array_equal(own[: len(expected)], expected)
+        np.testing.assert_array_equal(own[len(expected) :], expected[-1:].repeat(len(own) - len(expected), 0))
 
 
 def test_any_changed_bit_is_found(tmp_path):

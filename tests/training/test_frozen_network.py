@@ -1,12 +1,17 @@
 """`encoder.tune=none`: the network reads each text once, and what is trained is the same to the bit."""
 
+import copy
+
 import pytest
+import torch
 from networks import REASON, network_recipe, write_network
 
 from aptool.formats.pools import list_units
 from aptool.models.backbone import Backbone
 from aptool.scoring import state_memory
+from aptool.scoring.answer_store import AnswerStore
 from aptool.scoring.score import score
+from aptool.scoring.stored_answers import StoredAnswers
 from aptool.scoring.systems import ModelLoader
 from aptool.training.fit import fit
 
@@ -90,3 +95,12 @@ def test_another_network_has_states_of_its_own(network, collection, tmp_path, re
         assert read
 
     assert len(list((tmp_path / "states").iterdir())) == 2
+
+
+def test_a_copy_of_a_network_computes(tmp_path):
+    # On another device, or in bf16, the states would not be its own.
+    store = StoredAnswers(AnswerStore(tmp_path, "fp32", "f" * 16))
+    part = torch.nn.Linear(1, 1)
+    part.memory = state_memory.StateMemory(torch.device("cpu"), store)
+
+    assert copy.deepcopy(part).memory is None

@@ -10,7 +10,9 @@ from test_loop import ADAM, POSITIVES, SGD, always
 from tiny import SYSTEMS, ranker, training_set
 from torch import nn
 
+from aptool.errors import AptoolError
 from aptool.scoring.kernels import attentive
+from aptool.training import loop
 from aptool.training.loop import train
 from aptool.training.optimization import LazyAdam
 
@@ -93,3 +95,21 @@ def test_updates_of_dense_gradients_are_those_of_sparse_ones():
     kept = [optimizer.state_dict()["state"][0] for optimizer in optimizers]
     assert kept[0].keys() == kept[1].keys()
     torch.testing.assert_close(kept[1]["exp_avg_sq"], kept[0]["exp_avg_sq"])
+
+
+def test_too_little_memory_is_one_line_with_what_takes_less(monkeypatch):
+    def full(*arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore.")
+
+    monkeypatch.setattr(loop, "batch_losses", full)
+    with pytest.raises(AptoolError, match=r"^out of memory in training; expected a smaller"):
+        trained(ranker("ap-cnn", words=60, dim=6, size=4), ADAM)
+
+
+def test_other_errors_of_an_update_stay_what_they_are(monkeypatch):
+    def fault(*arguments):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(loop, "batch_losses", fault)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        trained(ranker("ap-cnn", words=60, dim=6, size=4), ADAM)

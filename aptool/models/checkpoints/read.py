@@ -15,6 +15,7 @@ from aptool.models.checkpoints.layout import Kind, kind_of, read_layout
 from aptool.models.checkpoints.parts import checkpoint_name
 from aptool.models.checkpoints.sentence import read_sentence
 from aptool.models.checkpoints.static import read_static
+from aptool.models.device import to_device
 from aptool.models.model import LoadedModel, load_model
 from aptool.version import __version__
 
@@ -49,7 +50,7 @@ def load_any(name: PathOrUrl, device: torch.device | str = "cpu", kind: Kind | s
     if found == "aptool":
         return load_model(folder, device)
     checkpoint = _READERS[found](layout)
-    checkpoint.ranker.requires_grad_(False).eval().to(device)
+    to_device(checkpoint.ranker.requires_grad_(False).eval(), device)
     config: dict[str, Any] = {
         "model_type": found,
         "recipe": checkpoint.recipe.to_dict(),

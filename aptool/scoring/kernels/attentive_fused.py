@@ -13,16 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aptool.models.device import send
+from aptool.models.device import has_tensor_cores, send
 from aptool.models.ragged import Ragged
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels.attentive_batched import score_batched
 
 # Least tokens of a question and of an answer that a tile is made for, and least pairs of a program.
 LEAST_SLOTS, LEAST_TOKENS, LEAST_PAIRS = 8, 16, 4
-
-# Oldest GPU with tensor cores for bf16 and TF32: Ampere.
-LEAST_CAPABILITY = (8, 0)
 
 
 class Tile(NamedTuple):
@@ -32,10 +29,10 @@ class Tile(NamedTuple):
     slots: int  # tokens of a question, padded
     tokens: int  # tokens of an answer, padded
 
-    def options(self, dtype: torch.dtype) -> dict[str, Any]:
+    def options(self, dtype: torch.dtype, fp32: str = "tf32x3") -> dict[str, Any]:
         """Constants and launch options of the program, for answers in fp32 or bf16.
 
-        Products of fp32 are three of TF32 (``tf32x3``), which is as exact; TF32 alone would move scores by
+        Products of fp32 are three of TF32 (``tf32x3``), which is as exact; ``tf32`` alone moves scores by
         more than 1e-5.
         """
         half = dtype == torch.bfloat16
@@ -45,7 +42,7 @@ class Tile(NamedTuple):
             "L": self.tokens,
             "K": 64 if half else 32 if self.tokens < 256 else 16,
             "CAST": False,
-            "PRECISION": "ieee" if half else "tf32x3",
+            "PRECISION": "ieee" if half else fp32,
             "num_warps": 8,
             "num_stages": 2,
             "enable_fp_fusion": True,
@@ -65,7 +62,7 @@ def tile_of(slots: int, tokens: int, dtype: torch.dtype) -> Tile | None:
 
 def is_available(device: torch.device) -> bool:
     """Whether Triton is installed and this GPU has the tensor cores."""
-    return find_spec("triton") is not None and torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
+    return find_spec("triton") is not None and has_tensor_cores(device)
 
 
 def score_fused(
@@ -101,13 +98,14 @@ def score_fused(
         tables.append(table.reshape(-1))
     scores = torch.empty(count, device=device)
     if launches:
+        fp32 = "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "tf32x3"
         sent = send(np.concatenate([pairs.questions[order], order, *tables]).astype(np.int32), device)
         texts = projected.to(values.dtype), questions.values, questions.offsets, values
         at = 2 * count
         for tile, blocks in launches:
             own = sent[at : at + 4 * blocks]
             inputs = *texts, own, sent[:count], sent[count : 2 * count], scores, sharpness, residual
-            _launch(blocks, inputs, tile.options(values.dtype))
+            _launch(blocks, inputs, tile.options(values.dtype, fp32))
             at += 4 * blocks
     if too_large:
         rest = np.sort(np.concatenate(too_large))

@@ -1,0 +1,245 @@
+"""Several GPUs of one machine: the run of a single one, whichever of them scores which row group."""
+
+import contextlib
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+from simulated_gpu import SimulatedGpu
+from tiny import labelled_pools, row, write_pools
+
+from aptool.errors import AptoolError, UsageError
+from aptool.formats.pools import list_units, write_answers
+from aptool.models import device as devices
+from aptool.models.device import gpus_like, pick_device, to_device
+from aptool.scoring import systems
+from aptool.scoring.baselines import RandomSystem
+from aptool.scoring.kernels import attentive
+from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
+from aptool.scoring.score import score
+from aptool.scoring.systems import ModelLoader, ModelSystem
+
+
+@pytest.fixture
+def units(tmp_path):
+    """Twelve pools in six row groups, over shared answers."""
+    pools = labelled_pools("test", 12)
+    texts = {name: text for pool in pools for name, text in zip(pool.answer_ids, pool.texts, strict=True)}
+    write_answers(tmp_path / "answers.parquet", texts.items())
+    rows = [
+        row(pool.question_id, pool.question, [(name, None) for name in pool.answer_ids]) for pool in pools
+    ]
+    write_pools(tmp_path / "x.parquet", *(rows[first : first + 2] for first in range(0, 12, 2)))
+    return list_units([tmp_path / "x.parquet"])
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine with GPUs of the given names, and what CUDA says of them."""
+
+    def of(*names, capability=(9, 0), built=("sm_80", "sm_90a", "compute_90"), free=8 << 30):
+        facts = {
+            "is_available": lambda: bool(names),
+            "device_count": lambda: len(names),
+            "current_device": lambda: 0,
+            "get_device_name": lambda one: names[getattr(one, "index", one) or 0],
+            "get_device_capability": lambda one=None: capability,
+            "get_device_properties": lambda one: SimpleNamespace(
+                name=names[one], multi_processor_count=132, total_memory=80 << 30
+            ),
+            "get_arch_list": lambda: list(built),
+            "mem_get_info": lambda one=None: (free, 80 << 30),
+            "memory_reserved": lambda one=None: 0,
+        }
+        for name, fact in facts.items():
+            monkeypatch.setattr(torch.cuda, name, fact)
+
+    return of
+
+
+class Meeting(RandomSystem):
+    """Systems that score at the same time: each waits in its first row group for the others."""
+
+    def __init__(self, number, fails=()):
+        super().__init__(0)
+        self.number, self.fails = number, fails
+        self.barrier, self.met, self.scored = threading.Barrier(number), set(), []
+
+    def copies(self, most):
+        return [self, *(Copy(self, name) for name in range(1, min(self.number, most)))]
+
+    def score(self, prepared):
+        return self.score_as(0, prepared)
+
+    def score_as(self, name, prepared):
+        if name not in self.met:
+            self.met.add(name)
+            self.barrier.wait(timeout=60)
+        questions = prepared.question_ids.to_pylist()
+        if set(questions) & set(self.fails):
+            raise AptoolError("the fan stopped")
+        self.scored.append((name, questions[0]))
+        return super().score(prepared)
+
+
+class Copy(RandomSystem):
+    def __init__(self, original, name):
+        super().__init__(0)
+        self.original, self.name = original, name
+
+    def score(self, prepared):
+        return self.original.score_as(self.name, prepared)
+
+
+def run(units, system, output, **more):
+    done = score(units, system, output, answers=units[0].path.replace("x.parquet", "answers.parquet"), **more)
+    return done, output.read_bytes()
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_row_groups_are_dealt_to_all_and_the_run_is_that_of_one(units, tmp_path, number):
+    _, expected = run(units, RandomSystem(0), tmp_path / "one.run")
+    system = Meeting(number)
+
+    done, found = run(units, system, tmp_path / "all.run")
+
+    assert found == expected
+    assert done.pairs == 72
+    assert {name for name, _ in system.scored} == set(range(number))
+    assert len(system.scored) == len({question for _, question in system.scored}) == 6
+
+
+def test_an_error_of_one_ends_all_and_what_is_scored_stays(units, tmp_path):
+    first = labelled_pools("test", 12)[6].question_id
+    _, expected = run(units, RandomSystem(0), tmp_path / "one.run")
+    with pytest.raises(AptoolError, match="the fan stopped"):
+        run(units, Meeting(2, fails=[first]), tmp_path / "all.run")
+
+    done, found = run(units, RandomSystem(0), tmp_path / "all.run")
+
+    assert found == expected
+    assert 0 < done.resumed < 6
+
+
+def test_a_model_on_two_gpus_gives_the_run_of_one(units, tmp_path, model_folder, machine, monkeypatch):
+    machine("H100", "H100")
+    monkeypatch.setattr(attentive, "is_available", lambda device: False)
+    monkeypatch.setattr(
+        ModelSystem, "score", one_at_a_time(ModelSystem.score, used := [], gpu := SimulatedGpu())
+    )
+    found = []
+    for name in ("cuda", "cuda:1", "cuda:0"):
+        with gpu:
+            _, data = run(units, ModelLoader(str(model_folder), name, "fp32"), tmp_path / f"{name}.run")
+        found.append(data)
+        used.append(name)
+
+    assert found[0] == found[1] == found[2]
+    assert set(used[: used.index("cuda")]) == {torch.device("cuda"), torch.device("cuda", 1)}
+    assert set(used[used.index("cuda") + 1 : used.index("cuda:1")]) == {torch.device("cuda", 1)}
+
+
+def one_at_a_time(real, used, gpu):
+    """The simulation belongs to a thread: whichever scores has it."""
+    lock, meeting = threading.Lock(), threading.Barrier(2)
+
+    def scored(self, prepared):
+        if "cuda" not in used and self._device not in used:
+            meeting.wait(timeout=60)
+        with lock, gpu:
+            used.append(self._device)
+            return real(self, prepared)
+
+    return scored
+
+
+def test_gpus_of_one_kind_work_together(machine):
+    machine("H100", "T4", "H100")
+    assert gpus_like(torch.device("cuda")) == [torch.device("cuda", 0), torch.device("cuda", 2)]
+    assert gpus_like(torch.device("cuda:1")) == [torch.device("cuda:1")]
+    assert gpus_like(torch.device("cpu")) == [torch.device("cpu")]
+
+
+def test_a_gpu_that_is_too_old_is_named_and_auto_takes_the_cpu(machine, monkeypatch):
+    machine("K80", capability=(3, 7))
+
+    def no_kernel(*sizes, device):
+        raise RuntimeError("CUDA error: no kernel image is available for execution on the device\nMore.")
+
+    monkeypatch.setattr(torch, "zeros", no_kernel)
+    with pytest.raises(UsageError, match=r"K80 has compute capability 3\.7, expected 8\.0 or later .* cpu"):
+        pick_device("cuda")
+    assert pick_device("auto") == torch.device("cpu")
+
+
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
+def test_a_precision_that_a_gpu_lacks_is_an_error(machine, precision):
+    machine("T4", capability=(7, 5))
+    with pytest.raises(UsageError, match=rf"--precision {precision}: T4 cannot .* expected fp32"):
+        pick_precision(precision, None, torch.device("cuda"), None)
+    assert pick_precision("auto", None, torch.device("cuda"), None) == "fp32"
+
+
+def test_a_model_that_does_not_fit_is_an_error_with_what_fits(machine, monkeypatch):
+    machine("H100", "H100", free=1 << 30)
+    network = torch.nn.Linear(1 << 10, 1 << 10)
+
+    def full(*arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 MiB.")
+
+    monkeypatch.setattr(network, "to", full)
+    with pytest.raises(
+        AptoolError, match=r"^cuda:1: 1\.0 GiB free, .* 0\.0 GiB; expected --device cuda:0, or"
+    ):
+        to_device(network, "cuda:1")
+    monkeypatch.setattr(devices, "_free_memory", lambda device: 0)
+    with pytest.raises(AptoolError, match="expected a GPU with more free memory, or --device cpu"):
+        to_device(network, "cuda:1")
+
+
+@contextlib.contextmanager
+def products():
+    """torch's settings as they were before."""
+    parts = torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn
+    before = [part.fp32_precision for part in parts]
+    yield lambda: {part.fp32_precision for part in parts}
+    for part, value in zip(parts, before, strict=True):
+        part.fp32_precision = value
+
+
+def test_tf32_is_used_only_where_it_is_asked_for(units, tmp_path, model_folder):
+    with products() as settings:
+        for precision, expected in (("tf32", "tf32"), ("fp32", "ieee"), ("tf32", "tf32"), ("bf16", "ieee")):
+            loader = ModelLoader(str(model_folder), "cpu", precision)
+            run(units, loader, tmp_path / f"{precision}.run")
+            assert settings() == {expected}
+
+
+def test_a_gpus_free_memory_is_what_its_cache_follows(machine):
+    machine("H100", free=64 << 30)
+    assert systems._default_cache(torch.device("cuda")) == 16 << 30
+
+
+def test_the_sample_is_spread_over_the_input(tmp_path):
+    rows = [row(f"q{n}", f"text {n}", [(f"a{n}", "x"), (f"b{n}", f"y {n}")]) for n in range(400)]
+    write_pools(tmp_path / "many.parquet", *(rows[first : first + 20] for first in range(0, 400, 20)))
+    write_pools(tmp_path / "one.parquet", rows[:120])
+    write_pools(tmp_path / "few.parquet", *([one] for one in rows[:7]))
+    found = {}
+    for name in ("many", "one", "few"):
+        pools = list(sampled_pools(sample_units(list_units([tmp_path / f"{name}.parquet"])), None))
+        found[name] = [question for some in pools for question in some.questions.to_pylist()]
+        for some in pools:  # a pool has its own pairs and their texts, and no others
+            numbers = [one.removeprefix("text ") for one in some.questions.to_pylist()]
+            texts = [some.answers[int(text)].as_py() for text in some.pair_answer]
+            assert texts == [text for number in numbers for text in ("x", f"y {number}")]
+            assert len(some.answers) == 1 + len(numbers)
+            assert some.pair_question.tolist() == [place for place in range(len(numbers)) for _ in range(2)]
+
+    assert len(found["many"]) == len(set(found["many"])) == len(found["one"]) == 50
+    groups = {int(one.removeprefix("text ")) // 80 for one in found["many"]}
+    assert groups == {0, 1, 2, 3, 4}  # of each fifth of the file
+    assert found["one"][0] == "text 0"
+    assert found["one"][-1] == "text 119"
+    assert sorted(found["few"]) == [f"text {n}" for n in range(7)]
