@@ -15,17 +15,5 @@ done
 for split in dev test; do cp data/wikiqa/$split.qa-cnn.run data/wikiqa/$split.bm25.run; done
 cp -r models/ap-cnn models/wikiqa
 ln -s data/wikiqa wikiqa
-cat > tiny-eval.toml <<END
-[collections.functions]
-path = "data/functions"
-split = "test"
-
-[systems.ap-cnn]
-preset = "ap-cnn"
-set = ["vectors.dim=16", "encoder.features=16", "training.epochs=1", "training.minibatch=8"]
-
-[[rows]]
-collection = "functions"
-systems = ["ap-cnn"]
-END
-aptool matrix tiny-eval.toml --output runs/eval
+mkdir -p runs/eval/functions/ap-cnn/seed0
+cp -r models/ap-cnn runs/eval/functions/ap-cnn/seed0/model
