@@ -49,7 +49,7 @@ def test_train(run, there, collection_folder, address, tmp_path):
 
 def test_train_from_vectors_and_a_model_on_a_store(run, there, collection_folder, address, tmp_path):
     """One worker of a cluster trains what one process trains from files on a disk."""
-    words = [word for pool in labelled_pools("train", 4) for word in pool.question.split()]
+    words = [word for pool in labelled_pools("train", 12) for word in pool.question.split()]
     matrix = np.random.default_rng(3).standard_normal((len(set(words)), 16)).astype(np.float32)
     write_vectors(tmp_path / "v.bin", WordVectors(sorted(set(words)), matrix, "made"))
     store, key = store_of(f"{there}/v.bin")
