@@ -1,8 +1,10 @@
 """`aptool matrix` as `make reproduce` runs it: published files in, figures beside the paper's out."""
 
+import itertools
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -241,6 +243,19 @@ def test_what_helps_beyond_the_paper_is_compared_with_the_recipes_of_its_tables(
         ("trecqa", "trecqa-alone"): set(),
         ("trecqa", "from-wikiqa"): {"start.model=M/wikiqa"},
     }
+
+    # What training starts from, which `make beyond` trains.
+    target = subprocess.run(
+        ["make", "--dry-run", "beyond", "DATA=D", "VECTORS=V.bin"],
+        cwd=jobs.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.replace("\\\n", " ")
+    trainings = [line.split() for line in target.splitlines() if "aptool train" in line]
+    for training, collection in zip(trainings, ("trecqa", "trecqa", "wikiqa"), strict=True):
+        options = {option for flag, option in itertools.pairwise(training) if flag == "--set"}
+        assert options == set(own[collection]) - {"vectors.source=V.bin"}
 
 
 @pytest.mark.skipif(not DATA, reason="APTOOL_DATA is not set")
