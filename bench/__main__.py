@@ -6,8 +6,6 @@ With --device cuda these are scoring from token ids to scores and an epoch of tr
 numpy but none of the packages that read files, evaluate, or start clusters.
 """
 
-import argparse
-import json
 import platform
 import shutil
 from pathlib import Path
@@ -16,13 +14,12 @@ from typing import Any
 import torch
 
 from bench import scoring
+from bench.figures import benchmark_parser, write_figures
 
 
 def main() -> None:
     """Prints every table and writes the figures as JSON."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the pairs, one repeat")
     parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="(default cpu)")
@@ -49,7 +46,7 @@ def main() -> None:
         figures["scoring"] = scoring.run(scale, repeats, options.device)
         figures["end_to_end"] = end_to_end.run(5 * scale, pools, min(repeats, 3), torch.get_num_threads())
         figures["evaluation"] = evaluation.run(repeats, shutil.which("trec_eval"))
-    options.output.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    write_figures(figures, options.output)
 
 
 if __name__ == "__main__":

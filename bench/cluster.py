@@ -12,9 +12,7 @@ With ``--s3`` input, model and run are objects of moto's server, which shares th
 at work: the share of a command's time in which it is, is the most that a faster store could save.
 """
 
-import argparse
 import hashlib
-import json
 import logging
 import os
 import secrets
@@ -35,6 +33,7 @@ import pyarrow.parquet as pq
 from aptool.formats.location import Location, location
 from aptool.formats.stores import store_of
 from bench.end_to_end import measured, write_input
+from bench.figures import benchmark_parser, write_figures
 from bench.object_server import object_server
 
 OBJECT_STORE = 100 << 20  # bytes per node
@@ -42,9 +41,7 @@ OBJECT_STORE = 100 << 20  # bytes per node
 
 def main() -> None:
     """Prints the figures."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument(
         "--pools", type=int, default=18864, help="number of pools of 500 candidates (default 18864)"
     )
@@ -59,7 +56,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         measured_by = measure_on_store if options.s3 else measure
         figures = measured_by(Path(name), options.scale, options.pools, options.repeats, options.cores)
-    options.output.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    write_figures(figures, options.output)
 
 
 def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) -> dict[str, Any]:

@@ -9,8 +9,6 @@ transformer of MiniLM's size and by AP-CNN of the paper's, with random weights, 
 depend. Encoding by the transformer is timed on a sample of the answers. Figures are medians.
 """
 
-import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -29,6 +27,7 @@ from aptool.scoring.answer_store import PRECISIONS, AnswerStore, StoredPrecision
 from aptool.scoring.scorer import Scorer
 from aptool.scoring.stored_answers import StoredAnswers
 from aptool.text.tokenizer import Tokens
+from bench.figures import benchmark_parser, write_figures
 from bench.transformer import rankers
 from bench.workloads import VOCABULARY, insuranceqa, texts
 
@@ -173,17 +172,14 @@ def run(answers: int, scale: float, repeats: int) -> dict[str, Any]:
 
 def main() -> None:
     """Prints the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--answers", type=int, default=20_000, help="answers in a store (default 20,000)")
     parser.add_argument("--scale", type=float, default=0.1, help="fraction of 900,000 pairs (default 0.1)")
     parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
     parser.add_argument("--output", type=Path, help="JSON file for the figures")
     options = parser.parse_args()
     figures = run(options.answers, options.scale, options.repeats)
-    if options.output is not None:
-        options.output.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    write_figures(figures, options.output)
 
 
 if __name__ == "__main__":

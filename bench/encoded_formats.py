@@ -8,7 +8,6 @@ the page cache, where writing has left them. The store of ``aptool encode`` is t
 read by positions; ``bench.encoded`` measures it with its checksums.
 """
 
-import argparse
 import importlib.util
 import json
 import os
@@ -26,6 +25,7 @@ from safetensors.numpy import save_file
 
 from aptool.scoring.encoded import rows_of
 from bench.encoded import NUMBERS
+from bench.figures import benchmark_parser
 from bench.workloads import texts
 
 WIDTH = 2 * NUMBERS
@@ -138,9 +138,7 @@ def lance_dataset(folder: Path, answers: Answers) -> list[tuple[str, Read]]:
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--answers", type=int, default=20_000, help="number of answers (default 20,000)")
     parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
     options = parser.parse_args()

@@ -31,6 +31,7 @@ from aptool.scoring import job
 from aptool.scoring import score as scoring
 from aptool.scoring.systems import ModelSystem
 from aptool.text.tokenizer import Tokens, WordTokenizer
+from bench.figures import benchmark_parser, write_figures
 from bench.workloads import VOCABULARY, insuranceqa
 
 # Peak memory is measured with few enough answers that the cache holds all of them.
@@ -126,9 +127,7 @@ def measured(folder: Path, threads: int) -> dict[str, Any]:
 
 def main() -> None:
     """Prints the figures."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of 900,000 pairs (default 1)")
     parser.add_argument(
         "--pools",
@@ -145,8 +144,7 @@ def main() -> None:
         print(json.dumps(score(options.folder, options.threads)))
         return
     figures = run(options.scale, options.pools, options.repeats, options.threads)
-    if options.output is not None:
-        options.output.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    write_figures(figures, options.output)
 
 
 def run(scale: float, pools: int, repeats: int, threads: int) -> dict[str, Any]:

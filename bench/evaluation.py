@@ -6,7 +6,6 @@ Both read the same two files and report MAP, MRR and P@1. The time to start the 
 modules is not counted.
 """
 
-import argparse
 import shutil
 import statistics
 import subprocess
@@ -20,6 +19,7 @@ import polars as pl
 
 from aptool.evaluation.measures import evaluate
 from aptool.formats.trec import read_qrels, read_run, write_qrels, write_run
+from bench.figures import benchmark_parser
 
 MEASURES = ["map", "recip_rank", "P_1"]
 
@@ -75,9 +75,7 @@ def run(repeats: int, program: str | None) -> dict[str, Any]:
 
 def main() -> None:
     """Prints the figures."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
     parser.add_argument("--trec-eval", default=shutil.which("trec_eval"), help="path of trec_eval")
     options = parser.parse_args()

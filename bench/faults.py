@@ -7,7 +7,6 @@ give a figure; one that prints another figure without a word is silent, and infl
 The other tools are an extra: `pip install "aptool[faults]"`; one that is not installed has an empty column.
 """
 
-import argparse
 import contextlib
 import io
 import math
@@ -17,6 +16,7 @@ from importlib import metadata
 from typing import Any, NamedTuple
 
 from aptool.version import __version__
+from bench.figures import benchmark_parser
 
 Line = tuple[str, str, float]  # question, document, score
 Qrels = dict[str, dict[str, int]]
@@ -248,9 +248,7 @@ def _mean(values: Any) -> float:
 
 def main() -> None:
     """Prints the table in Markdown."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--measure", choices=["AP", "RR"], default="RR", help="The measure.  [default: RR]")
     rows = table(["AP", "RR"].index(parser.parse_args().measure))
     print("".join(f"| {' | '.join(row)} |\n" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]]))

@@ -7,7 +7,6 @@ on a collection; reading files and evaluating the run are not in it. The first e
 loaded, is not counted.
 """
 
-import argparse
 import statistics
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from aptool.models.ranker import Ranker
 from aptool.scoring.scorer import Scorer
 from aptool.training.data import IndexLists, TrainingSet
 from aptool.training.loop import train
+from bench.figures import benchmark_parser
 from bench.workloads import VOCABULARY, insuranceqa, texts
 
 QUESTIONS, PAIRS = 12_887, 18_540
@@ -74,9 +74,7 @@ def run(scale: float, repeats: int, device: torch.device) -> list[dict[str, obje
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="scale of the shape (default 1)")
     parser.add_argument("--repeats", type=int, default=3, help="epochs that are measured (default 3)")
     parser.add_argument("--device", type=torch.device, default=torch.device("cuda"), help="(default cuda)")

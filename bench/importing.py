@@ -5,7 +5,6 @@
 Passages have about 55 words, drawn from 200,000 by Zipf's law; a query has six words of one passage.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -14,6 +13,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+from bench.figures import benchmark_parser
 
 _VOCABULARY = 200_000
 _WORDS = 55
@@ -52,9 +53,7 @@ def write_files(folder: Path, passages: int, queries: int) -> None:
 
 def main() -> None:
     """Prints the figures."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--passages", type=int, default=1_000_000, help="(default 1000000)")
     parser.add_argument("--queries", type=int, default=1000, help="(default 1000)")
     parser.add_argument("--depth", type=int, default=100, help="candidates of a query (default 100)")

@@ -8,8 +8,6 @@ pairs'. There are two workloads: InsuranceQA's test1, whose pools share answers,
 pools do not. The poolings alternate in every repeat; figures are medians.
 """
 
-import argparse
-import json
 import statistics
 import time
 from pathlib import Path
@@ -26,6 +24,7 @@ from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.kernels.pair_scorer import PairScorer
 from aptool.scoring.scorer import group_by_answer
 from bench import workloads
+from bench.figures import benchmark_parser, write_figures
 from bench.poolings import poolings
 
 BASE = "attentive"
@@ -99,17 +98,14 @@ def run(scale: float, features: int, repeats: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--scale", type=float, default=0.1, help="of InsuranceQA's test1 (default 0.1)")
     parser.add_argument("--features", type=int, default=384, help="of a state (default 384)")
     parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
     parser.add_argument("--output", type=Path, help="JSON file")
     options = parser.parse_args()
     rows = run(options.scale, options.features, options.repeats)
-    if options.output is not None:
-        options.output.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    write_figures(rows, options.output)
 
 
 if __name__ == "__main__":

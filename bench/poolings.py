@@ -8,8 +8,6 @@ folder, and a line: measures over all questions, the difference in MAP to the me
 and bytes of an answer.
 """
 
-import argparse
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +31,7 @@ from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.scorer import group_by_answer
 from aptool.scoring.tokenized import PoolTokenizer, TokenizedPools
+from bench.figures import benchmark_parser, write_figures
 
 MEASURES = ("map", "recip_rank", "P_1")
 # Attention starts nearly even, as in the preset ap-minilm.
@@ -154,9 +153,7 @@ def measure(network: str, collection: Collection, output: Path) -> list[dict[str
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--network", required=True, help="folder of a network in the Hugging Face layout")
     parser.add_argument("--output", type=Path, required=True, help="folder for run files and figures.json")
     parser.add_argument("collections", nargs="+", type=Path, help="with the splits train and dev")
@@ -165,7 +162,7 @@ def main() -> None:
     rows = []
     for folder in options.collections:
         rows += measure(options.network, Collection(folder), options.output)
-    (options.output / "figures.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    write_figures(rows, options.output / "figures.json")
 
 
 if __name__ == "__main__":

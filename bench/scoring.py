@@ -7,8 +7,6 @@ InsuranceQA's test1, from token ids to scores. Figures are medians. The pairwise
 the pairs, as all would take hours.
 """
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +21,7 @@ from aptool.models.build import build_ranker
 from aptool.models.ranker import Ranker
 from aptool.scoring.scorer import Precision, Scorer
 from aptool.text.tokenizer import Tokens
+from bench.figures import benchmark_parser, write_figures
 from bench.pairwise import score_pairwise
 from bench.workloads import VOCABULARY, Workload, insuranceqa
 
@@ -97,17 +96,14 @@ def run(scale: float, repeats: int, device: torch.device) -> list[dict[str, Any]
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--scale", type=float, default=0.2, help="fraction of 900,000 pairs (default 0.2)")
     parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="(default cpu)")
     parser.add_argument("--output", type=Path, help="JSON file for the figures")
     options = parser.parse_args()
     rows = run(options.scale, options.repeats, options.device)
-    if options.output is not None:
-        options.output.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    write_figures(rows, options.output)
 
 
 if __name__ == "__main__":

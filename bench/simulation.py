@@ -7,7 +7,6 @@ reads it from storage, scores it and writes its part to storage; the driver merg
 bottleneck can be the workers, the driver or the bandwidth of the storage. Workers may fail.
 """
 
-import argparse
 import heapq
 import json
 import math
@@ -17,6 +16,8 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from bench.figures import benchmark_parser
 
 UNIT = 1 << 18  # pairs: the largest row group that is written
 WORKERS = (2, 8, 32, 128, 512, 1000)
@@ -214,9 +215,7 @@ def clock(seconds: float) -> str:
 
 def main() -> None:
     """Prints the tables, and inserts them into a page with ``--page``."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("figures", type=Path, help="output of `python -m bench.cluster`")
     parser.add_argument("--pairs", type=float, default=1e9, help="number of pairs (default 1e9)")
     parser.add_argument("--page", type=Path, help="page whose figures are replaced")

@@ -7,8 +7,6 @@ encodes both texts of every pair anew; the scorer encodes each text once. Both a
 run, from token ids to scores, features of pairs included, on the shape of InsuranceQA's test1.
 """
 
-import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.text.tokenizer import Tokens
 from bench import scoring
+from bench.figures import benchmark_parser, write_figures
 from bench.workloads import Workload, insuranceqa
 
 SYSTEMS = (
@@ -66,9 +65,7 @@ def score_by_definition(
 
 def main() -> None:
     """Prints a line per system."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--scale", type=float, default=0.02, help="fraction of 900,000 pairs (default 0.02)")
     parser.add_argument("--repeats", type=int, default=3, help="number of repeats (default 3)")
     parser.add_argument("--output", type=Path, help="JSON file for the figures")
@@ -89,8 +86,7 @@ def main() -> None:
             f"{row['largest_difference']['fp32']:.1e}",
             flush=True,
         )
-    if options.output is not None:
-        options.output.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    write_figures(rows, options.output)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ extrapolated from samples of ``--updates`` updates, measured before and after th
 run in full. The dev pass is the same for both and is timed in the full epoch.
 """
 
-import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -34,6 +32,7 @@ from aptool.training.data import IndexLists, TrainingSet, tokenize
 from aptool.training.dev import DevSet
 from aptool.training.loop import train
 from aptool.training.texts import read_texts
+from bench.figures import benchmark_parser, write_figures
 
 SEED = 0
 WARM_UP = 2  # updates
@@ -142,9 +141,7 @@ def measure(system: str, inputs: Inputs, updates: int, repeats: int) -> dict[str
 
 def main() -> None:
     """Prints the seconds of both recipes and their ratio."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="scale of the collection (default 1)")
     parser.add_argument(
         "--system", default="ap-cnn", help="preset of the recommended recipe (default ap-cnn)"
@@ -171,8 +168,7 @@ def main() -> None:
         f"from {plain['samples']} samples of {plain['updates_in_a_sample']} updates"
     )
     print(f"ratio        {row['ratio']:8.1f}")
-    if options.output is not None:
-        options.output.write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")
+    write_figures(row, options.output)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ scores. Without --network the network has MiniLM's size and random weights, on w
 depend.
 """
 
-import argparse
-import json
 import statistics
 import time
 from collections import defaultdict
@@ -27,6 +25,7 @@ from aptool.models.initialization import Corpus, EncoderSpec
 from aptool.models.ranker import Ranker
 from aptool.scoring.scorer import Scorer
 from bench import workloads
+from bench.figures import benchmark_parser, write_figures
 
 SYSTEMS = ("ap-minilm", "mean-minilm", "cross-minilm")
 MINILM = {
@@ -135,9 +134,7 @@ def run(
 
 def main() -> None:
     """Prints the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--network", type=Path, help="folder of a network in the Hugging Face layout")
     parser.add_argument("--scale", type=float, default=0.02, help="fraction of 900,000 pairs (default 0.02)")
     parser.add_argument("--sample", type=int, default=512, help="pairs for the cross-encoder (default 512)")
@@ -146,8 +143,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="JSON file for the figures")
     options = parser.parse_args()
     rows = run(options.network, options.scale, options.sample, options.repeats, options.device)
-    if options.output is not None:
-        options.output.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    write_figures(rows, options.output)
 
 
 if __name__ == "__main__":

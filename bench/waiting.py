@@ -10,7 +10,6 @@ ended after each measurement, and end themselves if this program is killed.
 
 import argparse
 import contextlib
-import json
 import os
 import statistics
 import subprocess
@@ -23,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aptool.threads import SPIN_COUNT, USER_SETTINGS
+from bench.figures import benchmark_parser, write_figures
 
 # libgomp's default, given explicitly so that the package does not set another count.
 LIBGOMP_DEFAULT = 300_000
@@ -115,9 +115,7 @@ def measure(folder: Path, system: str, seconds: float, setting: dict[str, str], 
 
 def main() -> None:
     """Prints pairs per second of each setting, and its ratio to the first of them."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--system", default="qa-bilstm", help="a preset (default qa-bilstm)")
     parser.add_argument("--seconds", type=float, default=20, help="of each measurement (default 20)")
     parser.add_argument("--busy", type=int, nargs="+", default=[0, 2], help="busy processes (default 0 2)")
@@ -151,8 +149,7 @@ def main() -> None:
             median = statistics.median(found)
             spread = f"({min(found):.1f} to {max(found):.1f})"
             print(f"  {name:18} {median:8.1f} {spread:22} {median / default:6.2f}")
-    if options.output is not None:
-        options.output.write_text(json.dumps(rates, indent=2) + "\n", encoding="utf-8")
+    write_figures(rates, options.output)
 
 
 if __name__ == "__main__":
