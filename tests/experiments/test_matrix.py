@@ -60,15 +60,9 @@ seeds = {seeds}
 
 
 @pytest.fixture
-def matrix(aptool, tmp_path, collection_folder, monkeypatch):
-    """Runs `aptool matrix` on a file of this text."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(text):
-        (tmp_path / "eval.toml").write_text(text)
-        return aptool("matrix", "eval.toml", "--output", "out")
-
-    return run
+def matrix(run_matrix, collection_folder):
+    """Runs `aptool matrix` on a file of this text, beside the collection."""
+    return run_matrix
 
 
 def made(finished):

@@ -51,18 +51,12 @@ seeds = {seeds}
 
 
 @pytest.fixture
-def matrix(aptool, tmp_path, monkeypatch):
+def matrix(run_matrix, tmp_path):
     """Runs `aptool matrix` on a table of the collection c."""
-    monkeypatch.chdir(tmp_path)
     with CollectionWriter(tmp_path / "c", name="tiny", source="made for tests") as writer:
         for split, questions in (("train", 10), ("dev", 6)):
             writer.add_split(split, labelled_pools(split, questions))
-
-    def run(text):
-        (tmp_path / "eval.toml").write_text(text)
-        return aptool("matrix", "eval.toml", "--output", "out")
-
-    return run
+    return run_matrix
 
 
 def made(finished):
