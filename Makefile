@@ -99,8 +99,8 @@ docs: $(DOCS_STAMP)  ## build the site into site/; a broken link ends it
 pictures: eval  ## draw the pictures of the docs from what `make eval` leaves; needs chromium
 	$(BIN)/python docs/site/pictures.py
 
-test-docs: $(DOCS_STAMP)  ## run the commands and the Python of the docs on small data, and the notebooks
-	$(BIN)/python -m pytest -m docs tests/docs
+test-docs: $(DOCS_STAMP)  ## run the commands and the Python of the docs on small data, and the notebooks: ONLY=file of tests/docs
+	$(BIN)/python -m pytest -m docs tests/docs$(if $(ONLY),/$(ONLY))
 
 lint: $(STAMP)  ## check style and types
 	$(BIN)/ruff check .

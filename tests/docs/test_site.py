@@ -47,6 +47,14 @@ def test_every_option_of_training_is_described_with_its_default(site):
     assert "Number of passes over the training questions" in described
 
 
+def test_every_equation_of_the_paper_is_beside_its_code(site):
+    shown = text_of(site / "equations.html")
+
+    assert re.findall(r"^\((\d+)\) ", shown, re.MULTILINE) == [str(number) for number in range(1, 19)]
+    assert "G = (Q @ self.U) @ A.transpose(1, 2)" in shown
+    assert "margin - scores[:, 0] + scores[:, 1:].amax(1)" in shown
+
+
 def test_pages_fetch_nothing_from_elsewhere(site):
     fetched = re.compile(r'<(?:script|img|iframe)[^>]*\ssrc="https?:[^"]+"|<link[^>]*\shref="https?:[^"]+"')
     allowed = re.compile(r'rel="(?:canonical|prev|next|edit)"')
