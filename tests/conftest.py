@@ -142,6 +142,54 @@ def bucket(s3_server, s3_at):
     return s3.new_bucket(s3_server)
 
 
+@pytest.fixture(scope="session")
+def google_server(s3_server):
+    """A server on loopback that speaks Google's API."""
+    import other_stores
+
+    with other_stores.google(s3_server) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def azure_server():
+    """Azurite on loopback; skips where it is not installed."""
+    import other_stores
+
+    with other_stores.azurite() as url:
+        yield url
+
+
+@pytest.fixture
+def bucket_on(request, monkeypatch):
+    """Makes a bucket of its own on ``s3``, ``gs`` or ``az``, and directs this process there."""
+    import secrets
+
+    import other_stores
+    import s3
+
+    from aptool.formats import stores
+
+    def make(scheme):
+        if scheme == "s3":
+            return request.getfixturevalue("bucket")
+        name = f"bucket-{secrets.token_hex(4)}"
+        if scheme == "gs":
+            variables = other_stores.google_variables(request.getfixturevalue("google_server"))
+            s3.new_bucket(request.getfixturevalue("s3_server"), name)
+        else:
+            url = request.getfixturevalue("azure_server")
+            variables = other_stores.azure_variables(url)
+            other_stores.new_container(url, name)
+        for variable, value in variables.items():
+            monkeypatch.setenv(variable, value)
+        stores.forget()
+        return f"{scheme}://{name}"
+
+    yield make
+    stores.forget()
+
+
 @pytest.fixture
 def s3_proxy(s3_server, bucket, s3_at):
     """A proxy before the server with the bucket; see ``s3.Proxy``."""

@@ -22,6 +22,23 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 
+# moto's server. By itself it compares and writes in two steps, between which another request may write.
+SERVER = """
+import sys, threading
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+
+application, lock = DomainDispatcherApplication(create_backend_app), threading.Lock()
+
+def serve(environment, start):
+    if environment["REQUEST_METHOD"] != "PUT":
+        return application(environment, start)
+    with lock:
+        return [b"".join(application(environment, start))]
+
+run_simple("127.0.0.1", int(sys.argv[1]), serve, threaded=True)
+"""
+
 
 def is_installed():
     """Whether the server and the client are."""
@@ -42,7 +59,7 @@ def server():
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     with subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        [sys.executable, "-c", SERVER, str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, **CREDENTIALS},
@@ -88,8 +105,8 @@ class Proxy(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, server_url):
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, server_url, handler=None):
+        super().__init__(("127.0.0.1", 0), handler or PassOn)
         self.backend = server_url.removeprefix("http://")
         self.bytes_read = 0
         self.requests = []
@@ -105,8 +122,8 @@ class Proxy(http.server.ThreadingHTTPServer):
 
 
 @contextmanager
-def proxy(server_url):
-    with Proxy(server_url) as started:
+def proxy(server_url, handler=None):
+    with Proxy(server_url, handler) as started:
         thread = threading.Thread(target=started.serve_forever, args=(0.01,))
         thread.start()
         yield started
@@ -114,7 +131,9 @@ def proxy(server_url):
         thread.join()
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+class PassOn(http.server.BaseHTTPRequestHandler):
+    """Passes one request on."""
+
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *parts):
@@ -128,20 +147,24 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         status = server.before(self.command, self.path)
         if status is not None:
             return self._answer(status, [], b"")
-        connection = http.client.HTTPConnection(server.backend, timeout=60)
-        try:
-            connection.request(self.command, self.path, body=body, headers=dict(self.headers))
-            response = connection.getresponse()
-            content = response.read()
-        finally:
-            connection.close()
+        answer = self.forward(body)
         status = server.after(self.command, self.path)
         if status is not None:
             return self._answer(status, [], b"")
         if self.command == "GET" and "?" not in self.path:
             with server.lock:
-                server.bytes_read += len(content)
-        return self._answer(response.status, response.getheaders(), content)
+                server.bytes_read += len(answer[2])
+        return self._answer(*answer)
+
+    def forward(self, body):
+        """Status, headers and content of the server's answer."""
+        connection = http.client.HTTPConnection(self.server.backend, timeout=60)
+        try:
+            connection.request(self.command, self.path, body=body, headers=dict(self.headers))
+            response = connection.getresponse()
+            return response.status, response.getheaders(), response.read()
+        finally:
+            connection.close()
 
     def _answer(self, status, headers, content):
         self.send_response_only(status)

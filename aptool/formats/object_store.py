@@ -11,11 +11,11 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, Any, Literal, TypeVar, cast
 
 from aptool.errors import AptoolError, InputError, first_line
 from aptool.formats.store import ReplacedError, Stat, Store
@@ -39,13 +39,20 @@ _ROLE_VARIABLES = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
 
+# What names the credentials of each store in the environment, by the first letter of its protocol.
+_VARIABLES = {
+    "s": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "g": "GOOGLE_APPLICATION_CREDENTIALS",
+    "a": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+
 # What the libraries' messages contain, the problem that it means, and what is expected instead.
 _ALLOWED = "credentials that may read and write it"
 _FAULTS = (
     (
-        r"169\.254\.|metadata\.google\.internal|Missing ?(Access|Secret|Account)",
+        r"169\.254\.|computeMetadata|/latest/api/token|Missing ?(Access|Secret)|Account must be specified",
         "no credentials",
-        "those of the store's own tools, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        "those of the store's own tools, such as {variables}",
     ),
     (r"NoSuchBucket|ContainerNotFound|bucket does not exist", "no such bucket", "a bucket that exists"),
     (
@@ -54,7 +61,7 @@ _FAULTS = (
         "its region in AWS_REGION",
     ),
     (
-        r"InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|InvalidToken",
+        r"InvalidAccessKeyId|Invalid Access Key|SignatureDoesNotMatch|ExpiredToken|InvalidToken",
         "credentials refused",
         _ALLOWED,
     ),
@@ -75,6 +82,9 @@ class ObjectStore(Store):
             InputError: ``obstore`` is not installed, or there are no credentials.
         """
         self._bucket = bucket
+        self._scheme = bucket.partition(":")[0].lower()
+        # What a conditional PUT compares: Google's store has generations for it, the others ETags.
+        self._compared: Literal["version", "e_tag"] = "version" if self._scheme == "gs" else "e_tag"
         if importlib.util.find_spec("obstore") is None:
             raise InputError(
                 bucket, problem="obstore is not installed", expected="pip install 'aptool[cloud]'"
@@ -129,7 +139,7 @@ class ObjectStore(Store):
 
         with self._one_line(key):
             found = obstore.get(self._objects, key)
-            return bytes(found.bytes()), _stat(found.meta).version
+            return bytes(found.bytes()), str(found.meta[self._compared])
 
     def create(self, key: str, data: bytes) -> bool:
         """See ``Store.create``."""
@@ -137,7 +147,7 @@ class ObjectStore(Store):
 
     def swap(self, key: str, data: bytes, version: str) -> bool:
         """See ``Store.swap``."""
-        return self._put(key, data, {"e_tag": version})
+        return self._put(key, data, {self._compared: version})
 
     def _put(self, key: str, data: bytes, mode: Any) -> bool:
         """One conditional PUT. A repeated one may meet what the first has written, which is then ours."""
@@ -148,7 +158,7 @@ class ObjectStore(Store):
             try:
                 obstore.put(self._objects, key, data, mode=mode, use_multipart=False)
             except (AlreadyExistsError, PreconditionError, NotFoundError) as error:
-                if _fault(error) is not None:
+                if self._fault(error) is not None:
                     raise
                 return self._holds(key, data)
         return True
@@ -200,9 +210,15 @@ class ObjectStore(Store):
         import obstore
 
         paths = list(keys)
-        if paths:
-            with self._one_line(paths[0]):
+        if not paths:
+            return
+        with self._one_line(paths[0]):
+            try:
                 obstore.delete(self._objects, paths)
+            except FileNotFoundError:  # S3 is silent; the others stop at one that is not there
+                for path in paths:
+                    with suppress(FileNotFoundError):
+                        obstore.delete(self._objects, path)
 
     def check_writable(self, key: str) -> None:
         """See ``Store.check_writable``; a store says only at a PUT whether it is allowed."""
@@ -222,7 +238,7 @@ class ObjectStore(Store):
         except (AptoolError, OSError) as error:
             if not isinstance(error, FileNotFoundError) or error.errno is not None:
                 raise
-            fault = _fault(error)  # the library's error for what is not there has only a long message
+            fault = self._fault(error)  # the library's error for what is not there has only a long message
             if fault is not None:
                 raise InputError(path, problem=fault[0], expected=fault[1]) from error
             raise FileNotFoundError(errno.ENOENT, "file not found", path) from None
@@ -236,8 +252,16 @@ class ObjectStore(Store):
 
             if isinstance(error, PreconditionError):
                 raise ReplacedError(path) from error
-            problem, expected = _fault(error) or (_reason(error), "a store that answers")
+            problem, expected = self._fault(error) or (_reason(error), "a store that answers")
             raise InputError(path, problem=problem, expected=expected) from error
+
+    def _fault(self, error: BaseException) -> tuple[str, str] | None:
+        """The problem that a message of the library means, and what is expected instead."""
+        text = str(error)
+        for pattern, problem, expected in _FAULTS:
+            if re.search(pattern, text):
+                return problem, expected.format(variables=_VARIABLES[self._scheme[0]])
+        return None
 
 
 @cache
@@ -293,15 +317,6 @@ def _profile() -> Callable[[], Any] | None:
 
 def _stat(found: Any) -> Stat:
     return Stat(int(found["size"]), str(found["e_tag"] or found["version"] or found["last_modified"]))
-
-
-def _fault(error: BaseException) -> tuple[str, str] | None:
-    """The problem that a message of the library means, and what is expected instead."""
-    text = str(error)
-    for pattern, problem, expected in _FAULTS:
-        if re.search(pattern, text):
-            return problem, expected
-    return None
 
 
 def _reason(error: BaseException) -> str:

@@ -37,12 +37,16 @@ def local_run(tmp_path_factory, collection_folder, model_folder):
     return path
 
 
-@pytest.fixture
-def there(bucket, collection_folder, model_folder):
-    """A bucket with the collection and the model, as another tool copied them."""
+@pytest.fixture(params=["s3"])
+def there(request, bucket_on, collection_folder, model_folder):
+    """A bucket with the collection and the model, as another tool copied them; on S3 unless said."""
+    bucket = bucket_on(request.param)
     put(collection_folder, f"{bucket}/c")
     put(model_folder, f"{bucket}/m")
     return bucket
+
+
+on_each_store = pytest.mark.parametrize("there", ["s3", "gs", "az"], indirect=True)
 
 
 def ok(finished):
@@ -50,6 +54,7 @@ def ok(finished):
     return finished
 
 
+@on_each_store
 def test_score_and_eval_and_compare(aptool, there, local_run):
     run = f"{there}/c/test.run"
     done = ok(aptool("score", f"{there}/c/test.pools.parquet", "--model", f"{there}/m", "--output", run))
@@ -73,6 +78,7 @@ def test_score_gzip(aptool, there, local_run, tmp_path):
     assert gzip.decompress(ObjectPath(run).read_bytes()) == local_run.read_bytes()
 
 
+@on_each_store
 def test_train_writes_and_resumes_and_explain_reads(aptool, there, model_folder, local_run):
     recipe = ["--set", "encoder.features=8", "--set", "training.epochs=1"]
     out = f"{there}/trained"

@@ -1,5 +1,6 @@
 """What a disk and an object store can both do: create, swap, publish whole, read one version."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from aptool.formats.store import ReplacedError
 from aptool.formats.stores import store_of
 
 
-@pytest.fixture(params=["disk", "s3"])
+@pytest.fixture(params=["disk", "s3", "gs", "az"])
 def folder(request, tmp_path):
-    return location(tmp_path) if request.param == "disk" else ObjectPath(request.getfixturevalue("bucket"))
+    if request.param == "disk":
+        return location(tmp_path)
+    return ObjectPath(request.getfixturevalue("bucket_on")(request.param))
 
 
 def test_of_many_writers_of_one_name_one_creates_it(folder):
@@ -58,8 +61,11 @@ def test_of_many_that_swap_what_they_saw_one_succeeds(folder):
 
 def test_nothing_is_swapped_where_nothing_is(folder):
     store, key = store_of(folder / "one")
+    store.create(key, b"first")
+    _, version = store.read_versioned(key)
+    store.delete([key])
 
-    assert not store.swap(key, b"x", '"some"')
+    assert not store.swap(key, b"x", version)
     assert store.names(store_of(folder)[1]) == []
 
 
@@ -122,9 +128,19 @@ def test_a_file_that_is_not_there(folder):
         store.stat(key)
     with pytest.raises(FileNotFoundError):
         store.read(key)
-    store.delete([key])
     with pytest.raises(InputError, match="none: file not found"):
         storage.open_binary(folder / "none")
+
+
+def test_what_is_not_there_keeps_nothing_from_being_removed(folder):
+    store, _ = store_of(folder)
+    keys = [store_of(folder / str(number))[1] for number in range(6)]
+    for key in keys[1::2]:
+        store.create(key, b"x")
+
+    store.delete(keys)
+
+    assert store.names(store_of(folder)[1]) == []
 
 
 def test_paths_of_objects_are_like_those_of_a_disk(bucket):
@@ -207,6 +223,26 @@ def test_no_keys_and_no_role(bucket, monkeypatch):
 
     with pytest.raises(InputError, match=r"no credentials; expected .* AWS_ACCESS_KEY_ID"):
         storage.open_binary(f"{bucket}/x")
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        (None, "no credentials; expected .* AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"),
+        ("short", "credentials refused"),
+    ],
+)
+def test_no_account_of_azure_or_a_key_that_is_none(key, problem, monkeypatch):
+    pytest.importorskip("obstore")
+    for variable in [name for name in os.environ if name.startswith("AZURE_")]:
+        monkeypatch.delenv(variable)
+    if key is not None:
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "lab")
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", key)
+    stores.forget()
+
+    with pytest.raises(InputError, match=problem):
+        storage.open_binary("az://container/x")
 
 
 def test_a_store_that_fails_now_and_then(s3_proxy, bucket):

@@ -63,10 +63,15 @@ def local(tmp_path):
     return tmp_path
 
 
-@pytest.fixture
-def there(bucket, local):
+@pytest.fixture(params=["s3"])
+def there(request, bucket_on, local):
+    """A bucket with the pools, on S3 where a test names no other store."""
+    bucket = bucket_on(request.param)
     upload(local / "test.pools.parquet", f"{bucket}/test.pools.parquet")
     return ObjectPath(bucket)
+
+
+on_each_store = pytest.mark.parametrize("there", ["s3", "gs", "az"], indirect=True)
 
 
 def run(folder):
@@ -83,6 +88,7 @@ def assert_whole(there, local):
     assert names(there) == ["out.run", "out.run.ir-metadata.yml", "test.pools.parquet"]
 
 
+@on_each_store
 def test_the_bytes_of_a_run_on_a_disk(there, local):
     run(there)
 
@@ -108,9 +114,12 @@ def test_a_row_group_costs_little_more_than_its_bytes(tmp_path, bucket, s3_proxy
     assert 1_200_000 < s3_proxy.bytes_read <= 1_500_000
 
 
-@pytest.mark.parametrize("place", ["disk", "s3"])
-def test_an_input_replaced_while_it_is_scored(place, there, local, tmp_path):
-    folder = there if place == "s3" else local
+@pytest.mark.parametrize("place", ["disk", "s3", "gs", "az"])
+def test_an_input_replaced_while_it_is_scored(place, local, tmp_path, request):
+    folder = local
+    if place != "disk":
+        folder = ObjectPath(request.getfixturevalue("bucket_on")(place))
+        upload(local / "test.pools.parquet", folder / "test.pools.parquet")
     pools = folder / "test.pools.parquet"
 
     class Replacing(RandomSystem):
@@ -127,6 +136,7 @@ def test_an_input_replaced_while_it_is_scored(place, there, local, tmp_path):
     assert result.resumed == 0
 
 
+@on_each_store
 def test_a_corrupt_part_and_a_half_written_one(there, local):
     parts = plan(list_units([there / "test.pools.parquet"]), RandomSystem(), there / "out.run", "random")
     make_parts(parts)
@@ -161,7 +171,11 @@ def killed(phase, there):
     assert driver.returncode == -signal.SIGKILL, driver.stderr
 
 
-@pytest.mark.parametrize("phase", ["scoring", "completing"])
+@pytest.mark.parametrize(
+    ("there", "phase"),
+    [("s3", "scoring"), ("s3", "completing"), ("gs", "completing"), ("az", "completing")],
+    indirect=["there"],
+)
 def test_a_killed_driver(there, local, phase):
     killed(phase, there)
     assert not (there / "out.run").is_file()
