@@ -4,22 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from aptool.cli.parameters import whole_number
 
 if TYPE_CHECKING:
-    from aptool.cluster.resources import Cluster
+    from aptool.cluster.resources import Cluster, Workers
 
 WAIT = f"{__name__}.wait"  # the value of --wait in click's context
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
-def cluster_options(command: Command) -> Command:
-    """Adds the options to a command; it gets ``cluster``, ``workers`` and ``gpus_per_worker``."""
+class WorkersType(click.ParamType):  # type: ignore[type-arg]
+    """A number of workers, or the least and the most: ``4`` or ``2:8``."""
+
+    name = "workers"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | tuple[int, int]:
+        """Returns a number, or the two.
+
+        Raises:
+            click.BadParameter: it is neither.
+        """
+        least, colon, most = str(value).partition(":")
+        number: Any = partial(whole_number(), param=param, ctx=ctx)
+        return (number(least), number(most)) if colon else number(least)
+
+
+def cluster_options(command: Command, *, elastic: bool = False) -> Command:
+    """Adds the options to a command; it gets ``cluster``, ``workers`` and ``gpus_per_worker``.
+
+    Args:
+        command: the command.
+        elastic: whether the number of workers may change while it runs.
+    """
+    number = "Number of worker processes.  [default: as many as there is room for]"
+    between = (
+        "Number of worker processes, or the least and the most: then nodes may leave and join.  "
+        "[default: one per GPU, or one per node]"
+    )
     options = (
         click.option(
             "--cluster",
@@ -31,8 +60,9 @@ def cluster_options(command: Command) -> Command:
         ),
         click.option(
             "--workers",
-            type=whole_number(),
-            help="Number of worker processes.  [default: as many as there is room for]",
+            type=WorkersType() if elastic else whole_number(),
+            metavar="N|MIN:MAX" if elastic else None,
+            help=between if elastic else number,
         ),
         click.option(
             "--gpus-per-worker",
@@ -53,7 +83,7 @@ def cluster_options(command: Command) -> Command:
     return command
 
 
-def check_cluster_options(cluster: str | None, workers: int | None, gpus_per_worker: float | None) -> None:
+def check_cluster_options(cluster: str | None, workers: Workers, gpus_per_worker: float | None) -> None:
     """Checks the options against each other.
 
     Raises:

@@ -14,6 +14,7 @@ from aptool.config import CHECKPOINT_MINUTES
 from aptool.progress import measures_line
 
 if TYPE_CHECKING:
+    from aptool.cluster.resources import Workers
     from aptool.formats.location import Location
     from aptool.training.fit import Fit
     from aptool.training.recorders import Log
@@ -75,7 +76,7 @@ logger = logging.getLogger(__name__)
     help="Write a checkpoint every N minutes within an epoch, besides those after each epoch; 0 is none.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@cluster_options
+@partial(cluster_options, elastic=True)
 def train(
     collections: tuple[str, ...],
     preset: str | None,
@@ -91,7 +92,7 @@ def train(
     checkpoint_minutes: float,
     as_json: bool,
     cluster: str | None,
-    workers: int | None,
+    workers: "Workers",
     gpus_per_worker: float | None,
 ) -> None:
     """Train a system on COLLECTION (default: the built-in one) and write a model folder.

@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from aptool.cluster.waiting import Wait
 from aptool.errors import AptoolError, UsageError
@@ -23,6 +23,10 @@ PLACEMENT_SECONDS = 1.0
 
 # The most reservations at one time; on a larger cluster that is partly taken no more workers are counted.
 MAX_RESERVATIONS = 256
+
+
+# How many workers train: a number, or the least and the most; None is what the cluster has.
+Workers: TypeAlias = int | tuple[int, int] | None
 
 
 class Resources(NamedTuple):
@@ -118,6 +122,10 @@ class Cluster:
         wanted = [node.node_id for node, number in zip(nodes, most, strict=True) for _ in range(number)]
         placed = self.placed(wanted[:MAX_RESERVATIONS], each)
         return [placed.count(node.node_id) for node in nodes]
+
+    def has_room(self, each: Resources) -> bool:
+        """Whether one more worker fits now; the scheduler is asked only where enough is free in all."""
+        return fitting(self.free(), each) > 0 and sum(self.room(each)) > 0
 
     def placed(self, wanted: list[str], each: Resources) -> list[str]:
         """Tries to reserve resources on nodes, and gives them back.

@@ -8,38 +8,35 @@ The first worker writes the training checkpoint when and where one process does.
 a node or the driver training resumes from there; Ray's part is to start the workers again.
 """
 
-import contextlib
 import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 import ray.train
-from ray.train.torch import TorchConfig, TorchTrainer, get_device
+from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util import metrics
 
-from aptool.cluster.messages import POLL_SECONDS, BoardPost, listening, start_board
-from aptool.cluster.resources import Cluster, Resources, count, fitting
+from aptool.cluster.messages import POLL_SECONDS, listening, start_board
+from aptool.cluster.resources import Cluster, Resources, Workers, count, fitting
+from aptool.cluster.train_worker import Growth, TrainingJob, train_worker, versions
 from aptool.cluster.waiting import said_while_missing
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import AptoolError, UsageError, first_line
 from aptool.formats.atomic import remove_tree
-from aptool.formats.claim import DRIVER, Claim, SupersededError, claimed_folder, holds
+from aptool.formats.claim import Claim, claimed_folder
 from aptool.formats.collection import Collection
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.storage import stat
 from aptool.progress import get_progress
-from aptool.relay import WorkerError, relayed_to
+from aptool.relay import WorkerError
 from aptool.training.checkpoint import STATE, trained_key, training_folder
-from aptool.training.fit import Fit, already_trained, check_training, fit
-from aptool.training.process_group import SINGLE_PROCESS, TorchProcessGroup
-from aptool.version import __version__
+from aptool.training.fit import Fit, already_trained, check_training
 
 logger = logging.getLogger(__name__)
 
@@ -63,29 +60,6 @@ HANDOVER_SECONDS = 5
 RUN = "ray"  # the folder of Ray Train's own state
 
 
-@dataclass(frozen=True)
-class TrainingJob:
-    """The same job for every worker.
-
-    Attributes:
-        start: the folder that relative paths start from.
-        owner: the token of the driver's claim on the output.
-        versions: the driver's versions by package name.
-        gpu: whether a worker has a GPU.
-        checkpoint_minutes: see ``fit``.
-    """
-
-    start: Path
-    collection: Location
-    recipe: Recipe
-    output: Location
-    seed: int
-    owner: str
-    versions: tuple[tuple[str, str], ...]
-    gpu: bool
-    checkpoint_minutes: float = CHECKPOINT_MINUTES
-
-
 def fit_on_cluster(
     collection: Collection,
     recipe: Recipe,
@@ -93,7 +67,7 @@ def fit_on_cluster(
     *,
     cluster: Cluster,
     seed: int = 0,
-    workers: int | None = None,
+    workers: Workers = None,
     each: Resources | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
 ) -> Fit:
@@ -105,8 +79,9 @@ def fit_on_cluster(
         output: the model folder, on storage that all nodes share.
         cluster: where.
         seed: random seed.
-        workers: number of training processes; None is one per GPU, or one per node without GPUs, and fewer
-            when there is no longer room for them.
+        workers: number of training processes. Of a least and a most, as many as there is room for: fewer
+            when a lost node is not replaced, more when one joins. None is one per GPU, or one per node
+            without GPUs, and fewer when there is no longer room for them.
         each: the least that one worker gets; the remaining cores are shared out.
         checkpoint_minutes: see ``fit``.
 
@@ -132,7 +107,7 @@ def fit_on_cluster(
         job = TrainingJob(
             *(Path.cwd(), collection.path, recipe, location(output), seed),
             owner=claim.token,
-            versions=tuple(_versions().items()),
+            versions=tuple(versions().items()),
             gpu=bool(each.gpus),
             checkpoint_minutes=checkpoint_minutes,
         )
@@ -151,11 +126,11 @@ def _train(
     key: str,
     claim: Claim,
     cluster: Cluster,
-    workers: int | None,
+    workers: Workers,
     least: Resources,
     release_seconds: float,
 ) -> None:
-    """Trains until the model is saved, also with fewer workers than at first where no number is given.
+    """Trains until the model is saved, also with fewer or more workers than at first where they may change.
 
     Args:
         job: with the token of the claim.
@@ -168,23 +143,24 @@ def _train(
     """
     folder = training_folder(job.output)
     checkpoint = _checkpoint_version(folder)
+    fewest, most = workers if isinstance(workers, tuple) else (workers or 1, workers)
     while True:
         number, each = shared_out(cluster, workers, least, release_seconds)
         release_seconds = RELEASE_SECONDS
-        if number > job.recipe.training.minibatch:
+        if (most or number) > job.recipe.training.minibatch:
             wanted = f"no more than the {job.recipe.training.minibatch} questions of a minibatch"
-            raise UsageError(f"--workers {number}: expected {wanted} (training.minibatch)")
+            raise UsageError(f"--workers {most or number}: expected {wanted} (training.minibatch)")
         many = count(number, "worker")
         logger.info(f"cluster {cluster.address}: {many} with {each} each; Ray's logs are in {cluster.logs}")
         try:
             start_seconds = START_SECONDS
-            if workers is not None:
+            if workers is not None and number == fewest:
                 start_seconds = int(cluster.wait) if cluster.wait is not None else LONGEST_START_SECONDS
+            growth = Growth(cluster, each) if most is not None and number < most else None
             with said_while_missing(partial(cluster.missing, number, each)):
-                error_found = _attempt(job, f"{key}-{job.owner}", number, each, start_seconds)
-            break
+                ended = _attempt(job, f"{key}-{job.owner}", number, each, start_seconds, growth)
         except (ray.train.TrainingFailedError, ray.exceptions.RayError) as error:
-            if isinstance(error, ray.train.ControllerError) and workers is None and number > 1:
+            if isinstance(error, ray.train.ControllerError) and number > fewest:
                 logger.info(f"no longer room for {number} workers")
                 job = _of_new_workers(job, claim)
                 continue
@@ -199,8 +175,24 @@ def _train(
             ) from error
         finally:
             remove_tree(folder / RUN)
-    if error_found is not None:
-        raise error_found.error()
+        if ended.error is not None:
+            raise ended.error.error()
+        if not ended.growth:
+            return
+        logger.info(f"room for more than {many}: going on from the last checkpoint")
+        job = _of_new_workers(job, claim)
+
+
+class Ended(NamedTuple):
+    """How an attempt ended that Ray finds no fault with.
+
+    Attributes:
+        error: of a worker.
+        growth: whether it is to go on with more workers.
+    """
+
+    error: WorkerError | None
+    growth: bool
 
 
 def _of_new_workers(job: TrainingJob, claim: Claim) -> TrainingJob:
@@ -209,19 +201,20 @@ def _of_new_workers(job: TrainingJob, claim: Claim) -> TrainingJob:
 
 
 def _attempt(
-    job: TrainingJob, name: str, number: int, each: Resources, start_seconds: int
-) -> WorkerError | None:
+    job: TrainingJob, name: str, number: int, each: Resources, start_seconds: int, growth: Growth | None
+) -> Ended:
     """Trains with a number of workers, which are started again when one of them is lost."""
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(max(1, start_seconds))
     logging.getLogger("ray.train").setLevel(logging.ERROR)
     board = start_board()
     trainer = TorchTrainer(
-        _train_worker,
-        train_loop_config={"job": job, "board": board},
+        train_worker,
+        train_loop_config={"job": job, "board": board, "growth": growth},
         # NCCL does not support two workers on one GPU.
         torch_config=TorchConfig("nccl" if each.gpus >= 1 else "gloo", timeout_s=TIMEOUT_SECONDS),
-        # Ray's elastic training waits minutes for the resources of a driver that was killed.
+        # Ray's elastic training would stop workers within an epoch, and waits minutes for the resources of
+        # a driver that was killed.
         scaling_config=ray.train.ScalingConfig(
             num_workers=number,
             use_gpu=bool(each.gpus),
@@ -237,6 +230,7 @@ def _attempt(
         ),
     )
     errors: list[WorkerError] = []
+    room: list[None] = []
     loss = metrics.Gauge("aptool_training_loss", "Mean loss of the last epoch.")
     dev = metrics.Gauge("aptool_training_dev", "Dev figure of the last epoch.", tag_keys=("measure",))
 
@@ -252,11 +246,12 @@ def _attempt(
             "progress": lambda state: update(*state[1:]),
             "epoch": epoch,
             "error": errors.append,
+            "growth": room.append,
             "end": lambda _: None,
         }
         with listening(board, lambda kind, value: receive[kind](value)):
             trainer.fit()
-    return errors[0] if errors else None
+    return Ended(errors[0] if errors else None, bool(room))
 
 
 def _checkpoint_version(folder: Location) -> str | None:
@@ -266,27 +261,31 @@ def _checkpoint_version(folder: Location) -> str | None:
 
 
 def shared_out(
-    cluster: Cluster, workers: int | None, each: Resources, timeout: float = 0
+    cluster: Cluster, workers: Workers, each: Resources, timeout: float = 0
 ) -> tuple[int, Resources]:
     """The number of workers and what each gets: the free cores are shared out among them.
 
     Args:
         cluster: where.
-        workers: number of workers; None is one per GPU, or one per node where they get no GPU.
+        workers: see ``fit_on_cluster``.
         each: the least that one needs.
-        timeout: seconds to wait for resources that are taken, where no number is given.
+        timeout: seconds to wait for resources that are taken, where no single number is given.
 
     Raises:
         AptoolError: there is no room for them.
     """
-    number = workers
-    if number is None:
-        most = _default_workers([fitting(node.total, each) for node in cluster.nodes()], each)
+    most: int | None
+    if isinstance(workers, int):
+        number = most = workers
+    else:
+        fewest, most = workers or (1, None)
+        count_in = partial(_most_workers, most, each)
+        goal = count_in([fitting(node.total, each) for node in cluster.nodes()])
         until = time.monotonic() + timeout
-        while (found := _default_workers(cluster.room(each), each)) < most and time.monotonic() < until:
+        while (found := count_in(cluster.room(each))) < goal and time.monotonic() < until:
             time.sleep(POLL_SECONDS)
-        number = max(1, found)
-    cluster.check_room(number, each)
+        number = max(fewest, found)
+    cluster.check_room(number, each, most)
     # The most cores with which all of them fit, by bisection: each step takes a second on a cluster that is
     # partly taken.
     low, high = int(each.cpus), int(cluster.total().cpus / number)
@@ -299,74 +298,17 @@ def shared_out(
     return number, each._replace(cpus=max(low, each.cpus))
 
 
-def _default_workers(room: list[int], each: Resources) -> int:
-    """One worker per GPU or, without GPUs, one per node, given how many fit on each node."""
-    return sum(room) if each.gpus else sum(fit > 0 for fit in room)
+def _most_workers(most: int | None, each: Resources, room: list[int]) -> int:
+    """At most so many workers, else one per GPU or, without GPUs, one per node.
 
-
-def _train_worker(config: dict[str, Any]) -> None:
-    """Runs on each worker."""
-    job: TrainingJob = config["job"]
-    context = ray.train.get_context()
-    rank, size = context.get_world_rank(), context.get_world_size()
-    group = TorchProcessGroup(rank, size) if size > 1 else SINGLE_PROCESS
-    post = BoardPost(config["board"]) if rank == 0 else None
-    try:
-        with group.together():
-            collection = _opened(job)
-        device = get_device() if job.gpu else "cpu"
-        with relayed_to(post):
-            fit(
-                *(collection, job.recipe, job.output),
-                seed=job.seed,
-                device=device,
-                checkpoint_minutes=job.checkpoint_minutes,
-                group=group,
-                check_claim=partial(_check_claim, job),
-            )
-    except AptoolError as error:
-        # Not raised: Ray would start the workers again, into the same error.
-        if post is not None:
-            post("error", WorkerError.of(error))
-    if post is not None:
-        post.flush()
-
-
-def _opened(job: TrainingJob) -> Collection:
-    """The collection, after a check that this node sees the driver's files.
-
-    Raises:
-        AptoolError: it does not, or has other versions.
+    Args:
+        most: None is without limit.
+        each: what one gets.
+        room: how many fit on each node.
     """
-    # Where the folder does not exist absolute paths still work.
-    with contextlib.suppress(OSError):
-        os.chdir(job.start)
-    if not _is_current(job):
-        raise AptoolError(
-            f"{training_folder(job.output).absolute()}: not found, or not the driver's folder: "
-            "expected an output on storage that all nodes share"
-        )
-    here = _versions()
-    differ = [
-        f"{name} {here[name]} there, {wanted} here" for name, wanted in job.versions if here[name] != wanted
-    ]
-    if differ:
-        raise AptoolError(f"{'; '.join(differ)}: expected the same versions")
-    return Collection(job.collection)
-
-
-def _is_current(job: TrainingJob) -> bool:
-    """Whether the driver that started this worker still holds its claim on the output."""
-    return holds(training_folder(job.output) / DRIVER, job.owner)
-
-
-def _check_claim(job: TrainingJob) -> None:
-    if not _is_current(job):
-        raise SupersededError(job.output)
-
-
-def _versions() -> dict[str, str]:
-    return {"aptool": __version__, "torch": version("torch")}
+    if most is not None:
+        return min(most, sum(room))
+    return sum(room) if each.gpus else sum(fit > 0 for fit in room)
 
 
 def _cause(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from aptool.errors import UsageError
 from aptool.library.arguments import LONGEST_SECONDS, check_integer, check_number, check_text
 
 if TYPE_CHECKING:
-    from aptool.cluster.resources import Cluster
+    from aptool.cluster.resources import Cluster, Workers
     from aptool.experiments.side_by_side import Processes
     from aptool.scoring.encode import Run
     from aptool.scoring.score import Executor
@@ -25,7 +25,7 @@ Trainer: TypeAlias = "Callable[..., Fit]"
 
 def check_workers(
     cluster: Address,
-    workers: int | None,
+    workers: "Workers",
     gpus_per_worker: float | None,
     wait: float | None = None,
     *,
@@ -35,7 +35,7 @@ def check_workers(
 
     Args:
         cluster: see ``Address``.
-        workers: number of worker processes.
+        workers: number of worker processes, or the least and the most.
         gpus_per_worker: GPUs per worker.
         wait: seconds to wait for resources.
         options: whether errors name options of a command in place of arguments.
@@ -48,8 +48,13 @@ def check_workers(
     def named(argument: str) -> str:
         return f"--{argument.replace('_', '-')}" if options else argument
 
-    if workers is not None:
-        check_integer(named("workers"), workers, 1)
+    several = workers if isinstance(workers, tuple) else (workers,)
+    for number in several:
+        if number is not None:
+            check_integer(named("workers"), number, 1)
+    if isinstance(workers, tuple) and (len(workers) != 2 or workers[0] > workers[1]):
+        asked = ":".join(map(str, workers))
+        raise UsageError(f"{named('workers')} {asked}: expected the least number, and one not below it")
     if gpus_per_worker is not None:
         check_number(named("gpus_per_worker"), gpus_per_worker, 0, 1 << 20)
         if gpus_per_worker > 1 and gpus_per_worker != int(gpus_per_worker):
@@ -126,7 +131,7 @@ def encoding_on(
 def trainer_on(
     cluster: "Cluster | None",
     device: str = "auto",
-    workers: int | None = None,
+    workers: "Workers" = None,
     gpus_per_worker: float | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
 ) -> Trainer:
@@ -135,7 +140,7 @@ def trainer_on(
     Args:
         cluster: where; None is this process.
         device: of a model.
-        workers: number of worker processes of the cluster.
+        workers: number of worker processes of the cluster, or the least and the most.
         gpus_per_worker: GPUs per worker.
         checkpoint_minutes: see ``fit``.
 

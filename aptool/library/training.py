@@ -49,7 +49,7 @@ def train(
     log: Log | None = None,
     device: str = "auto",
     cluster: Address = None,
-    workers: int | None = None,
+    workers: int | tuple[int, int] | None = None,
     gpus_per_worker: float | None = None,
     wait: float | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
@@ -77,7 +77,8 @@ def train(
         device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or one such as ``cuda:1``.
         cluster: the address of a Ray cluster, True for that of RAY_ADDRESS (else ``auto``); None is this
             process.
-        workers: number of worker processes of the cluster; None is one per GPU, or one per node.
+        workers: number of worker processes of the cluster, or the least and the most, if nodes may leave and
+            join; None is one per GPU, or one per node.
         gpus_per_worker: GPUs per worker; may be fractional. None is 1 on a cluster with GPUs, else 0.
         wait: seconds to wait for nodes or resources of the cluster; None is without end.
         checkpoint_minutes: time between two checkpoints within an epoch, beside those after each epoch; 0 is

@@ -91,6 +91,7 @@ def fit(
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
     group: ProcessGroup = SINGLE_PROCESS,
     check_claim: Callable[[], None] | None = None,
+    after_checkpoint: Callable[[], None] | None = None,
 ) -> Fit:
     """Trains a system on a collection and writes its model folder.
 
@@ -113,6 +114,8 @@ def fit(
         group: the processes that train together; each calls this with the same arguments, process 0 writes.
         check_claim: where another process has claimed the output for these, raises if it no longer holds the
             claim: called before a checkpoint or the model is written. None claims the output here.
+        after_checkpoint: called in process 0 after each checkpoint but that of the last epoch; an
+            ``AptoolError`` that it raises ends the training there, in all processes.
 
     Raises:
         InputError: a file or the recipe is invalid, or the output cannot be written or is another process's.
@@ -129,6 +132,7 @@ def fit(
         return _fit_claimed(
             *(collection, recipe, output, key, seed, splits),
             *(vectors_cache, states_cache, device, checkpoint_minutes, group, check_claim),
+            after_checkpoint=after_checkpoint,
         )
 
 
@@ -145,6 +149,7 @@ def _fit_claimed(
     checkpoint_minutes: float,
     group: ProcessGroup,
     check_claim: Callable[[], None],
+    after_checkpoint: Callable[[], None] | None,
 ) -> Fit:
     """``fit`` after ``check_training``, which gives the key of the training, to an output that is claimed."""
     train_split, dev_split = splits
@@ -186,6 +191,12 @@ def _fit_claimed(
                 check_claim()
                 save_state(folder, key, state)
 
+    def after_saving() -> None:
+        if after_checkpoint is not None:
+            with group.together():
+                if group.rank == 0:
+                    after_checkpoint()
+
     with group.together():
         state = load_state(folder, key) if group.rank == 0 else None
     state = group.broadcast(state)
@@ -217,6 +228,7 @@ def _fit_claimed(
         evaluate=evaluate,
         resume_from=state,
         save=save,
+        after_saving=after_saving,
         checkpoint_minutes=checkpoint_minutes,
         group=group,
     )

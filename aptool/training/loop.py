@@ -81,6 +81,7 @@ def train(
     evaluate: Callable[[Ranker], dict[str, float]],
     resume_from: TrainingState | None = None,
     save: Callable[[TrainingState], None] = lambda state: None,
+    after_saving: Callable[[], None] = lambda: None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> Trained:
@@ -94,6 +95,7 @@ def train(
         evaluate: dev measures of a ranker by name, ``options.dev_measure`` among them.
         resume_from: an earlier state; None starts from the beginning.
         save: called with the state after each epoch, before the epoch is reported, and within epochs.
+        after_saving: called then, but not after the last epoch; after the epoch is reported.
         checkpoint_minutes: time between two states within an epoch; 0 saves none.
         group: the processes that train together; each calls this with the same arguments.
 
@@ -121,6 +123,8 @@ def train(
         states = [optimizer.state_dict() for optimizer in optimizers]
         save(TrainingState(history, best_epoch, ranker.state_dict(), best_weights, states, within))
         timer.restart()
+        if within is not None:
+            after_saving()
 
     with get_progress().task("train") as update:
         for epoch in range(len(history) + 1, options.epochs + 1):
@@ -156,6 +160,8 @@ def train(
                 best_epoch, best_weights = epoch, copy.deepcopy(ranker.state_dict())
             save_now()
             get_progress().epoch(entry)
+            if epoch < options.epochs:
+                after_saving()
     ranker.load_state_dict(best_weights)
     # The figures of an average, or of weights that were never trained, are not in the history.
     known = best_epoch and options.average_epochs < 2

@@ -309,6 +309,13 @@ BAD = {
     "negative seed": (["C", "--seed", "-1"], 2, "-1 is not in the range 0<=x<="),
     "no seeds": (["C", "--seeds", "0"], 2, "0 is not in the range 1<=x<=10000"),
     "workers without a cluster": (["C", "--workers", "2"], 2, "--workers: requires --cluster"),
+    "workers from and to": (["C", "--workers", "2:4"], 2, "--workers: requires --cluster"),
+    "more workers at least": (
+        ["C", "--workers", "4:2"],
+        2,
+        "--workers 4:2: expected the least number, and one",
+    ),
+    "workers that are no number": (["C", "--workers", "2:"], 2, "'' is not a valid integer range"),
     "address that is none": (["C", "--cluster", "http://head:8265"], 2, "--cluster 'http://head:8265': the"),
     "unknown device": (["C", "--device", "abacus"], 2, "--device 'abacus': "),
     "shared draws from pools": (

@@ -65,12 +65,12 @@ def kill_after(epoch):
     Progress.epoch = reported
 
 
-train_worker = train._train_worker
+train_worker = train.train_worker
 
 if __name__ == "__main__":
     import dying_training
 
-    train._train_worker = dying_training.slow_worker
+    train.train_worker = dying_training.slow_worker
     kill_after(int(sys.argv[1]))
     from aptool.cli.main import main
 

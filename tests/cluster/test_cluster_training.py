@@ -150,7 +150,7 @@ def test_a_second_training_to_one_output_is_refused(
 def test_a_worker_killed_in_an_epoch(cluster, collection_folder, together, tmp_path, monkeypatch):
     import dying_training
 
-    monkeypatch.setattr("aptool.cluster.train._train_worker", dying_training.killed_worker)
+    monkeypatch.setattr("aptool.cluster.train.train_worker", dying_training.killed_worker)
 
     result, told = trained(cluster, collection_folder, tmp_path / "model", workers=2)
 
@@ -168,7 +168,7 @@ def test_a_worker_killed_in_an_epoch_with_checkpoints_within_it(
 
     dropout = "training.dropout=0.3"
     trained(cluster, collection_folder, tmp_path / "whole", dropout, workers=2)
-    monkeypatch.setattr("aptool.cluster.train._train_worker", dying_training.killed_worker)
+    monkeypatch.setattr("aptool.cluster.train.train_worker", dying_training.killed_worker)
 
     _, told = trained(
         cluster, collection_folder, tmp_path / "model", dropout, workers=2, checkpoint_minutes=1e-9
@@ -186,7 +186,7 @@ def test_any_number_of_workers_may_be_lost_while_checkpoints_are_written(
     import dying_training
 
     monkeypatch.setattr("aptool.cluster.train.RESTARTS", 0)
-    monkeypatch.setattr("aptool.cluster.train._train_worker", dying_training.killed_worker)
+    monkeypatch.setattr("aptool.cluster.train.train_worker", dying_training.killed_worker)
 
     _, told = trained(cluster, collection_folder, tmp_path / "model", workers=2)
 
@@ -217,25 +217,29 @@ def test_a_driver_killed_between_epochs(run, address, collection_folder, togethe
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-@pytest.mark.parametrize("announced", [False, True], ids=["lost", "preempted"])
+@pytest.mark.parametrize(("announced", "workers"), [(False, None), (True, (1, 3))], ids=["lost", "preempted"])
 def test_a_node_that_is_lost_for_good(
-    cluster, nodes, collection_folder, alone, tmp_path, monkeypatch, preempt, announced
+    cluster, nodes, collection_folder, alone, tmp_path, monkeypatch, preempt, announced, workers
 ):
     import dying_training
 
-    monkeypatch.setattr("aptool.cluster.train._train_worker", dying_training.slow_worker)
+    monkeypatch.setattr("aptool.cluster.train.train_worker", dying_training.slow_worker)
     monkeypatch.setattr("aptool.cluster.train.START_SECONDS", 15)
     before = {node.node_id for node in cluster.nodes()}
     extra = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
 
+    hold = tmp_path / "model.hold"
+
     def lose(entry):
         if entry["epoch"] == 2:
+            hold.touch()  # else the training could end first
             if announced:
                 (new,) = {node.node_id for node in cluster.nodes()} - before
                 preempt(new)
             nodes.remove_node(extra, allow_graceful=False)
+            hold.unlink()
 
-    result, told = trained(cluster, collection_folder, tmp_path / "model", on_epoch=lose)
+    result, told = trained(cluster, collection_folder, tmp_path / "model", on_epoch=lose, workers=workers)
 
     started = [line.split(": ")[1] for line in told.messages if line.startswith("cluster ")]
     assert [line.split(" with")[0] for line in started] == ["3 workers", "2 workers"]
@@ -281,6 +285,42 @@ def test_a_node_that_is_replaced_after_a_while(
     assert "waiting for 3 CPUs; the cluster has 2, its autoscaler may add nodes" in lines
     assert any("resuming after epoch" in line for line in lines)
     assert same(tmp_path / "model", tmp_path / "undisturbed")
+
+
+def test_a_node_that_joins(run, nodes, surroundings, address, collection_folder, alone, tmp_path):
+    """At least one worker and at most three: two start, and from the next checkpoint on there are three."""
+    settings = [part for option in options("ap-cnn", *ASKED) for part in ("--set", option)]
+    arguments = ["train", collection_folder, "--output", "model", "--seed", SEED, *settings]
+    arguments += ["--cluster", address, "--workers", "1:3"]
+    # A driver whose workers hold where they are told to; it is not killed in any of its four epochs.
+    program = [Path(__file__).with_name("dying_training.py"), 99, *arguments]
+    log, hold, extra = tmp_path / "log", tmp_path / "model.hold", None
+    with log.open("w") as file:
+        command = [sys.executable, *map(str, program)]
+        training = subprocess.Popen(command, stdout=file, stderr=file, cwd=tmp_path, env=surroundings)
+    try:
+        while "epoch 1: " not in log.read_text():
+            assert training.poll() is None, log.read_text()
+            time.sleep(0.1)
+        hold.touch()
+        extra = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
+        hold.unlink()
+        assert training.wait(600) == 0, log.read_text()
+    finally:
+        training.kill()
+        training.wait()
+        if extra is not None:
+            nodes.remove_node(extra)
+
+    lines = log.read_text().splitlines()
+    started = [line.split(": ")[1] for line in lines if line.startswith("cluster ")]
+    assert [line.split(" with")[0] for line in started] == ["2 workers", "3 workers"]
+    assert "room for more than 2 workers: going on from the last checkpoint" in lines
+    assert [line.split(":")[0] for line in lines if line.startswith("epoch ")] == [
+        f"epoch {number}" for number in range(1, 5)
+    ]
+    assert any("resuming after epoch" in line for line in lines)
+    assert_close(tmp_path / "model", alone)
 
 
 def test_as_typed_with_nothing_else(run, address, collection_folder, tmp_path):

@@ -19,6 +19,15 @@ def distributed():
     return train
 
 
+@pytest.fixture
+def worker():
+    """What a worker runs."""
+    pytest.importorskip("ray")
+    from aptool.cluster import train_worker
+
+    return train_worker
+
+
 class FreeCluster(Cluster):
     """Nodes with the given cores and GPUs, all of them free."""
 
@@ -46,6 +55,10 @@ class FreeCluster(Cluster):
         # One a GPU; half a GPU each makes twice as many.
         (((16, 2), (16, 2), (4, 0)), None, 1, (4, 8)),
         (((16, 2),), None, 0.5, (4, 4)),
+        # At least and at most: as many as there is room for in between.
+        (((8, 0), (6, 0)), (1, 4), 0, (4, 3)),
+        (((1, 0), (1, 0)), (1, 4), 0, (2, 1)),
+        (((16, 2), (16, 2)), (2, 3), 1, (3, 8)),
     ],
 )
 def test_cores_are_shared_out_by_hand(distributed, totals, workers, gpus, expected):
@@ -56,22 +69,20 @@ def test_cores_are_shared_out_by_hand(distributed, totals, workers, gpus, expect
 
 
 @pytest.fixture
-def job(distributed, collection_folder, tmp_path, monkeypatch):
+def job(worker, collection_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.training").mkdir()
     (tmp_path / "model.training" / "driver").write_text('{"token": "mine"}')
-    versions = tuple(distributed._versions().items())
+    versions = tuple(worker.versions().items())
     asked = recipe("ap-cnn")
-    return distributed.TrainingJob(
-        tmp_path, collection_folder, asked, Path("model"), 0, "mine", versions, False
-    )
+    return worker.TrainingJob(tmp_path, collection_folder, asked, Path("model"), 0, "mine", versions, False)
 
 
-def test_a_worker_that_sees_what_the_driver_sees_begins(distributed, job):
-    assert distributed._opened(job).name == "tiny"
+def test_a_worker_that_sees_what_the_driver_sees_begins(worker, job):
+    assert worker.opened(job).name == "tiny"
 
 
-def test_a_worker_on_another_disk_says_so(distributed, job, tmp_path):
+def test_a_worker_on_another_disk_says_so(worker, job, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "model.training").mkdir(parents=True)
     (elsewhere / "model.training" / "driver").write_text('{"token": "another"}')
@@ -79,19 +90,19 @@ def test_a_worker_on_another_disk_says_so(distributed, job, tmp_path):
         with pytest.raises(
             AptoolError, match=r"\.training: not found, or not the driver's folder: expected an"
         ):
-            distributed._opened(other)
+            worker.opened(other)
 
 
-def test_a_worker_without_the_collection_says_which(distributed, job):
+def test_a_worker_without_the_collection_says_which(worker, job):
     with pytest.raises(AptoolError, match=r"none: no collection\.json in it"):
-        distributed._opened(replace(job, collection=Path("none")))
+        worker.opened(replace(job, collection=Path("none")))
 
 
-def test_a_worker_with_another_torch_says_so(distributed, job):
+def test_a_worker_with_another_torch_says_so(worker, job):
     other = replace(job, versions=(("torch", "1.0"),))
 
     with pytest.raises(AptoolError, match=r"torch \d.* there, 1\.0 here: expected the same versions"):
-        distributed._opened(other)
+        worker.opened(other)
 
 
 def test_only_the_latest_progress_is_kept(distributed):
@@ -104,3 +115,22 @@ def test_only_the_latest_progress_is_kept(distributed):
 
     assert board.take() == [posted[0], *posted[2:]]
     assert board.take() == []
+
+
+@pytest.mark.parametrize(
+    ("free", "placed", "ends"), [((1, 0), 1, True), ((1, 0), 0, False), ((0.5, 0), 1, False)]
+)
+def test_a_training_grows_where_the_scheduler_has_room(worker, monkeypatch, free, placed, ends):
+    """Enough free cores on all nodes together may be too few on each of them."""
+    cluster = FreeCluster((1, 0), (1, 0))
+    monkeypatch.setattr(FreeCluster, "free", lambda self: Resources(*free))
+    monkeypatch.setattr(FreeCluster, "placed", lambda self, wanted, each: wanted[:placed])
+    growth = worker.Growth(cluster, Resources(1))
+
+    if ends:
+        with pytest.raises(AptoolError, match="room for more workers"):
+            growth.check()
+    else:
+        growth.check()
+
+    assert growth.ended == ends

@@ -316,3 +316,36 @@ def test_a_state_is_saved_before_its_epoch_is_reported(collection, tmp_path, mon
         fit(collection, recipe("qa-cnn"), tmp_path / "model")
 
     assert reported == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+@pytest.mark.parametrize(("minutes", "after"), [(0, 2), (OFTEN, 8)], ids=["epochs", "updates"])
+def test_training_that_is_ended_after_a_checkpoint_goes_on_from_it(
+    minutes, after, undisturbed, collection_folder, tmp_path
+):
+    """As a cluster ends it, to go on with more workers; after the last checkpoint it is not asked."""
+    asked, output = recipe("ap-cnn", *ASKED), tmp_path / "model"
+    checkpoints = itertools.count(1)
+
+    def end():
+        if next(checkpoints) == after:
+            raise AptoolError("room")
+
+    def run():
+        return fit(
+            *(Collection(collection_folder), asked, output),
+            seed=3,
+            checkpoint_minutes=minutes,
+            after_checkpoint=end,
+        )
+
+    with recorded() as before, pytest.raises(AptoolError, match="room"):
+        run()
+    assert not output.exists()
+    assert len(before.epochs) == (2 if not minutes else 1)
+    with recorded() as told:
+        run()
+
+    assert any(line.startswith(f"{output}.training: resuming ") for line in told.messages)
+    assert same(output, undisturbed)
+    if not minutes:
+        assert next(checkpoints) == 4  # of four epochs, the last one needs none

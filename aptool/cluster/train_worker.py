@@ -1,0 +1,140 @@
+"""One worker of a training on a cluster: ``fit`` as a process of a group, with its messages to the driver."""
+
+import contextlib
+import os
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import ray.train
+from ray.train.torch import get_device
+
+from aptool.cluster.messages import BoardPost
+from aptool.cluster.resources import Cluster, Resources
+from aptool.config import CHECKPOINT_MINUTES, Recipe
+from aptool.errors import AptoolError
+from aptool.formats.claim import DRIVER, SupersededError, holds
+from aptool.formats.collection import Collection
+from aptool.formats.location import Location
+from aptool.relay import WorkerError, relayed_to
+from aptool.training.checkpoint import training_folder
+from aptool.training.fit import fit
+from aptool.training.process_group import SINGLE_PROCESS, TorchProcessGroup
+from aptool.version import __version__
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """The same job for every worker.
+
+    Attributes:
+        start: the folder that relative paths start from.
+        owner: the token of the driver's claim on the output.
+        versions: the driver's versions by package name.
+        gpu: whether a worker has a GPU.
+        checkpoint_minutes: see ``fit``.
+    """
+
+    start: Path
+    collection: Location
+    recipe: Recipe
+    output: Location
+    seed: int
+    owner: str
+    versions: tuple[tuple[str, str], ...]
+    gpu: bool
+    checkpoint_minutes: float = CHECKPOINT_MINUTES
+
+
+class Growth:
+    """Ends a training after a checkpoint where there is room for one more worker, to go on with more.
+
+    Attributes:
+        ended: whether it has.
+    """
+
+    def __init__(self, cluster: Cluster, each: Resources) -> None:
+        self._cluster, self._each = cluster, each
+        self.ended = False
+
+    def check(self) -> None:
+        """Looks for room.
+
+        Raises:
+            AptoolError: there is some.
+        """
+        self.ended = self._cluster.has_room(self._each)
+        if self.ended:
+            raise AptoolError("room for more workers")
+
+
+def train_worker(config: dict[str, Any]) -> None:
+    """Runs on each worker."""
+    job: TrainingJob = config["job"]
+    growth: Growth | None = config["growth"]
+    context = ray.train.get_context()
+    rank, size = context.get_world_rank(), context.get_world_size()
+    group = TorchProcessGroup(rank, size) if size > 1 else SINGLE_PROCESS
+    post = BoardPost(config["board"]) if rank == 0 else None
+    try:
+        with group.together():
+            collection = opened(job)
+        device = get_device() if job.gpu else "cpu"
+        with relayed_to(post):
+            fit(
+                *(collection, job.recipe, job.output),
+                seed=job.seed,
+                device=device,
+                checkpoint_minutes=job.checkpoint_minutes,
+                group=group,
+                check_claim=partial(_check_claim, job),
+                after_checkpoint=growth.check if growth is not None else None,
+            )
+    except AptoolError as error:
+        # Not raised: Ray would start the workers again, into the same error.
+        if post is not None and growth is not None and growth.ended:
+            post("growth", None)
+        elif post is not None:
+            post("error", WorkerError.of(error))
+    if post is not None:
+        post.flush()
+
+
+def opened(job: TrainingJob) -> Collection:
+    """The collection, after a check that this node sees the driver's files.
+
+    Raises:
+        AptoolError: it does not, or has other versions.
+    """
+    # Where the folder does not exist absolute paths still work.
+    with contextlib.suppress(OSError):
+        os.chdir(job.start)
+    if not _is_current(job):
+        raise AptoolError(
+            f"{training_folder(job.output).absolute()}: not found, or not the driver's folder: "
+            "expected an output on storage that all nodes share"
+        )
+    here = versions()
+    differ = [
+        f"{name} {here[name]} there, {wanted} here" for name, wanted in job.versions if here[name] != wanted
+    ]
+    if differ:
+        raise AptoolError(f"{'; '.join(differ)}: expected the same versions")
+    return Collection(job.collection)
+
+
+def _is_current(job: TrainingJob) -> bool:
+    """Whether the driver that started this worker still holds its claim on the output."""
+    return holds(training_folder(job.output) / DRIVER, job.owner)
+
+
+def _check_claim(job: TrainingJob) -> None:
+    if not _is_current(job):
+        raise SupersededError(job.output)
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that must be the same on all nodes."""
+    return {"aptool": __version__, "torch": version("torch")}
