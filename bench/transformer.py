@@ -6,7 +6,7 @@ There are two workloads: InsuranceQA's test1, whose pools share answers, and Wik
 do not. The cross-encoder scores a random sample of the pairs, as its cost per pair does not depend on what
 pools share. Figures are medians over repeats in which the systems alternate; times are from token ids to
 scores. Without --network the network has MiniLM's size and random weights, on which the speed does not
-depend.
+depend. `python -m bench.rival` compares `mean-minilm` with another library.
 """
 
 import statistics

@@ -1,0 +1,94 @@
+"""``aptool score`` of 1,000 pairs as a whole process: its seconds, and which imports take them.
+
+    python -m bench.command [--repeats 5] [--output command.json]
+
+The command is timed beside processes that only start Python, only import torch, and only print a help text,
+alternately in one run. Processor seconds are those of all threads, of the kernel too. The imports are those
+of one more run; each package's are summed, without what it imports of others.
+"""
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from bench.end_to_end import write_input
+from bench.figures import benchmark_parser, write_figures
+
+POOLS = 2  # of 500 pairs
+PACKAGES = 8
+
+
+def commands(folder: Path) -> dict[str, list[str]]:
+    """What is timed, by its name: arguments of Python."""
+    score = ["score", str(folder / "test.pools.parquet"), "--answers", str(folder / "answers.parquet")]
+    score += ["--model", str(folder / "model"), "--output", str(folder / "out.run")]
+    return {
+        "python": ["-c", "pass"],
+        "import torch": ["-c", "import torch"],
+        "aptool --help": ["-m", "aptool", "--help"],
+        "aptool score": ["-m", "aptool", *score],
+    }
+
+
+def timed(arguments: list[str]) -> tuple[float, float]:
+    """Seconds and processor seconds of a process."""
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+    seconds, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def imports(arguments: list[str]) -> dict[str, float]:
+    """Seconds that the modules of each package take to import, without other packages, the most first."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *arguments], check=True, capture_output=True, text=True
+    )
+    spent: Counter[str] = Counter()
+    for line in done.stderr.splitlines():
+        if line.startswith("import time:"):  # own | with all that it imports | name
+            own, _, name = line.removeprefix("import time:").split("|")
+            if own.strip().isdigit():
+                spent[name.strip().partition(".")[0]] += int(own)
+    return {name: microseconds / 1e6 for name, microseconds in spent.most_common(PACKAGES)}
+
+
+def run(repeats: int) -> dict[str, Any]:
+    """Prints a line per process and the imports; returns the figures."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_input(folder, 0.02, POOLS)
+        made = commands(folder)
+        measured: dict[str, list[tuple[float, float]]] = {kind: [] for kind in made}
+        for _ in range(repeats):
+            for kind, arguments in made.items():
+                measured[kind].append(timed(arguments))
+        packages = imports(made["aptool score"])
+    print(f"{500 * POOLS:,} pairs, {os.cpu_count()} cores, medians of {repeats}")
+    print("process          seconds   processor seconds")
+    rows = {}
+    for kind, both in measured.items():
+        seconds, processor = (statistics.median(one) for one in zip(*both, strict=True))
+        rows[kind] = {"seconds": seconds, "processor_seconds": processor}
+        print(f"{kind:<14} {seconds:>9.2f} {processor:>19.2f}")
+    print("imports: " + ", ".join(f"{package} {seconds:.2f} s" for package, seconds in packages.items()))
+    return {"processes": rows, "imports": packages}
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
+    parser.add_argument("--output", type=Path, help="JSON file for the figures")
+    options = parser.parse_args()
+    write_figures(run(options.repeats), options.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Pools scored by a sentence encoder: ``mean-minilm`` beside ``sentence-transformers``, in one run.
+
+    python -m bench.rival --network FOLDER [--pairs 2351] [--repeats 3] [--output rival.json]
+
+Both read the same network and the same texts, of the lengths of WikiQA's, and are timed alternately from
+texts to scores. The other library is given each distinct text once, and makes batches as it does by itself.
+FOLDER is a network that both read, such as that of all-MiniLM-L6-v2. Needs ``sentence-transformers``.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from aptool.config import load_recipe
+from aptool.models.build import build_ranker, initialize
+from aptool.models.initialization import Corpus
+from aptool.scoring.scorer import Scorer
+from bench.figures import benchmark_parser, write_figures
+
+PAIRS = 2351  # of WikiQA's test split, over 243 questions
+PAIRS_PER_POOL = 9.7
+PRECISIONS = ("fp32", "bf16")
+
+
+def texts(words: list[str], count: int, mean: float, spread: float, seed: int) -> list[str]:
+    """Distinct texts of random words, of log-normal length."""
+    generator = np.random.default_rng(seed)
+    lengths = generator.lognormal(np.log(mean) - spread**2 / 2, spread, count).round().clip(1, 200)
+    return [" ".join([str(number), *generator.choice(words, int(n))]) for number, n in enumerate(lengths)]
+
+
+def systems(
+    network: Path, questions: list[str], answers: list[str], pair_question: np.ndarray
+) -> dict[str, Callable[[], np.ndarray]]:
+    """Functions that score pair i, question ``pair_question[i]`` with answer i, from texts on."""
+    from sentence_transformers import SentenceTransformer
+
+    recipe = load_recipe("mean-minilm", [f"encoder.name={network}"])
+    initial = initialize(recipe, Corpus([], lambda: iter(()), 0))
+    ranker = build_ranker(initial.recipe, *initial.spec)
+    initial.load_weights(ranker)
+    ranker.eval()
+
+    def ours(precision: Any) -> Callable[[], np.ndarray]:
+        def score() -> np.ndarray:
+            asked = initial.tokenizer.encode(questions, recipe.text.max_question_tokens, "question")
+            read = initial.tokenizer.encode(answers, recipe.text.max_answer_tokens)
+            scorer = Scorer(ranker, precision=precision)
+            return scorer.score(asked, read, pair_question, np.arange(len(answers)))
+
+        return score
+
+    def theirs(precision: str) -> Callable[[], np.ndarray]:
+        kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+        model = SentenceTransformer(
+            str(network), device="cpu", local_files_only=True, model_kwargs={"dtype": kind}
+        )
+
+        def score() -> np.ndarray:
+            q, a = (
+                model.encode(some, convert_to_tensor=True, normalize_embeddings=True).float()
+                for some in (questions, answers)
+            )
+            found: np.ndarray = (q[torch.from_numpy(pair_question)] * a).sum(1).numpy()
+            return found
+
+        return score
+
+    made = {f"aptool {precision}": ours(precision) for precision in PRECISIONS}
+    return made | {f"sentence-transformers {precision}": theirs(precision) for precision in PRECISIONS}
+
+
+def run(network: Path, pairs: int, repeats: int) -> list[dict[str, Any]]:
+    """Prints a line per system; returns the figures."""
+    words = _whole_words(network)
+    pools = max(1, round(pairs / PAIRS_PER_POOL))
+    pair_question = np.sort(np.arange(pairs) % pools)
+    made = systems(network, texts(words, pools, 7, 0.35, 0), texts(words, pairs, 25, 0.5, 1), pair_question)
+    seconds: dict[str, list[float]] = {name: [] for name in made}
+    scores = {}
+    for _ in range(repeats):
+        for name, score in made.items():
+            begun = time.perf_counter()
+            scores[name] = score()
+            seconds[name].append(time.perf_counter() - begun)
+    base = "sentence-transformers fp32"
+    print(
+        f"{pairs:,} pairs, {torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}"
+    )
+    print("system                        seconds   speed (least to most)   difference of scores")
+    rows = []
+    for name, measured in seconds.items():
+        speeds = [slow / fast for slow, fast in zip(seconds[base], measured, strict=True)]
+        row = {
+            "system": name,
+            "pairs": pairs,
+            "seconds": statistics.median(measured),
+            "speed": statistics.median(speeds),
+            "speed_min": min(speeds),
+            "speed_max": max(speeds),
+            "largest_difference": float(np.abs(scores[name] - scores[base]).max()),
+        }
+        rows.append(row)
+        speed = f"{row['speed']:.2f} ({row['speed_min']:.2f} to {row['speed_max']:.2f})"
+        print(f"{name:<28} {row['seconds']:>8.2f}   {speed:<22}  {row['largest_difference']:.1e}", flush=True)
+    return rows
+
+
+def _whole_words(network: Path) -> list[str]:
+    """Words that the network's tokenizer does not split."""
+    from transformers import AutoTokenizer
+
+    vocabulary = AutoTokenizer.from_pretrained(network, local_files_only=True).get_vocab()
+    return sorted(word for word in vocabulary if word.isascii() and word.isalpha() and word.islower())
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--network", type=Path, required=True, help="folder in the Hugging Face layout")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"number of pairs (default {PAIRS})")
+    parser.add_argument("--repeats", type=int, default=3, help="number of repeats (default 3)")
+    parser.add_argument("--output", type=Path, help="JSON file for the figures")
+    options = parser.parse_args()
+    write_figures(run(options.network, options.pairs, options.repeats), options.output)
+
+
+if __name__ == "__main__":
+    main()

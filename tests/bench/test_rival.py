@@ -1,0 +1,33 @@
+"""The comparison with sentence-transformers: both compute the same scores."""
+
+import numpy as np
+import pytest
+from networks import write_network
+
+from bench import rival
+
+
+def test_both_score_alike(tmp_path):
+    library = pytest.importorskip("sentence_transformers", reason="compares with sentence-transformers")
+    folder = tmp_path / "model"
+    library.SentenceTransformer(str(write_network(tmp_path / "network", positions=256)), device="cpu").save(
+        str(folder)
+    )
+    questions = ["where is the river", "the bridge near where ?"]
+    answers = ["the river", "with the bridge is the river near", "is", "where the river ?", "bridge"]
+    systems = rival.systems(folder, questions, answers, np.array([0, 0, 0, 1, 1]))
+
+    scores = {name: score() for name, score in systems.items()}
+
+    expected = scores.pop("sentence-transformers fp32")
+    np.testing.assert_allclose(scores.pop("aptool fp32"), expected, atol=1e-5)
+    for name in ("aptool bf16", "sentence-transformers bf16"):
+        np.testing.assert_allclose(scores.pop(name), expected, atol=0.02)
+    assert not scores
+
+
+def test_its_texts_are_distinct_and_of_the_lengths_asked_for():
+    texts = rival.texts(["a", "b"], 500, 25, 0.5, 0)
+
+    assert len(set(texts)) == 500
+    assert np.mean([len(text.split()) - 1 for text in texts]) == pytest.approx(25, rel=0.1)
