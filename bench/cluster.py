@@ -9,7 +9,8 @@ each). The costs of the stages of a unit are measured on a sixth of the pools wi
 cluster. ``python -m bench.simulation`` reads the figures.
 
 With ``--s3`` input, model and run are objects of moto's server, which shares the cores. It notes when it is
-at work: the share of a command's time in which it is, is the most that a faster store could save.
+at work: the share of a command's time in which it is, is the most that a faster store could save. Two pools
+alone give the fixed cost of a command either way.
 """
 
 import hashlib
@@ -90,6 +91,7 @@ def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) ->
     there = pairs / (seconds["cluster"] - seconds["cluster0"])
     fixed = seconds["cluster0"] - seconds["alone0"]
     print(f"{pairs:,} pairs in {shape.num_row_groups} row groups, {cores} cores, medians of {repeats}")
+    print(f"    the run files of both: SHA-256 {one}")
     print(f"    one process: {seconds['alone']:.1f} s, {alone:,.0f} pairs/s after its start")
     print(
         f"    cluster: {seconds['cluster']:.1f} s, {there:,.0f} pairs/s after its start: {there / alone:.3f}"
@@ -121,33 +123,57 @@ def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) ->
 
 def measure_on_store(folder: Path, scale: float, pools: int, repeats: int, cores: int) -> dict[str, Any]:
     """Measures a disk and an S3 server with one process, and the server with a cluster."""
-    write_input(folder, scale, pools)
-    rows: dict[str, list[float]] = {key: [] for key in ("disk", "s3", "cluster from s3")}
-    shares: dict[str, list[float]] = {key: [] for key in ("s3", "cluster from s3")}
+    large, small = folder / "large", folder / "small"
+    for place, count in ((large, pools), (small, 2)):
+        place.mkdir()
+        write_input(place, scale, count)
     with object_server(folder) as server, cluster(folder, cores) as address:
-        upload(folder, server.bucket)
+        for place in (large, small):
+            upload(place, f"{server.bucket}/{place.name}")
         on_cluster = ["--cluster", address, "--workers", str(cores)]
-        command(folder, cores, on_cluster, server.bucket)  # warm-up
+        ways: dict[str, tuple[list[str], str]] = {
+            "one process, disk": ([], ""),
+            "one process, S3": ([], server.bucket),
+            "cluster, S3": (on_cluster, server.bucket),
+        }
+        rows: dict[str, list[float]] = {way: [] for way in ways}
+        starts: dict[str, list[float]] = {way: [] for way in ways}
+        shares: dict[str, list[float]] = {way: [] for way, (_, bucket) in ways.items() if bucket}
+        hashes = set()
+        command(small, cores, on_cluster, f"{server.bucket}/small")  # warm-up
         for _ in range(repeats):
-            rows["disk"].append(command(folder, cores, []))
-            expected = sha256(folder / "out.run")
-            for name, more in (("s3", []), ("cluster from s3", on_cluster)):
+            for way, (more, bucket) in ways.items():
+                starts[way].append(command(small, cores, more, f"{bucket}/small" if bucket else "."))
                 began = time.time()
-                rows[name].append(command(folder, cores, more, server.bucket))
-                requests = server.requests(began, time.time())
-                shares[name].append(requests.seconds / rows[name][-1])
-                if sha256(location(f"{server.bucket}/out.run")) != expected:
-                    sys.exit("the run file on the store differs from that on the disk")
-    seconds = {key: statistics.median(values) for key, values in rows.items()}
-    share = {key: statistics.median(values) for key, values in shares.items()}
-    print(f"{500 * pools:,} pairs, {cores} cores, medians of {repeats}; the run files are the same")
-    print(f"    one process, disk: {seconds['disk']:.1f} s")
-    for name in shares:
-        ratio = seconds["disk"] / seconds[name]
-        print(f"    {name}: {seconds[name]:.1f} s, {ratio:.3f} of the throughput of one process with a disk")
-        print(f"        the store is at work in {share[name]:.0%} of that time")
+                rows[way].append(command(large, cores, more, f"{bucket}/large" if bucket else "."))
+                if bucket:
+                    requests = server.requests(began, time.time())
+                    shares[way].append(requests.seconds / rows[way][-1])
+                hashes.add(sha256(location(f"{bucket}/large/out.run") if bucket else large / "out.run"))
+            if len(hashes) > 1:
+                sys.exit(f"the run files differ: {', '.join(sorted(hashes))}")
+    seconds = {way: statistics.median(values) for way, values in rows.items()}
+    start = {way: statistics.median(values) for way, values in starts.items()}
+    share = {way: statistics.median(values) for way, values in shares.items()}
+    first = next(iter(ways))
+    print(f"{500 * pools:,} pairs, {cores} cores, medians of {repeats}")
+    print(f"    the run files of all: SHA-256 {hashes.pop()}")
+    for way in ways:
+        ratio = seconds[first] / seconds[way]
+        after = (seconds[first] - start[first]) / (seconds[way] - start[way])
+        print(f"    {way}: {seconds[way]:.1f} s, of these {start[way]:.1f} s for two pools alone")
+        print(f"        {ratio:.3f} of the throughput of {first}, {after:.3f} after the start")
+        if way in share:
+            print(f"        the store is at work in {share[way]:.0%} of that time")
     last = {"requests": requests.number, "bytes": requests.bytes}
-    return {"pairs": 500 * pools, "cores": cores, "seconds": rows, "store_share": shares, "last_run": last}
+    return {
+        "pairs": 500 * pools,
+        "cores": cores,
+        "seconds": rows,
+        "start_seconds": starts,
+        "store_share": shares,
+        "last_run": last,
+    }
 
 
 def upload(folder: Path, bucket: str) -> None:
