@@ -120,6 +120,7 @@ class ScoreUnits:
         self._pairs = metrics.Counter("aptool_pairs", "Pairs scored.")
         self._units = metrics.Counter("aptool_units", "Row groups scored.")
         self._retries = metrics.Counter("aptool_retries", "Row groups begun again, as a worker was lost.")
+        self._padding = metrics.Gauge("aptool_padding_share", "Share of padding in the last row group.")
         self._rate = metrics.Gauge("aptool_pairs_per_second", "Pairs per second of the last row group.")
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
@@ -131,6 +132,7 @@ class ScoreUnits:
                 self._pairs.inc(outcome.pairs)
                 self._units.inc()
                 self._rate.set(outcome.pairs / max(outcome.seconds, 1e-3))
+                self._padding.set(1 - outcome.filled / outcome.places if outcome.places else 0.0)
             if outcome.attempts > 1:
                 self._retries.inc()
         columns = zip(*outcomes, strict=True) if outcomes else ((),) * len(Outcome._fields)

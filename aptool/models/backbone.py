@@ -17,7 +17,7 @@ from aptool.errors import AptoolError, InputError, first_line, one_line, shorten
 from aptool.models.device import send
 from aptool.models.network_config import check_network_config
 from aptool.models.pretrained import bare_encoder, network_library
-from aptool.models.ragged import Ragged
+from aptool.models.ragged import PADDING, Ragged
 from aptool.text.forms import TOKEN_ID, UNATTENDED
 
 # For inference, texts of equal length go through the network together, without any padding: the states of a
@@ -115,6 +115,8 @@ class BatchedNetwork(nn.Module):
         """The network's arguments for texts padded to one width, and the slots of their tokens."""
         count, is_padded = len(tokens.sizes), len(tokens.values) < len(tokens.sizes) * width
         slots = tokens.slots(width) if is_padded else None
+        if not is_padded:
+            PADDING.count(len(tokens.values), len(tokens.values))
 
         def dense(values: Tensor, padding: int = 0) -> Tensor:
             """(n, T, ...) of values (N, ...)."""
