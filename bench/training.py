@@ -1,6 +1,7 @@
 """Training: seconds per epoch on InsuranceQA's shape, with the recommended and with the plain recipe.
 
-    python -m bench.training [--scale 1] [--system ap-cnn] [--updates 8] [--repeats 3] [--output FILE.json]
+    python -m bench.training [--scale 1] [--system ap-cnn] [--updates 8] [--repeats 3]
+        [--set encoder.precision=bf16] [--output FILE.json]
 
 The collection is `aptool data synthetic --like insuranceqa`: 12,887 questions with 18,540 relevant answers,
 and a dev split of 500,000 pairs. An epoch trains on every pair once, then scores and evaluates dev. The plain
@@ -13,7 +14,7 @@ run in full. The dev pass is the same for both and is timed in the full epoch.
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -114,9 +115,11 @@ def _first_pairs(examples: TrainingSet, pairs: int) -> TrainingSet:
     return replace(examples, positives=IndexLists(positives.values[: offsets[-1]], offsets))
 
 
-def measure(system: str, inputs: Inputs, updates: int, repeats: int) -> dict[str, Any]:
+def measure(
+    system: str, inputs: Inputs, updates: int, repeats: int, overrides: Sequence[str] = ()
+) -> dict[str, Any]:
     """Times one full epoch of the recommended recipe, and samples of the plain one before and after it."""
-    recommended, plain = load_recipe(system), load_recipe(f"{system}-paper")
+    recommended, plain = load_recipe(system, overrides), load_recipe(f"{system}-paper")
     samples = [sampled_epoch(plain, inputs, updates) for _ in range(repeats)]
     seconds = full_epoch(recommended, inputs)
     samples += [sampled_epoch(plain, inputs, updates) for _ in range(repeats)]
@@ -147,6 +150,9 @@ def main() -> None:
         "--system", default="ap-cnn", help="preset of the recommended recipe (default ap-cnn)"
     )
     parser.add_argument(
+        "--set", action="append", default=[], help="option of the recommended recipe; may be repeated"
+    )
+    parser.add_argument(
         "--updates", type=int, default=8, help="updates in a sample of the plain recipe (default 8)"
     )
     parser.add_argument("--repeats", type=int, default=3, help="samples before and after (default 3)")
@@ -154,7 +160,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         inputs = prepare(Path(folder), options.scale)
-        row = measure(options.system, inputs, options.updates, options.repeats)
+        row = measure(options.system, inputs, options.updates, options.repeats, options.set)
     print(
         f"{row['pairs']:,} pairs of {row['questions']:,} questions, {row['threads']} threads, {row['system']}"
     )

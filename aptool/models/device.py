@@ -90,6 +90,19 @@ def has_tensor_cores(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) >= TENSOR_CORES
 
 
+def check_training_precision(precision: str, device: torch.device) -> None:
+    """Checks that a device can train an encoder in a precision; a processor can in any.
+
+    Raises:
+        UsageError: a GPU has nothing that computes in bf16.
+    """
+    if precision == "bf16" and device.type == "cuda" and not has_tensor_cores(device):
+        raise UsageError(
+            f"encoder.precision 'bf16': {torch.cuda.get_device_name(device)} cannot compute in it; "
+            "expected fp32, or a GPU of compute capability 8.0 or later"
+        )
+
+
 def set_products(precision: str) -> None:
     """How GPUs multiply numbers of fp32, in this process: in TF32 if ``precision`` is ``tf32``, else in fp32.
 

@@ -112,10 +112,16 @@ class Encoder(nn.Module, ABC):
 
 
 class WordEncoder(Encoder):
-    """An encoder over word embeddings W0, shared by questions and answers; PAD is the zero vector."""
+    """An encoder over word embeddings W0, shared by questions and answers; PAD is the zero vector.
+
+    Attributes:
+        precision: what its products are computed in while it is trained; its weights, its states, and all
+            that is computed outside training are in fp32.
+    """
 
     Tokenizer = WordTokenizer
     has_flags = False
+    precision: Literal["fp32", "bf16"] = "fp32"
 
     def __init__(self, words: int, dim: int) -> None:
         super().__init__()
@@ -126,6 +132,13 @@ class WordEncoder(Encoder):
     def build(cls, spec: EncoderSpec, options: Any) -> Self:
         """See ``Encoder.build``."""
         return cls(spec.vocabulary_size, spec.dim, options)  # type: ignore[call-arg]  # of the subclasses
+
+    def in_precision(self, encode: Callable[[], Tensor]) -> Tensor:
+        """The fp32 states that ``encode`` computes, in training in the encoder's precision."""
+        if not self.training or self.precision == "fp32":
+            return encode()
+        with torch.autocast(self.embedding.weight.device.type, torch.bfloat16):
+            return encode().float()
 
     @classmethod
     def source(cls, recipe: Recipe) -> str:
@@ -166,12 +179,15 @@ class CnnEncoder(WordEncoder):
             activation: Applied to the states; the paper has ``none``.
             init: Initialization of W1: ``uniform``, or ``orthogonal``, with which the state of a word is
                 initially its own vector, rotated (c ≥ d) or projected (c < d).
+            precision: Precision of the convolution in training; with ``bf16`` it computes in bf16 and keeps
+                its weights in fp32.
         """
 
         features: int = bounded(400, least=1, below=WIDEST + 1)
         window: int = bounded(3, least=1, below=1025)
         activation: Literal["none", "tanh", "relu"] = "none"
         init: Literal["uniform", "orthogonal"] = "uniform"
+        precision: Literal["fp32", "bf16"] = "fp32"
 
     @classmethod
     def max_weights(cls, spec: EncoderSpec, options: Any) -> int:
@@ -187,6 +203,7 @@ class CnnEncoder(WordEncoder):
     def __init__(self, words: int, dim: int, options: Options) -> None:
         super().__init__(words, dim)
         self.size = options.features
+        self.precision = options.precision
         self.window = options.window
         self.activation = ACTIVATIONS[options.activation]
         self.convolution = nn.Linear(options.window * dim, options.features)  # W1 (c, k·d), b1
@@ -200,7 +217,8 @@ class CnnEncoder(WordEncoder):
     def forward(self, tokens: Ragged) -> Ragged:
         """See ``Encoder.forward``."""
         embedded = self.embedding(self.windows(tokens))  # (N, k, d)
-        return tokens.with_values(self.activation(self.convolution(embedded.flatten(1))))  # (N, c)
+        convolved = self.in_precision(lambda: self.convolution(embedded.flatten(1)))  # (N, c)
+        return tokens.with_values(self.activation(convolved))
 
     def inference_encoder(self, tokens: int | None = None) -> Encode:
         """See ``Encoder.inference_encoder``: a convolution of word embeddings is a sum of table rows.
@@ -244,9 +262,12 @@ class BiLstmEncoder(WordEncoder):
 
         Attributes:
             hidden: Hidden size H of each direction; a state has c = 2 H features.
+            precision: Precision of the LSTMs in training; with ``bf16`` they compute in bf16 and keep their
+                weights in fp32.
         """
 
         hidden: int = bounded(141, least=1, below=WIDEST // 2 + 1)
+        precision: Literal["fp32", "bf16"] = "fp32"
 
     @classmethod
     def max_weights(cls, spec: EncoderSpec, options: Any) -> int:
@@ -262,6 +283,7 @@ class BiLstmEncoder(WordEncoder):
     def __init__(self, words: int, dim: int, options: Options) -> None:
         super().__init__(words, dim)
         self.size = 2 * options.hidden
+        self.precision = options.precision
         self.forwards = nn.LSTM(dim, options.hidden, batch_first=True)
         self.backwards = nn.LSTM(dim, options.hidden, batch_first=True)
 
@@ -282,7 +304,7 @@ class BiLstmEncoder(WordEncoder):
 
     def _encode(self, tokens: Ragged) -> Ragged:
         """States of texts, padded on the right to the longest of them."""
-        return tokens.with_values(self._states(tokens, tokens.row_numbers()))
+        return tokens.with_values(self.in_precision(lambda: self._states(tokens, tokens.row_numbers())))
 
     def inference_encoder(self, tokens: int | None = None) -> Encode:
         """See ``Encoder.inference_encoder``."""

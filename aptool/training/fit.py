@@ -18,7 +18,7 @@ from aptool.formats.claim import claimed_folder
 from aptool.formats.collection import Collection
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.models.build import build_ranker, check_recipe
-from aptool.models.device import pick_device, to_device
+from aptool.models.device import check_training_precision, pick_device, to_device
 from aptool.models.initialization import Corpus
 from aptool.models.model import CONFIG, check_model_folder, has_model, opened_folder, save_model
 from aptool.models.ranker import Ranker
@@ -265,9 +265,10 @@ def check_training(
 
     Raises:
         InputError: a split is missing, the recipe is invalid or the output cannot be written.
-        UsageError: the dev measure does not exist.
+        UsageError: the dev measure does not exist, or the device cannot compute in the encoder's precision.
     """
     check_recipe(recipe)
+    check_training_precision(recipe.encoder.get("precision", "fp32"), torch.device(device))
     check_start(recipe)
     if recipe.start.model:
         check_apart(location(output) / CONFIG, [location(recipe.start.model) / CONFIG])

@@ -228,3 +228,25 @@ def test_texts_that_are_batched_by_length_keep_their_own_states(monkeypatch):
     with torch.no_grad():
         alone = encoder.eval()(texts)
         torch.testing.assert_close(encoder.train()(texts).values, alone.values)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [(CnnEncoder, {"features": 12}), (BiLstmEncoder, {"hidden": 6})]
+)
+def test_training_in_bf16_keeps_weights_gradients_and_scores_in_fp32(kind, options):
+    ids = Ragged.of(tokens(SHORT, LONG, ONE))
+    found = []
+    for precision in ("fp32", "bf16"):
+        torch.manual_seed(3)
+        encoder = kind(20, 8, kind.Options(**options, precision=precision))
+        scored = encoder.eval()(ids).values
+        trained = encoder.train()(ids).values
+        trained.square().sum().backward()
+        gradients = [part.grad.to_dense() for part in encoder.parameters()]
+        found.append((scored, trained, *gradients))
+
+    exact, near = found
+    assert torch.equal(near[0], exact[0])  # outside training it computes in fp32
+    for one, other in zip(near[1:], exact[1:], strict=True):
+        assert one.dtype == torch.float32
+        assert 0 < (one - other).abs().max() < 0.03 * other.abs().max()  # eight bits of each number

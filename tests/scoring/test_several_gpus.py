@@ -12,7 +12,7 @@ from tiny import labelled_pools, row, write_pools
 from aptool.errors import AptoolError, UsageError
 from aptool.formats.pools import list_units, write_answers
 from aptool.models import device as devices
-from aptool.models.device import gpus_like, pick_device, to_device
+from aptool.models.device import check_training_precision, gpus_like, pick_device, to_device
 from aptool.scoring import systems
 from aptool.scoring.baselines import RandomSystem
 from aptool.scoring.kernels import attentive
@@ -243,3 +243,12 @@ def test_the_sample_is_spread_over_the_input(tmp_path):
     assert found["one"][0] == "text 0"
     assert found["one"][-1] == "text 119"
     assert sorted(found["few"]) == [f"text {n}" for n in range(7)]
+
+
+def test_training_in_bf16_needs_a_gpu_that_computes_in_it(machine):
+    machine("T4", capability=(7, 5))
+
+    check_training_precision("fp32", torch.device("cuda"))
+    check_training_precision("bf16", torch.device("cpu"))
+    with pytest.raises(UsageError, match=r"^encoder\.precision 'bf16': T4 cannot .* expected fp32"):
+        check_training_precision("bf16", torch.device("cuda"))
