@@ -56,7 +56,8 @@ class Collection:
         """Opens the collection at ``path``.
 
         Raises:
-            InputError: the folder is not a collection, or its manifest does not conform to the schema.
+            InputError: the folder is not a collection, its manifest does not conform to the schema, or it
+                lists a file of a split that it does not count.
         """
         self.path = location(path)
         manifest = self.path / MANIFEST
@@ -64,6 +65,10 @@ class Collection:
             raise InputError(self.path, problem=f"no {MANIFEST} in it", expected="the folder of a collection")
         self.manifest: dict[str, Any] = read_json(manifest)
         check_document("collection", self.manifest, manifest)
+        for file in sorted(self.manifest["files"].keys() - self.files_of_splits):
+            if file.endswith((POOLS_SUFFIX, QRELS_SUFFIX)):  # its questions would be missing unnoticed
+                expected = f"a file of one of the splits {', '.join(self.splits)}"
+                raise InputError(manifest, place="files", value=file, expected=expected)
 
     @property
     def name(self) -> str:
@@ -74,6 +79,11 @@ class Collection:
     def splits(self) -> list[str]:
         """The names of its splits, in the order of writing."""
         return list(self.manifest["splits"])
+
+    @property
+    def files_of_splits(self) -> set[str]:
+        """The names of the pools and qrels of its splits."""
+        return {f"{split}{end}" for split in self.splits for end in (POOLS_SUFFIX, QRELS_SUFFIX)}
 
     @property
     def fingerprint(self) -> str:
@@ -299,14 +309,10 @@ def _own_files(folder: Path) -> set[str]:
         collection = Collection(folder)
     except InputError:
         return {MANIFEST}
-    names = {
-        ANSWERS,
-        *(f"{split}{end}" for split in collection.splits for end in (POOLS_SUFFIX, QRELS_SUFFIX)),
-    }
     listed = collection.manifest["files"]
     written = {
         name
-        for name in names & listed.keys()
+        for name in ({ANSWERS} | collection.files_of_splits) & listed.keys()
         if (folder / name).is_file() and _sha256(folder / name) == listed[name]
     }
     return {MANIFEST, *written}

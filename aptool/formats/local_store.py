@@ -141,7 +141,7 @@ class LocalStore(Store):
         temporary = temporary_name(final)
         with contextlib.ExitStack() as undo:
             undo.callback(temporary.unlink, missing_ok=True)
-            with temporary.open("xb") as file:
+            with writing(key, FileNotFoundError), temporary.open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -190,11 +190,16 @@ def resolved(path: str | Path) -> Path:
 
 
 @contextmanager
-def writing(path: object) -> Iterator[None]:
-    """Names the output in what a disk raises, also through libraries that have errors of their own."""
+def writing(path: object, *passed: type[OSError]) -> Iterator[None]:
+    """Names the output in what a disk raises, also through libraries that have errors of their own.
+
+    Args:
+        path: the output.
+        passed: errors that are raised as they are.
+    """
     try:
         yield
-    except AptoolError:
+    except (AptoolError, *passed):
         raise
     except OSError as error:
         raise InputError(
@@ -277,14 +282,21 @@ def check_parent(path: str | Path) -> None:
     """Creates the folder of ``path`` and checks that it can be written to.
 
     Raises:
-        InputError: it cannot.
+        InputError: it cannot, or the name is too long; no folder is left that was not there.
     """
+    final = resolved(path)
+    made: list[Path] = []
     try:
-        parent = resolved(path).parent
-        parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=parent):
+        made += [folder for folder in final.parents if not folder.exists()]
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=final.parent):
             pass
+        with contextlib.suppress(FileNotFoundError):
+            temporary_name(final).lstat()
     except OSError as error:
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
         raise InputError(
             path, problem=error.strerror or str(error), expected="a place that can be written to"
         ) from error

@@ -165,8 +165,24 @@ def open_network(name: str, *, tokenizer: str = "", layers: int = 0, head: bool 
             problem=f"{len(words)} tokens in the vocabulary",
             expected=f"at most {rows}, as the network has embeddings",
         )
-    longest = min(words.model_max_length, max_positions(network))
-    return OpenedNetwork(network, words, longest, causal)
+    return OpenedNetwork(network, words, _longest_text(name, words, network, head), causal)
+
+
+def _longest_text(name: str, words: Any, network: nn.Module, pair: bool) -> int:
+    """The longest text that a network takes, in tokens: by its positions, and by its tokenizer.
+
+    Raises:
+        InputError: it has no room for a token of a text, or of each of a ``pair``, beside the special tokens.
+    """
+    least = words.num_special_tokens_to_add(pair) + (2 if pair else 1)
+    declared, positions = words.model_max_length, max_positions(network)
+    if not isinstance(declared, int | float) or isinstance(declared, bool) or not declared >= least:
+        place, expected = "tokenizer_config.json: model_max_length", f"a number of tokens from {least}"
+        raise InputError(name, place=place, value=declared, expected=expected)
+    if positions < least:
+        expected = f"at least {least}, special tokens included"
+        raise InputError(name, problem=f"texts of up to {positions} tokens", expected=expected)
+    return int(min(declared, positions))
 
 
 def _check_size(name: str, loader: Any, config: Any) -> None:

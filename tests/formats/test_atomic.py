@@ -159,6 +159,14 @@ def test_places_that_cannot_be_written_to_are_said_before_any_work(tmp_path):
         check_folder(tmp_path / "file" / "model", "mark")
 
 
+def test_a_name_that_is_too_long_leaves_no_folder(tmp_path):
+    for path in (tmp_path / "a" / "b" / ("x" * 250), tmp_path / "a" / ("x" * 300) / "x.run"):
+        with pytest.raises(InputError, match="File name too long; expected a place that can be written to"):
+            check_writable(path)
+
+    assert names(tmp_path) == []
+
+
 @pytest.mark.parametrize("url", ["https://host/x.run", Path("hf://host/x.run")])
 def test_a_url_is_not_taken_for_a_folder(tmp_path, monkeypatch, url):
     monkeypatch.chdir(tmp_path)

@@ -205,6 +205,20 @@ def test_a_folder_that_is_no_collection_is_named(tmp_path):
         assert str(error.value).endswith(message)
 
 
+def test_a_file_of_a_split_that_is_not_counted_is_refused(tmp_path):
+    """Without its entry among the splits, nobody would miss its questions."""
+    path = write(tmp_path / "c", {"train": [pool()], "dev": [pool()]}).path / "collection.json"
+    manifest = json.loads(path.read_text())
+    del manifest["splits"]["dev"]
+    path.write_text(json.dumps(manifest))
+
+    with pytest.raises(InputError) as error:
+        Collection(tmp_path / "c")
+
+    assert str(error.value).startswith(f"{path}: files: 'dev.")
+    assert str(error.value).endswith("expected a file of one of the splits train")
+
+
 def test_a_manifest_of_a_later_layout_is_refused(tmp_path):
     collection = write(tmp_path / "c", {"train": [pool()]})
     (collection.path / "collection.json").write_text(json.dumps({**collection.manifest, "format": 2}))

@@ -1,6 +1,7 @@
 """What a disk and an object store can both do: create, swap, publish whole, read one version."""
 
 import os
+import resource
 import threading
 from pathlib import Path
 
@@ -57,6 +58,25 @@ def test_of_many_that_swap_what_they_saw_one_succeeds(folder):
     assert data == b"first"
     assert sorted(swapped) == [False] * 7 + [True]
     assert store.read(key) != b"first"
+
+
+def test_a_full_disk_is_one_line_that_names_the_file(tmp_path):
+    store, key = store_of(tmp_path / "one")
+    store.create(key, b"first")
+    _, version = store.read_versioned(key)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        for path, write in (
+            (tmp_path / "two", lambda: store.create(str(tmp_path / "two"), bytes(100))),
+            (tmp_path / "one", lambda: store.swap(key, bytes(100), version)),
+        ):
+            with pytest.raises(InputError, match=f"^{path}: File too large; expected a writable file"):
+                write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("one", b"first")]
 
 
 def test_nothing_is_swapped_where_nothing_is(folder):

@@ -1,6 +1,7 @@
 """Checkpoints of other libraries: in their own layouts, scored by them and by aptool, equal to 1e-5."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -314,6 +315,22 @@ def test_what_cannot_be_read_is_one_line_and_runs_nothing(network, tmp_path, wha
     assert "\n" not in str(error.value)
     assert not (tmp_path / "ran").exists()
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("length", ["64", -64, 2, True, float("nan")])
+def test_a_length_without_room_for_a_text_is_one_line(network, tmp_path, length):
+    """Two special tokens alone would score every text alike."""
+    shutil.copytree(network, tmp_path / "bert")
+    change(tmp_path / "bert" / "tokenizer_config.json", model_max_length=length)
+    with pytest.raises(InputError, match=r"model_max_length: .*: expected a number of tokens from 3"):
+        load_any(tmp_path / "bert")
+
+
+def test_a_length_of_special_tokens_alone_is_one_line(network, tmp_path):
+    sentence_encoder(network, tmp_path / "st", pooling("mean"))
+    change(tmp_path / "st" / "sentence_bert_config.json", max_seq_length=2)
+    with pytest.raises(InputError, match="max_seq_length: 2: expected at least 3, special tokens included"):
+        load_any(tmp_path / "st")
 
 
 def test_labels_other_than_relevance_are_refused(network, tmp_path):

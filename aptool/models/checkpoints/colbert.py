@@ -67,9 +67,11 @@ def read_colbert(layout: Layout) -> Checkpoint:
             forms, limits = _native_forms(layout, opened)
         else:
             forms, limits = _pylate_forms(path, layout.about, opened)
-    for limit in limits:
-        if limit > opened.max_tokens:
-            wanted = f"at most {opened.max_tokens}, as the network takes"
+    own = opened.tokenizer.prefix_length + opened.tokenizer.suffix_length
+    for form, limit in zip(forms.values(), limits, strict=True):
+        least = own + (form.mark >= 0) + 1
+        if not least <= limit <= opened.max_tokens:
+            wanted = f"{least} to {opened.max_tokens}, as the network takes, special tokens included"
             raise InputError(path, problem=f"texts of {limit} tokens", expected=wanted)
     opened.encoder.backbone.has_fillers = forms["question"].filler >= 0
     means = layout.about.get("similarity_fn_name") == "meanmaxsim"

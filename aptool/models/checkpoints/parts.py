@@ -64,6 +64,10 @@ def open_encoder(layout: Layout) -> OpenedEncoder:
     longest = positive_integer(path, options, "max_seq_length", opened.max_tokens)
     backbone = Backbone(opened.network, BackboneOptions(tune="none"))
     tokenizer = SubwordTokenizer(opened.tokenizer.backend_tokenizer)
+    least = tokenizer.prefix_length + tokenizer.suffix_length + 1
+    if longest < least:
+        expected = f"at least {least}, special tokens included"
+        raise InputError(path, place="max_seq_length", value=longest, expected=expected)
     spec = EncoderSpec(len(tokenizer), backbone.size, {})
     return OpenedEncoder(
         TransformerEncoder(spec, BackboneOptions(tune="none"), backbone),

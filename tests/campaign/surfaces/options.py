@@ -9,6 +9,9 @@ from case import Case, surface
 from world import World, command, small_options
 
 
+_PLOTS = (".csv", ".png", ".svg")  # what `aptool plot` adds to a name, or puts in place of its end
+
+
 @surface(8)
 def options(case: Case) -> None:
     """Any option of the cheaper commands with any value."""
@@ -23,7 +26,7 @@ def options(case: Case) -> None:
         arguments.insert(case.random.randrange(1, len(arguments)), case.nasty())
     written = [value for value in arguments[1:] if value]
     names = {Path(value).parts[0] for value in written if Path(value).parts}
-    names |= {f"{name}{end}" for name in names for end in (".csv", ".png", ".svg")}
+    names |= {f"{base}{end}" for name in names for base in (name, Path(name).stem) for end in _PLOTS}
     case.run(*arguments, outputs=tuple(names - {"x.run", "x.qrels"}))
 
 
