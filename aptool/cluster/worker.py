@@ -16,8 +16,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-import torch
-
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_writable, remove_leftovers, remove_matching
 from aptool.formats.claim import DRIVER, SupersededError, holds
@@ -25,6 +23,7 @@ from aptool.formats.location import Location, location
 from aptool.formats.pools import Answers, read_answers
 from aptool.formats.storage import Input
 from aptool.formats.stores import store_of
+from aptool.models.device import is_out_of_memory
 from aptool.models.ragged import PADDING
 from aptool.scoring.job import Task, read_task, score_task
 from aptool.scoring.parts import ATTEMPTS, Part, parts_folder, write_part
@@ -144,7 +143,9 @@ class Worker:
             end(part, "score")
         except SupersededError as error:
             return failed._replace(error=str(error))
-        except (torch.OutOfMemoryError, MemoryError):
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
             unit = part.unit
             end(part, "score")
             place = f"{unit.path}: row group {unit.row_group}"
@@ -175,7 +176,9 @@ class Worker:
                 return None
             self._write(part)
             end(part, "again")
-        except (AptoolError, torch.OutOfMemoryError, MemoryError):
+        except (AptoolError, RuntimeError, MemoryError) as error:
+            if isinstance(error, RuntimeError) and not is_out_of_memory(error):
+                raise
             return None  # the worker that began it reports that
         return Outcome(number, part.pairs, 1, self._name, "", False, time.monotonic() - started, True)
 

@@ -197,9 +197,10 @@ def writing(path: object, *passed: type[OSError]) -> Iterator[None]:
         path: the output.
         passed: errors that are raised as they are.
     """
+    as_they_are: tuple[type[Exception], ...] = (AptoolError, *passed)
     try:
         yield
-    except (AptoolError, *passed):
+    except as_they_are:
         raise
     except OSError as error:
         raise InputError(

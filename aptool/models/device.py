@@ -159,9 +159,9 @@ def memory_for(work: str, expected: str) -> Iterator[None]:
         raise AptoolError(f"out of memory in {work}; expected {expected}") from error
 
 
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether PyTorch raised this because a GPU or this machine has no memory left."""
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+def is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
+    """Whether this was raised because a GPU or this machine has no memory left."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def send(array: np.ndarray, device: torch.device | str) -> Tensor:

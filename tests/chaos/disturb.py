@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 _CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate"}
+KILLS = ("kill", "late")
+KILLED_IN = "chaos: "  # before what a command did when it was killed
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
@@ -36,19 +38,25 @@ class Disturbance(NamedTuple):
     signal: int = signal.SIGKILL
 
     def __str__(self) -> str:
-        name = f" by {signal.Signals(self.signal).name}" if self.kind in ("kill", "late") else ""
+        name = f" by {signal.Signals(self.signal).name}" if self.kind in KILLS else ""
         return f"{self.kind}{name} at {self.at:,}"
 
 
 def count_changes(folder: Path) -> Callable[[], int]:
     """Counts changes of files in a folder by this process from here on; gives the count."""
-    return _watch(folder, lambda number: None)
+    return _watch(folder, lambda number, event, path: None)
 
 
 def disturb(what: Disturbance, folder: Path) -> None:
     """Arranges for a disturbance of this process."""
     if what.kind == "kill":
-        _watch(folder, lambda number: os.kill(os.getpid(), what.signal) if number == what.at else None)
+
+        def kill(number: int, event: str, path: str) -> None:
+            if number == what.at:
+                os.write(2, f"{KILLED_IN}{_phase(event, path)}\n".encode())
+                os.kill(os.getpid(), what.signal)
+
+        _watch(folder, kill)
     elif what.kind == "late":
         timer = threading.Timer(what.at / 1000, os.kill, (os.getpid(), what.signal))
         timer.daemon = True
@@ -59,16 +67,29 @@ def disturb(what: Disturbance, folder: Path) -> None:
     elif what.kind in ("readonly", "nospace"):
         code = errno.EROFS if what.kind == "readonly" else errno.ENOSPC
 
-        def fail(number: int) -> None:
+        def fail(number: int, event: str, path: str) -> None:
             if number >= what.at:
-                raise OSError(code, os.strerror(code))
+                raise OSError(code, os.strerror(code), path)
 
         _watch(folder, fail)
     elif what.kind == "clock":
-        _watch(folder, lambda number: _set_clock_back() if number == what.at else None)
+
+        def set_back(number: int, event: str, path: str) -> None:
+            if number == what.at:
+                _set_clock_back()
+
+        _watch(folder, set_back)
 
 
-def _watch(folder: Path, act: Callable[[int], Any]) -> Callable[[], int]:
+def _phase(event: str, path: str) -> str:
+    """What a command does where it makes a change: to which kind of file."""
+    kinds = {".claim": "claim", "/driver": "claim", ".parts/": "part", ".training/": "state"}
+    kind = next((kind for piece, kind in kinds.items() if piece in path), "output")
+    doing = {"os.remove": "removing", "os.rmdir": "removing", "os.rename": "renaming", "os.link": "renaming"}
+    return f"{doing.get(event, 'writing')} a {kind}"
+
+
+def _watch(folder: Path, act: Callable[[int, str, str], None]) -> Callable[[], int]:
     counted, inside, lock = [0], str(folder), threading.Lock()
 
     def hook(event: str, given: tuple[Any, ...]) -> None:
@@ -77,12 +98,13 @@ def _watch(folder: Path, act: Callable[[int], Any]) -> Callable[[], int]:
         if event == "open" and not (isinstance(given[2], int) and given[2] & _WRITES):
             return
         path = os.fsdecode(given[0]) if isinstance(given[0], str | bytes | os.PathLike) else ""
-        if not os.path.abspath(path).startswith(inside):  # noqa: PTH100 - no path object is made here
+        path = os.path.abspath(path)  # noqa: PTH100 - no path object is made here
+        if not path.startswith(inside):
             return
         with lock:
             counted[0] += 1
             number = counted[0]
-        act(number)
+        act(number, event, path)
 
     sys.addaudithook(hook)
     return lambda: counted[0]

@@ -1,6 +1,7 @@
 """A system for workers: a unit takes a while, records the process that scores it, and can be made to fail."""
 
 import os
+import resource
 import time
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,8 @@ ONE_CORE = Resources(cpus=1)
 class SlowSystem(RandomSystem):
     """The scores of ``RandomSystem``; its behaviour depends on files in the folder ``notes``.
 
-    ``trouble`` holds a question id and what happens to a process that scores it: ``exit`` or ``memory``.
+    ``trouble`` holds a question id and what happens to a process that scores it: ``exit``, ``memory`` or
+    ``limit`` (of its address space, beyond which PyTorch asks for memory).
     While ``hold`` exists, no unit ends. ``stuck`` holds a question id: the first process that scores it does
     not end as long as the file exists.
     """
@@ -34,6 +36,8 @@ class SlowSystem(RandomSystem):
             if question in questions:
                 if what == "exit":
                     os._exit(1)
+                if what == "limit":
+                    run_out_of_memory()
                 raise MemoryError
         self._stay(questions)
         time.sleep(self._seconds)
@@ -50,6 +54,19 @@ class SlowSystem(RandomSystem):
                 return
             while stuck.exists():
                 time.sleep(0.02)
+
+
+def run_out_of_memory():
+    """Has PyTorch ask for a gigabyte in an address space that has room for half of it."""
+    import torch
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (512 << 20), before[1]))
+    try:
+        torch.empty(1 << 30, dtype=torch.uint8)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def remote_system(notes, seconds=0.0, resources=ONE_CORE):

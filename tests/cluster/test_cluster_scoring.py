@@ -389,8 +389,9 @@ def test_unit_that_kills_its_workers_is_named_and_all_others_are_kept(cluster, s
     scene.assert_whole()
 
 
-def test_unit_without_enough_memory(cluster, scene):
-    trouble(scene, "test-q6", "memory")
+@pytest.mark.parametrize("what", ["memory", "limit"])
+def test_unit_without_enough_memory(cluster, scene, what):
+    trouble(scene, "test-q6", what)
 
     with pytest.raises(AptoolError) as error:
         scene.score(cluster)
@@ -398,6 +399,9 @@ def test_unit_without_enough_memory(cluster, scene):
     assert "test.pools.parquet: row group 3: out of memory on node" in str(error.value)
     assert "a smaller --tokens-per-batch takes less memory" in str(error.value)
     assert len(list(scene.parts.glob("*.part"))) == UNITS - 1
+    (scene.notes / "trouble").unlink()
+    assert scene.score(cluster).resumed == UNITS - 1
+    scene.assert_whole()
 
 
 def test_unreadable_row_group_is_named_and_all_others_are_kept(cluster, scene):

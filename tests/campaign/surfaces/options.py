@@ -8,7 +8,6 @@ from typing import Any
 from case import Case, surface
 from world import World, command, small_options
 
-
 _PLOTS = (".csv", ".png", ".svg")  # what `aptool plot` adds to a name, or puts in place of its end
 
 
