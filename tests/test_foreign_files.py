@@ -159,6 +159,19 @@ def test_split_names_of_a_matrix_are_never_paths(aptool, tmp_path, split):
     assert "collections/c/split" in finished.err[0]
 
 
+@pytest.mark.parametrize("split", ["../x", "/x", "a/b", "..", ""])
+def test_split_names_of_an_import_are_never_paths(aptool, tmp_path, split):
+    (tmp_path / "x.qrels").write_text("mine")
+
+    finished = aptool(
+        "data", "import", "mteb", tmp_path / "none", "--split", split, "--output", tmp_path / "c"
+    )
+
+    assert finished.code == 1
+    assert finished.err == [f"aptool: {tmp_path / 'c'}: split: {split!r}: expected a name, such as test"]
+    assert texts(tmp_path) == {"x.qrels": b"mine"}
+
+
 def test_a_pipe_in_a_folder_is_one_line_and_the_folder_stays(tmp_path):
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "mark").write_text("old")

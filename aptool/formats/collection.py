@@ -7,6 +7,7 @@ rows that each of them touched.
 
 import hashlib
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -225,8 +226,12 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
 
         Raises:
             AptoolError: no question is left after the questions policy.
-            InputError: a pool is empty, an id is not legal, or a question is repeated.
+            InputError: a pool is empty, an id is not legal, a question is repeated, or the split is named by
+                a path.
         """
+        legal = load_schema("collection")["properties"]["splits"]["propertyNames"]["pattern"]
+        if not re.fullmatch(legal, split):
+            raise InputError(self._path, place="split", value=split, expected="a name, such as test")
         counts: Counter[str] = Counter()
         seen: set[str] = set()
         with (

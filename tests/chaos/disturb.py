@@ -86,7 +86,7 @@ def _phase(event: str, path: str) -> str:
     kinds = {".claim": "claim", "/driver": "claim", ".parts/": "part", ".training/": "state"}
     kind = next((kind for piece, kind in kinds.items() if piece in path), "output")
     doing = {"os.remove": "removing", "os.rmdir": "removing", "os.rename": "renaming", "os.link": "renaming"}
-    return f"{doing.get(event, 'writing')} a {kind}"
+    return f"{doing.get(event, 'writing')} {kind}"
 
 
 def _watch(folder: Path, act: Callable[[int, str, str], None]) -> Callable[[], int]:
