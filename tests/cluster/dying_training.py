@@ -9,8 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-from slow import run_out_of_memory
-
 from aptool.cluster import train
 from aptool.progress import Progress
 from aptool.training import loop
@@ -18,33 +16,20 @@ from aptool.training import loop
 
 def killed_worker(config):
     """The second worker kills itself in the middle of the third epoch, the first time."""
-    _in_the_third_epoch(config, "killed", lambda: os.kill(os.getpid(), signal.SIGKILL))
-
-
-def starved_worker(config):
-    """The second worker has no memory in the middle of the third epoch, the first time."""
-    _in_the_third_epoch(config, "starved", run_out_of_memory)
-
-
-def _in_the_third_epoch(config, what, act):
     import ray.train
 
-    note = Path(f"{config['job'].output}.{what}")
-    step = loop._step
+    note = Path(f"{config['job'].output}.killed")
     if ray.train.get_context().get_world_rank() == 1 and not note.exists():
-        steps = iter(range(1, 1000))
+        steps, step = iter(range(1, 1000)), loop._step
 
         def last(*given):
             if next(steps) == 13:  # five steps an epoch
                 note.write_text(str(os.getpid()))
-                act()
+                os.kill(os.getpid(), signal.SIGKILL)
             return step(*given)
 
         loop._step = last
-    try:
-        train_worker(config)
-    finally:
-        loop._step = step
+    train_worker(config)
 
 
 def slow_worker(config):

@@ -195,24 +195,6 @@ def test_any_number_of_workers_may_be_lost_while_checkpoints_are_written(
     assert same(tmp_path / "model", together)
 
 
-def test_a_worker_without_enough_memory_is_one_line_and_the_next_training_goes_on(
-    cluster, collection_folder, together, tmp_path, monkeypatch
-):
-    import dying_training
-
-    monkeypatch.setattr("aptool.cluster.train._train_worker", dying_training.starved_worker)
-    with pytest.raises(
-        AptoolError, match=r"out of memory in training; expected a smaller training\.minibatch"
-    ):
-        trained(cluster, collection_folder, tmp_path / "model", workers=2)
-    assert (tmp_path / "model.starved").exists()
-
-    _, told = trained(cluster, collection_folder, tmp_path / "model", workers=2)
-
-    assert f"{tmp_path / 'model'}.training: resuming after epoch 2 of 4" in told.messages
-    assert same(tmp_path / "model", together)
-
-
 def test_a_driver_killed_between_epochs(run, address, collection_folder, together, tmp_path):
     settings = [part for option in options("ap-cnn", *ASKED) for part in ("--set", option)]
     arguments = ["train", collection_folder, "--output", "model", "--seed", SEED, *settings]

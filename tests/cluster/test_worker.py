@@ -7,9 +7,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from slow import run_out_of_memory
 from tiny import labelled_pools, row, write_pools
 
-from aptool.cluster.worker import ScoringJob, Worker, begin, check_node
+from aptool.cluster.worker import ScoringJob, Worker, begin, check_node, host
 from aptool.errors import InputError
 from aptool.formats.claim import DRIVER, Claim
 from aptool.formats.pools import list_units
@@ -76,6 +77,21 @@ def test_a_unit_is_scored(place, job):
     outcome = Worker(job).score(0, part)
 
     assert (outcome.pairs, outcome.attempts, outcome.error) == (part.pairs, 1, "")
+    assert part.path.exists()
+
+
+def test_a_limit_of_memory_is_one_line_and_the_unit_can_be_scored_again(place, job, monkeypatch):
+    """PyTorch raises a plain RuntimeError where the processor's memory ends."""
+    part = first_part(place)
+    with monkeypatch.context() as short:
+        short.setattr(RandomSystem, "score", lambda self, prepared: run_out_of_memory())
+        outcome = Worker(job).score(0, part)
+        assert Worker(job).score_again(0, part) is None
+
+    assert f"row group 0: out of memory on node {host()}: a smaller --tokens-per-batch" in outcome.error
+    assert not outcome.fatal
+    assert not part.path.exists()
+    assert Worker(job).score(0, part).error == ""
     assert part.path.exists()
 
 
