@@ -22,6 +22,7 @@ EXTRAS = {
     "cluster": "--cluster: training and scoring with Ray",
     "distill": "word vectors from a sentence encoder, static embedding models",
     "transformers": "pretrained encoders and cross-encoders",
+    "bench": "`python -m bench.rival`: the library that it compares with",
     "faults": "`python -m bench.faults`: the tools that it compares",
     "fusion": "fuse --train: fusion that is learned",
     "hub": "push, models from hf://",
