@@ -165,7 +165,31 @@ def open_network(name: str, *, tokenizer: str = "", layers: int = 0, head: bool 
             problem=f"{len(words)} tokens in the vocabulary",
             expected=f"at most {rows}, as the network has embeddings",
         )
+    _check_ids(name, words.backend_tokenizer, rows, getattr(network.config, "type_vocab_size", 0))
     return OpenedNetwork(network, words, _longest_text(name, words, network, head), causal)
+
+
+def _check_ids(name: str, tokenizer: Any, rows: int, kinds: int) -> None:
+    """Checks that a network has an embedding of every id and token type that its tokenizer gives.
+
+    Args:
+        name: of the network.
+        tokenizer: of ``tokenizers``.
+        rows: embeddings of tokens that the network has.
+        kinds: those of token types; a network with less than two is given none.
+
+    Raises:
+        InputError: it has not.
+    """
+    around = [tokenizer.encode("a"), tokenizer.encode("a", "a")]
+    largest = max([*tokenizer.get_vocab().values(), *(token for encoding in around for token in encoding.ids)])
+    if largest >= rows:
+        expected = f"ids below {rows}, as the network has embeddings"
+        raise InputError(name, place="tokenizer.json", problem=f"token id {largest}", expected=expected)
+    largest = max((kind for encoding in around for kind in encoding.type_ids), default=0)
+    if 1 < kinds <= largest:
+        expected = f"types below {kinds}, as the network has embeddings"
+        raise InputError(name, place="tokenizer.json", problem=f"token type {largest}", expected=expected)
 
 
 def _longest_text(name: str, words: Any, network: nn.Module, pair: bool) -> int:

@@ -1,5 +1,6 @@
 """Mutations of bytes, lines and documents, each decided by a generator of random numbers alone."""
 
+import copy
 import json
 import random
 from typing import Any
@@ -181,7 +182,7 @@ def mutate_document(random_: random.Random, document: Any) -> str:
         key = random_.choice(keys)
         kind = random_.randrange(6)
         if kind <= 2:
-            holder[key] = random_.choice(NASTY_VALUES)
+            holder[key] = copy.deepcopy(random_.choice(NASTY_VALUES))  # the next change may be inside it
         elif kind == 3:
             del holder[key]
         elif kind == 4 and isinstance(holder, dict):

@@ -326,6 +326,46 @@ def test_a_length_without_room_for_a_text_is_one_line(network, tmp_path, length)
         load_any(tmp_path / "bert")
 
 
+def test_a_similarity_that_is_no_name_is_one_line(network, tmp_path):
+    sentence_encoder(network, tmp_path / "st", pooling("mean"))
+    change(tmp_path / "st" / "config_sentence_transformers.json", similarity_fn_name=[[]])
+    with pytest.raises(InputError, match="similarity_fn_name: .*expected one of cosine"):
+        load_any(tmp_path / "st")
+
+
+def raise_token_type(document):
+    document["post_processor"]["pair"][-1]["SpecialToken"]["type_id"] = 2
+
+
+def raise_special_token(document):
+    for special in document["post_processor"]["special_tokens"].values():
+        special["ids"] = [10_000]
+
+
+def raise_word(document):
+    document["model"]["vocab"][next(reversed(document["model"]["vocab"]))] = 10_000
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (raise_token_type, "token type 2; expected types below 2"),
+        (raise_special_token, "token id 10000; expected ids below"),
+        (raise_word, "token id 10000; expected ids below"),
+    ],
+)
+def test_a_tokenizer_that_gives_what_the_network_has_no_embedding_of_is_one_line(
+    network, tmp_path, damage, expected
+):
+    shutil.copytree(network, tmp_path / "bert")
+    path = tmp_path / "bert" / "tokenizer.json"
+    document = json.loads(path.read_text())
+    damage(document)
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputError, match=rf"tokenizer\.json: {expected}"):
+        load_any(tmp_path / "bert")
+
+
 def test_a_length_of_special_tokens_alone_is_one_line(network, tmp_path):
     sentence_encoder(network, tmp_path / "st", pooling("mean"))
     change(tmp_path / "st" / "sentence_bert_config.json", max_seq_length=2)

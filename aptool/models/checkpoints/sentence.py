@@ -183,7 +183,7 @@ def _read_norm(module: Module, size: int) -> nn.Module:
 def _read_similarity(layout: Layout) -> Similarity:
     """The similarity of embeddings; the cosine where none is named."""
     name = layout.about.get("similarity_fn_name") or "cosine"
-    if name not in _SIMILARITIES:
+    if not isinstance(name, str) or name not in _SIMILARITIES:
         expected = f"one of {', '.join(_SIMILARITIES)}"
         raise InputError(layout.folder / ABOUT, place="similarity_fn_name", value=name, expected=expected)
     return _SIMILARITIES[name](0, None)
