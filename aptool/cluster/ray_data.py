@@ -15,7 +15,7 @@ import ray.data
 from ray.util import metrics
 
 from aptool.cluster.resources import Cluster, Resources
-from aptool.cluster.spare import score_late
+from aptool.cluster.spare import score_late, wait_until_begun
 from aptool.cluster.worker import Outcome, Reading, ScoringJob, Worker, read
 from aptool.errors import AptoolError, first_line
 from aptool.scoring.parts import Part
@@ -42,8 +42,7 @@ def map_units(
 ) -> Generator[Outcome]:
     """The result of each unit as it is done; a caller that stops early closes the generator.
 
-    A unit that is late may have two results. With GPUs no unit is scored twice: rows that need no reading
-    would come before those that do.
+    A unit that is late may have two results.
 
     Args:
         parts: the units and the files of their scores.
@@ -62,12 +61,12 @@ def map_units(
     _quiet(debug)
     rows = [{"number": number, "part": pickle.dumps(part)} for number, part in enumerate(parts)]
     most = min(len(rows), workers if workers is not None else len(rows))
-    if not each.gpus and most > 1:
+    if most > 1:
         rows += [{"number": SPARE, "part": b""}] * min(most, MOST_SPARE)
     dataset: ray.data.Dataset = ray.data.from_items(rows, override_num_blocks=len(rows))
     dataset.set_name(f"aptool-score-{job.folder.name.removesuffix('.parts')}")  # as the dashboard shows it
     if each.gpus:
-        dataset = dataset.map(cast(Any, read_unit), fn_args=(job,), num_cpus=1)
+        dataset = dataset.map(cast(Any, read_unit), fn_args=(job, parts), num_cpus=1)
     if workers is not None:
         # All are started; those without room wait for nodes, and an autoscaler sees what they need.
         pool = ray.data.ActorPoolStrategy(size=most, max_tasks_in_flight_per_actor=2)
@@ -105,8 +104,11 @@ def _join_threads() -> None:
             thread.join(max(0.0, until - time.monotonic()))
 
 
-def read_unit(row: dict[str, Any], job: ScoringJob) -> dict[str, Any]:
-    """Reads and tokenizes the unit of a row."""
+def read_unit(row: dict[str, Any], job: ScoringJob, parts: Sequence[Part]) -> dict[str, Any]:
+    """Reads and tokenizes the unit of a row; a row without one waits for those with one."""
+    if row["number"] == SPARE:
+        wait_until_begun(job, parts)
+        return {**row, **Reading(SPARE, b"", "", False)._asdict()}
     return {**row, **read(job, row["number"], pickle.loads(row["part"]))._asdict()}
 
 

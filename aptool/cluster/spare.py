@@ -8,7 +8,7 @@ that is written stands, as all would be equal; the driver does not wait for the 
 import time
 from collections.abc import Sequence
 
-from aptool.cluster.worker import Outcome, Worker
+from aptool.cluster.worker import Outcome, ScoringJob, Worker, is_begun, is_current
 from aptool.formats.stores import store_of
 from aptool.scoring.parts import Part
 
@@ -17,6 +17,27 @@ PATIENCE_SECONDS = 2.0
 
 # Seconds between two looks at the parts.
 POLL_SECONDS = 0.5
+
+# The most seconds for which a worker without work is held back while units wait for others. What holds it
+# back takes a core, which a unit may need that has to be read again.
+QUEUE_SECONDS = 300.0
+
+
+def wait_until_begun(job: ScoringJob, parts: Sequence[Part]) -> None:
+    """Waits until no more parts are to be begun than may stand behind those that workers have begun.
+
+    Until then no worker has too little to do. Where units are read for the workers by others, a row without a
+    unit needs no reading, and would overtake the last rows with one.
+    """
+    store, folder = store_of(parts[0].path.parent)
+    until = time.monotonic() + QUEUE_SECONDS
+    while time.monotonic() < until and is_current(job):
+        there = set(store.names(folder))
+        missing = [part for part in parts if part.path.name not in there]
+        begun = sum(is_begun(part, there) for part in missing)
+        if len(missing) - begun <= begun:
+            break
+        time.sleep(POLL_SECONDS)
 
 
 def score_late(worker: Worker, parts: Sequence[Part]) -> list[Outcome]:

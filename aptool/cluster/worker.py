@@ -12,7 +12,7 @@ import pickle
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -166,7 +166,7 @@ class Worker:
 
     def is_current(self) -> bool:
         """Whether the driver still wants its parts, and it can score them."""
-        return not self._failure and holds(self._job.folder / DRIVER, self._job.owner)
+        return not self._failure and is_current(self._job)
 
     def score_again(self, number: int, part: Part) -> Outcome | None:
         """Scores a unit that another worker has begun; None if a third one does, or in an error."""
@@ -191,8 +191,18 @@ class Worker:
         write_part(part, frame, system.truncated(task.prepared))
 
     def _check_owner(self) -> None:
-        if not holds(self._job.folder / DRIVER, self._job.owner):
+        if not is_current(self._job):
             raise SupersededError(self._job.folder)
+
+
+def is_current(job: ScoringJob) -> bool:
+    """Whether the driver that started this worker still holds its claim on the output."""
+    return holds(job.folder / DRIVER, job.owner)
+
+
+def is_begun(part: Part, there: Container[str]) -> bool:
+    """Whether a worker has begun to score a part, given the names in its folder."""
+    return _records(part, "score")[0].name in there
 
 
 def begin(part: Part, step: str) -> int:
@@ -238,7 +248,7 @@ def check_node(job: ScoringJob) -> None:
     for path in job.paths:
         if not location(path).exists():
             raise InputError(path, problem="file not found", expected="a path that every node sees")
-    if not holds(job.folder / DRIVER, job.owner):
+    if not is_current(job):
         raise InputError(
             str(job.folder),
             problem="not the driver's folder",

@@ -230,6 +230,23 @@ def test_the_unit_of_a_slow_worker_is_scored_by_an_idle_one(cluster, anywhere):
     anywhere.assert_whole()
 
 
+def test_the_unit_of_a_slow_worker_with_a_gpu_is_scored_by_an_idle_one(nodes, cluster, scene):
+    """Others read for them. This GPU is a resource in name only."""
+    stuck = scene.notes / "stuck"
+    stuck.write_text("test-q6")  # in the fourth row group
+    node = nodes.add_node(num_cpus=2, num_gpus=1, object_store_memory=80 << 20)
+    try:
+        wait_for(lambda: cluster.total().gpus == 1)
+        result = scene.score(cluster, workers=2, each=Resources(cpus=0, gpus=0.5))
+
+        scene.assert_whole()
+        assert (result.pairs, result.retried) == (96, 0)
+        assert 1 <= result.run_twice <= 2
+    finally:
+        stuck.unlink()
+        nodes.remove_node(node)
+
+
 @pytest.mark.parametrize("announced", [False, True], ids=["lost", "preempted"])
 def test_removed_node(nodes, cluster, scene, preempt, announced):
     """(b): the third node is lost while its worker scores; the other nodes score the rest."""

@@ -4,7 +4,7 @@ import pytest
 from tiny import labelled_pools, row, write_pools
 
 from aptool.cluster import spare
-from aptool.cluster.spare import score_late
+from aptool.cluster.spare import score_late, wait_until_begun
 from aptool.cluster.worker import ScoringJob, Worker, begin
 from aptool.formats.claim import DRIVER, Claim
 from aptool.formats.pools import list_units
@@ -79,6 +79,29 @@ def test_nothing_is_scored_for_a_driver_that_has_gone_on(worker, parts, claim):
 
     assert score_late(worker, parts) == []
     assert not any(part.path.exists() for part in parts)
+
+
+def test_none_is_without_work_before_all_is_begun(worker, job, parts, monkeypatch):
+    waits = []
+
+    def wait(seconds):
+        begin(parts[len(waits)], "score")
+        waits.append(seconds)
+
+    monkeypatch.setattr(spare.time, "sleep", wait)
+    worker.score(3, parts[3])
+
+    wait_until_begun(job, parts)
+
+    assert waits == [spare.POLL_SECONDS] * 2  # the third one may stand behind one of these
+
+
+def test_nothing_is_waited_for_forever_or_for_another_driver(job, parts, claim, monkeypatch):
+    monkeypatch.setattr(spare.time, "sleep", lambda seconds: claim.reissue())
+    wait_until_begun(job, parts)  # ends once the claim is another's
+
+    monkeypatch.setattr(spare, "QUEUE_SECONDS", 0)
+    wait_until_begun(job._replace(owner=claim.token), parts)
 
 
 def test_a_worker_waits_as_long_as_its_own_units_took_it(worker, job, parts, monkeypatch):
