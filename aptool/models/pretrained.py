@@ -182,8 +182,8 @@ def _check_ids(name: str, tokenizer: Any, rows: int, kinds: int) -> None:
         InputError: it has not.
     """
     around = [tokenizer.encode("a"), tokenizer.encode("a", "a")]
-    largest = max([*tokenizer.get_vocab().values(), *(token for encoding in around for token in encoding.ids)])
-    if largest >= rows:
+    special = [token for encoding in around for token in encoding.ids]
+    if (largest := max([*tokenizer.get_vocab().values(), *special])) >= rows:
         expected = f"ids below {rows}, as the network has embeddings"
         raise InputError(name, place="tokenizer.json", problem=f"token id {largest}", expected=expected)
     largest = max((kind for encoding in around for kind in encoding.type_ids), default=0)

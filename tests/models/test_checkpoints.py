@@ -329,7 +329,7 @@ def test_a_length_without_room_for_a_text_is_one_line(network, tmp_path, length)
 def test_a_similarity_that_is_no_name_is_one_line(network, tmp_path):
     sentence_encoder(network, tmp_path / "st", pooling("mean"))
     change(tmp_path / "st" / "config_sentence_transformers.json", similarity_fn_name=[[]])
-    with pytest.raises(InputError, match="similarity_fn_name: .*expected one of cosine"):
+    with pytest.raises(InputError, match=r"similarity_fn_name: .*expected one of cosine"):
         load_any(tmp_path / "st")
 
 
