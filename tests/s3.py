@@ -24,7 +24,7 @@ CREDENTIALS = {
 
 # moto's server. By itself it compares and writes in two steps, between which another request may write.
 SERVER = """
-import sys, threading
+import io, sys, threading
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import run_simple
 
@@ -33,8 +33,11 @@ application, lock = DomainDispatcherApplication(create_backend_app), threading.L
 def serve(environment, start):
     if environment["REQUEST_METHOD"] != "PUT":
         return application(environment, start)
+    # Read before the lock is taken: a client that pauses in the middle of a request must not stop the others.
+    chunked = environment.get("wsgi.input_terminated")
+    content = environment["wsgi.input"].read(-1 if chunked else int(environment.get("CONTENT_LENGTH") or 0))
     with lock:
-        return [b"".join(application(environment, start))]
+        return [b"".join(application({**environment, "wsgi.input": io.BytesIO(content)}, start))]
 
 run_simple("127.0.0.1", int(sys.argv[1]), serve, threaded=True)
 """
@@ -67,7 +70,9 @@ def server():
         try:
             for _ in range(600):
                 try:
-                    urllib.request.urlopen(f"{url}/moto-api/", timeout=5).close()
+                    # A first request to S3 itself: only then does the server import what answers it, which takes long
+                    # on a machine that is busy.
+                    put_empty(f"{url}/ready")
                     break
                 except OSError:
                     assert process.poll() is None, "the S3 server has ended"
@@ -90,7 +95,7 @@ def put_empty(url):
     request.add_header(
         "Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, Signature=x"
     )
-    urllib.request.urlopen(request, timeout=30).close()
+    urllib.request.urlopen(request, timeout=120).close()
 
 
 class Proxy(http.server.ThreadingHTTPServer):
