@@ -70,8 +70,8 @@ def server():
         try:
             for _ in range(600):
                 try:
-                    # A first request to S3 itself: only then does the server import what answers it, which takes long
-                    # on a machine that is busy.
+                    # Only for a first request to S3 does the server import what answers it: slow on a
+                    # busy machine.
                     put_empty(f"{url}/ready")
                     break
                 except OSError:

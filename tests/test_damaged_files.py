@@ -313,9 +313,19 @@ def test_a_report_of_nothing_leaves_nothing(aptool, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("change", [{"collection": {}}, {"system": []}, {"seed": "x"}, {"run": 1}])
+@pytest.mark.parametrize(
+    "change",
+    [{"collection": {}}, {"system": []}, {"seed": "x"}, {"run": 1}, {"measures": {}}, {"seed": 1e999}],
+)
 def test_results_of_a_matrix_with_other_values_are_one_line(tmp_path, change):
-    result = {"collection": "c", "system": "r", "seed": 1, "run": "x.run", "seconds": {}, "measures": {}}
+    result = {
+        "collection": "c",
+        "system": "r",
+        "seed": 1,
+        "run": "x.run",
+        "seconds": {},
+        "measures": {"map": 1},
+    }
     (tmp_path / "x.run").write_text("q1 Q0 a1 1 1.0 r\n")
     (tmp_path / "table.json").write_text(json.dumps({"results": [result | change]}))
 

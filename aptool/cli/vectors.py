@@ -135,6 +135,7 @@ def distill(
     from aptool.formats.atomic import check_apart, check_writable
     from aptool.formats.claim import claimed_beside
     from aptool.formats.collection import Collection
+    from aptool.text.optional import check_installed
 
     # In `--collection A B OUT`, as earlier versions took it, B and OUT are arguments.
     more = [path for path in paths if path.is_dir()]
@@ -145,15 +146,20 @@ def distill(
     opened = [Collection(path) for path in [*collections, *more]]
     check_writable(out)
     check_apart(out, chain.from_iterable(one.path.iterdir() for one in opened))
+    check_installed("transformers", purpose=f"distilling from {model}", extra="distill")
 
     from aptool.models.device import pick_device
-    from aptool.text.distill import distill_vectors
+    from aptool.models.pretrained import open_network
+    from aptool.text.distill import SentenceEncoder, distill_vectors
+    from aptool.text.subwords import SubwordTokenizer
     from aptool.text.tokenizer import UNK, WordTokenizer
     from aptool.text.vectors import write_vectors
     from aptool.training.texts import read_texts
 
     start = time.perf_counter()
     with claimed_beside(out):
+        network = open_network(model)
+        own = SubwordTokenizer(network.tokenizer.backend_tokenizer)
         texts = [
             text
             for collection in opened
@@ -164,7 +170,7 @@ def distill(
         tokens = tokenizer.encode(texts)
         first = UNK + 1
         found = distill_vectors(
-            model,
+            SentenceEncoder(model, own, network.network, network.max_tokens),
             tokenizer.words[first:],
             tokens.counts(len(tokenizer))[first:],
             dim=dim,

@@ -107,7 +107,7 @@ def read_part(path: Location, owner: str) -> AnswerPart:
         header = parse_json(head[_LENGTH.size : begin].decode(), path)
         facts, width = header["__metadata__"], int(header["rows"]["shape"][1])
         first, last = map(int, header["rows"]["data_offsets"])
-    except (InputError, ValueError, KeyError, TypeError, IndexError) as error:
+    except (InputError, ValueError, OverflowError, KeyError, TypeError, IndexError) as error:
         raise DamagedPartError(path, "not such a file") from error
     if begin + last != size:
         raise DamagedPartError(path, "truncated")
@@ -118,7 +118,7 @@ def read_part(path: Location, owner: str) -> AnswerPart:
         index["keys"] = index["keys"].reshape(len(index["counts"]), 2)
         counts, digest = index["counts"].astype(np.int64), _digest(index, width, facts["owner"])
         whole = facts["sha256"] == digest and last - first == counts.sum() * width
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, OverflowError, KeyError, TypeError, IndexError) as error:
         raise DamagedPartError(path, "not such a file") from error
     if not whole:
         raise DamagedPartError(path, "changed since it was written")

@@ -38,7 +38,13 @@ def check_document(name: str, document: object, path: object) -> None:
     """
     import jsonschema
 
-    validator = jsonschema.Draft202012Validator(load_schema(name))
+    # To the standard 16.0 is an integer; to what reads these documents it is not.
+    whole = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: type(value) is int
+    )
+    validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=whole)(
+        load_schema(name)
+    )
     error = jsonschema.exceptions.best_match(validator.iter_errors(document))
     if error is None:
         return

@@ -16,14 +16,16 @@ from aptool.config import bounded
 from aptool.errors import AptoolError, InputError, first_line, one_line, shortened
 from aptool.models.device import send
 from aptool.models.network_config import check_network_config
+from aptool.models.packed import pack, packed_inputs
 from aptool.models.pretrained import bare_encoder, network_library
 from aptool.models.ragged import PADDING, Ragged
 from aptool.text.forms import TOKEN_ID, UNATTENDED
 
-# For inference, texts of equal length go through the network together, without any padding: the states of a
-# text are then the same to the bit whatever it is encoded with.
+# For inference, texts go through the network without any padding, many in one row where that is possible
+# (``packed``), otherwise those of equal length together: the states of a text are then the same to the bit
+# whatever it is encoded with.
 
-# Tokens, padding included, that go through the network in one batch.
+# Tokens, padding included, that go through the network in one batch or row.
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 1 << 16}
 
 # A product with fewer rows is computed in another way, with other last bits.
@@ -60,12 +62,14 @@ class BatchedNetwork(nn.Module):
 
     Attributes:
         has_fillers: whether texts may have tokens that no other token attends to (``aptool.text.forms``).
+        is_packed: whether texts go through the network in one row; only their states can be had so.
     """
 
     def __init__(self, network: Any) -> None:
         super().__init__()
         self.network = network
         self.has_fillers = False
+        self.is_packed = False
         self._pad = int(network.config.pad_token_id or 0)
         self._has_types = getattr(network.config, "type_vocab_size", 0) > 1
 
@@ -110,9 +114,13 @@ class BatchedNetwork(nn.Module):
             yield self.network(return_dict=True, **inputs), slots
 
     def _inputs(
-        self, tokens: Ragged, width: int, types: Tensor | None, embedded: Tensor | None
-    ) -> tuple[dict[str, Tensor], Tensor | None]:
-        """The network's arguments for texts padded to one width, and the slots of their tokens."""
+        self, tokens: Ragged, width: int | None, types: Tensor | None, embedded: Tensor | None
+    ) -> tuple[dict[str, Any], Tensor | None]:
+        """The network's arguments for texts padded to one width, or in one row; the slots of their tokens."""
+        if width is None:
+            PADDING.count(len(tokens.values), len(tokens.values))
+            ids = tokens.with_values(tokens.values & TOKEN_ID)
+            return packed_inputs(ids, types if self._has_types else None, self.network.config), None
         count, is_padded = len(tokens.sizes), len(tokens.values) < len(tokens.sizes) * width
         slots = tokens.slots(width) if is_padded else None
         if not is_padded:
@@ -125,7 +133,7 @@ class BatchedNetwork(nn.Module):
                 values = filled.index_copy(0, slots, values)
             return values.view(count, width, *values.shape[1:])
 
-        inputs = {}
+        inputs: dict[str, Any] = {}
         if slots is not None or self.has_fillers:
             inputs["attention_mask"] = dense(((tokens.values & UNATTENDED) == 0).long())
         if embedded is None:
@@ -136,8 +144,10 @@ class BatchedNetwork(nn.Module):
             inputs["token_type_ids"] = dense(types)
         return inputs, slots
 
-    def _batches(self, sizes: np.ndarray, share: bool) -> list[tuple[slice, int]]:
+    def _batches(self, sizes: np.ndarray, share: bool) -> list[tuple[slice, int | None]]:
         """Consecutive texts that go through the network together, and the width they are padded to.
+
+        The width is None for texts in one row.
 
         Args:
             sizes: (n,) tokens of each text, ascending.
@@ -145,8 +155,12 @@ class BatchedNetwork(nn.Module):
                 nothing is padded.
         """
         kind = "cpu" if next(self.parameters()).device.type == "cpu" else "cuda"
+        if self.is_packed and not (share or self.has_fillers):
+            row = (np.cumsum(sizes) - 1) // TOKENS_PER_BATCH[kind]
+            ends = [*(np.flatnonzero(np.diff(row)) + 1).tolist(), len(sizes)]
+            return [(slice(begin, end), None) for begin, end in zip([0, *ends], ends, strict=False)]
         widths = _shared_widths(sizes, PADDING_PER_BATCH[kind]) if share else sizes
-        batches = []
+        batches: list[tuple[slice, int | None]] = []
         ends = [*(np.flatnonzero(np.diff(widths)) + 1).tolist(), len(widths)]
         for begin, end in zip([0, *ends], ends, strict=False):
             width = int(widths[begin])
@@ -172,6 +186,7 @@ class Backbone(BatchedNetwork):
         self.size: int = network.config.hidden_size
         self._precision = options.precision
         self._is_trained = options.tune != "none"
+        self.is_packed = pack(network)
         self._takes_embeddings = "inputs_embeds" in signature(network.forward).parameters
         self._freeze(network.config.num_hidden_layers, options)
         if options.checkpointing and self._is_trained:

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from aptool.errors import InputError, first_line
+from aptool.formats.urls import is_remote
 from aptool.models.network_config import check_network_config, without_code
 from aptool.text.optional import SAFELY, check_installed, require
 from aptool.text.subwords import SubwordTokenizer
-from aptool.text.tokenizer import check_templates
+from aptool.text.tokenizer import RARE, check_templates
 
 EXPECTED = "the folder of a pretrained network, or its name on the Hugging Face hub"
 
@@ -126,6 +127,8 @@ def open_network(name: str, *, tokenizer: str = "", layers: int = 0, head: bool 
     """
     transformers = network_library()
     loader = transformers.AutoModelForSequenceClassification if head else transformers.AutoModel
+    if is_remote(name):
+        raise InputError(name, problem="a URL", expected=EXPECTED)
     try:
         described, _ = transformers.PretrainedConfig.get_config_dict(name)
         check_network_config(name, without_code(described), "config.json")
@@ -137,6 +140,8 @@ def open_network(name: str, *, tokenizer: str = "", layers: int = 0, head: bool 
         has_tokenizer_file = _has_tokenizer_file(transformers, tokenizer or name, words)
         if (around := getattr(getattr(words, "backend_tokenizer", None), "post_processor", None)) is not None:
             check_templates(json.loads(around.__getstate__()))
+        if hasattr(words, "backend_tokenizer"):
+            words.backend_tokenizer.encode(RARE)
         whole, loading = loader.from_pretrained(name, config=config, output_loading_info=True, **SAFELY)
         network = (whole if head else bare_encoder(whole)).eval()
         used = {id(weight) for weight in network.state_dict(keep_vars=True).values()}

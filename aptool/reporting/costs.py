@@ -34,7 +34,7 @@ def cost_table(runs: Runs, measure: str) -> pl.DataFrame:
             }
             for line in runs.lines
         ]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         expected = "the results of `aptool matrix`"
         raise InputError(runs.folder / TABLE, place="lines", value=repr(error), expected=expected) from error
     figures = dict.fromkeys((measure, *COSTS, "train_seconds"), pl.Float64)

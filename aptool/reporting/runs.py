@@ -67,10 +67,12 @@ def read_runs(folder: PathOrUrl) -> Runs:
     try:
         entries = [_entry(place, result) for result in document["results"]]
         measures = tuple(document["results"][0]["measures"])
+        if not measures:
+            raise ValueError("no measures")
         places = document.get("collections", {})
         collections = {name: location(one["path"]) for name, one in places.items()}
         command, lines = document.get("command"), list(document.get("lines", []))
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise InputError(path, value=repr(error), expected="the results of `aptool matrix`") from error
     for entry in entries:
         if not is_run(entry.run):

@@ -8,32 +8,41 @@ encoded and fitted, all vectors are first scaled to one length, and frequencies 
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
-from aptool.errors import InputError, first_line
-from aptool.formats.urls import is_remote
-from aptool.text.optional import SAFELY, require
+from aptool.errors import InputError
+from aptool.text.tokenizer import TextTokenizer
 from aptool.text.vectors import WordVectors
 
 logger = logging.getLogger(__name__)
 
 SIF = 1e-2  # a of a / (a + p); of 1e-4 to 1e-1 the best at ranking WikiQA by mean vectors
+MOST_TOKENS = 64  # of a word
 _SIZE = 1 / 6  # root mean square of a vector's components, as in the published word2vec vectors
 
 
 class SentenceEncoder(NamedTuple):
-    """A transformer that computes a state for each token, and its tokenizer."""
+    """A transformer that computes a state for each token, and its tokenizer.
 
-    tokenizer: Any
-    model: Any
+    Attributes:
+        name: folder, or name on the hub.
+        tokenizer: its tokenizer.
+        network: of ``transformers``, in evaluation mode.
+        max_tokens: longest text that it accepts.
+    """
+
+    name: str
+    tokenizer: TextTokenizer
+    network: Any
+    max_tokens: int
 
 
 def distill_vectors(
-    name: str | Path,
+    encoder: SentenceEncoder,
     words: Sequence[str],
     counts: np.ndarray,
     *,
@@ -45,7 +54,7 @@ def distill_vectors(
     """Distils static vectors for words out of a sentence encoder.
 
     Args:
-        name: a folder with a transformer in the Hugging Face layout, or a name on its hub.
+        encoder: the sentence encoder.
         words: distinct.
         counts: (words,) how often each occurs, for the weighting.
         dim: dimension; the result has a smaller one where the words span no more, and a message is logged.
@@ -54,10 +63,9 @@ def distill_vectors(
         device: of the encoder.
 
     Raises:
-        AptoolError: the ``transformers`` package is not installed.
-        InputError: there is no such encoder, or a vector is not finite.
+        InputError: a vector is not finite.
     """
-    encoder = load_encoder(name)
+    name = encoder.name
     states = encode_words(encoder, words, batch=batch, device=device)
     if not np.isfinite(states).all():
         bad = words[int(np.argmin(np.isfinite(states).all(axis=1)))]
@@ -74,26 +82,7 @@ def distill_vectors(
     matrix *= _SIZE * np.sqrt(matrix.shape[1]) / np.maximum(lengths, 1e-12)
     if sif is not None:
         matrix *= sif_weights(counts, sif)[:, None]
-    return WordVectors(list(words), matrix.astype(np.float32), str(name))
-
-
-def load_encoder(name: str | Path) -> SentenceEncoder:
-    """Loads a transformer and its tokenizer from a folder or the hub.
-
-    Raises:
-        AptoolError: the ``transformers`` package is not installed.
-        InputError: there is no such encoder, or it cannot be downloaded or read.
-    """
-    expected = "the folder of a transformer, or its name on the Hugging Face hub"
-    if is_remote(name):
-        raise InputError(name, problem="a URL", expected=expected)
-    transformers = require("transformers", purpose=f"distilling from {name}", extra="distill")
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(name), use_fast=True, **SAFELY)
-        model = transformers.AutoModel.from_pretrained(str(name), **SAFELY)
-    except Exception as error:  # whatever a network, a hub and several file formats can raise
-        raise InputError(name, problem=first_line(error), expected=expected) from error
-    return SentenceEncoder(tokenizer, model.eval())
+    return WordVectors(list(words), matrix.astype(np.float32), name)
 
 
 def encode_words(
@@ -108,23 +97,20 @@ def encode_words(
     Words of about the same length share a batch, with attention masks, so a vector does not depend on the
     rest of its batch beyond rounding.
     """
-    tokenizer, model = encoder.tokenizer, encoder.model.to(device)
-    tokens = tokenizer(list(words), truncation=True, max_length=64)["input_ids"]
-    lengths = np.array([len(ids) for ids in tokens], dtype=np.int64)
-    order = np.argsort(lengths, kind="stable")
+    network = encoder.network.to(device)
+    tokens = encoder.tokenizer.encode(words, min(MOST_TOKENS, encoder.max_tokens))
+    order = np.argsort(tokens.lengths, kind="stable")
     result: np.ndarray | None = None
     with torch.inference_mode():
         for start in range(0, len(order), batch):
             rows = order[start : start + batch]
-            longest = max(int(lengths[rows].max()), 1)
-            ids = torch.full((len(rows), longest), tokenizer.pad_token_id or 0)
-            mask = torch.zeros((len(rows), longest), dtype=torch.long)
-            for at, row in enumerate(rows):
-                ids[at, : lengths[row]] = torch.tensor(tokens[row], dtype=torch.long)
-                mask[at, : lengths[row]] = 1
-            output = model(input_ids=ids.to(device), attention_mask=mask.to(device))
+            some = tokens.take(rows)
+            texts = torch.from_numpy(some.ids).long().split(some.lengths.tolist())
+            ids = pad_sequence(texts, batch_first=True)
+            mask = pad_sequence([torch.ones_like(text) for text in texts], batch_first=True)
+            output = network(input_ids=ids.to(device), attention_mask=mask.to(device))
             states = output.last_hidden_state.float().cpu()  # (rows, longest, hidden)
-            shares = mask.float() / mask.sum(1, keepdim=True).clamp(min=1)
+            shares = mask.float() / mask.sum(1, keepdim=True)
             means = torch.bmm(shares.unsqueeze(1), states).squeeze(1)
             if result is None:
                 result = np.zeros((len(words), means.shape[1]), dtype=np.float32)

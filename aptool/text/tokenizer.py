@@ -31,6 +31,9 @@ PAD, UNK = 0, 1
 NO_WORD = 0
 PAD_WORD, UNK_WORD = "[PAD]", "[UNK]"
 
+# A letter of a script of long ago, which a tokenizer has to know or to take for unknown.
+RARE = "\N{UGARITIC LETTER ALPA}"
+
 
 @dataclass(frozen=True)
 class Tokens:
@@ -236,13 +239,14 @@ def read_tokenizer(path: str | Path) -> Tokenizer:
     Texts are truncated as the recipe says, and padded where they are batched; a file could ask for gigabytes.
 
     Raises:
-        InputError: the file is missing, or is not a tokenizer.
+        InputError: the file is missing, or is not a tokenizer of any text.
     """
     document = read_json(path, "the tokenizer of a model")
     try:
         document |= {"truncation": None, "padding": None}
         tokenizer = Tokenizer.from_str(json.dumps(document))
         check_templates(document.get("post_processor") or {})
+        tokenizer.encode(RARE)
         return tokenizer
     except BaseException as error:  # the library raises nothing more special, and panics are not exceptions
         if isinstance(error, KeyboardInterrupt | SystemExit):

@@ -1,5 +1,6 @@
 """Distilling word vectors: the arithmetic on numbers known beforehand, and a tiny transformer end to end."""
 
+import json
 import sys
 from types import SimpleNamespace
 
@@ -16,16 +17,16 @@ from aptool.text.distill import (
     principal_components,
     sif_weights,
 )
+from aptool.text.tokenizer import Tokens
 from aptool.text.vectors import read_vectors
 
 
 class Words:
     """A tokenizer whose tokens are letters, between a 1 and a 2."""
 
-    pad_token_id = 0
-
-    def __call__(self, words, truncation, max_length):
-        return {"input_ids": [[1, *(ord(letter) - 94 for letter in word), 2] for word in words]}
+    def encode(self, words, limit):
+        texts = [[1, *(ord(letter) - 94 for letter in word), 2] for word in words]
+        return Tokens(np.concatenate(texts).astype(np.int32), np.cumsum([0, *map(len, texts)]))
 
 
 class Average(torch.nn.Module):
@@ -41,6 +42,10 @@ class Average(torch.nn.Module):
         seen = attention_mask.unsqueeze(2).float()
         states = rows + (rows * seen).sum(1, keepdim=True) / seen.sum(1, keepdim=True)
         return SimpleNamespace(last_hidden_state=states)
+
+
+def encoder_of(network):
+    return SentenceEncoder("some/model", Words(), network.eval(), 512)
 
 
 def test_principal_components_of_points_on_known_axes():
@@ -72,39 +77,38 @@ def test_frequent_words_are_made_short():
 
 
 def test_a_word_is_encoded_alike_alone_and_among_longer_ones():
-    encoder = SentenceEncoder(Words(), Average().eval())
+    encoder = encoder_of(Average())
     words = ["a", "abcdefgh", "ba", "abc", "h"]
     together = encode_words(encoder, words, batch=4)
     alone = np.concatenate([encode_words(encoder, [word]) for word in words])
     assert together == pytest.approx(alone, abs=1e-6)
     # The mean of the states is twice the mean of the rows.
-    rows = encoder.model.rows.weight.detach().numpy()
+    rows = encoder.network.rows.weight.detach().numpy()
     assert together[2] == pytest.approx(2 * rows[[1, 4, 3, 2]].mean(axis=0), abs=1e-6)
 
 
-def test_vectors_have_one_length_before_their_weighting(monkeypatch):
-    monkeypatch.setattr("aptool.text.distill.load_encoder", lambda name: SentenceEncoder(Words(), Average()))
+def test_vectors_have_one_length_before_their_weighting():
+    encoder = encoder_of(Average())
     words = [f"{a}{b}" for a in "abcde" for b in "abcde"]
-    plain = distill_vectors("some/model", words, np.ones(25), dim=4, sif=None)
+    plain = distill_vectors(encoder, words, np.ones(25), dim=4, sif=None)
     assert plain.words == words
     # 4 numbers of root mean square 1/6 make a length of 2/6.
     assert np.linalg.norm(plain.matrix, axis=1) == pytest.approx(np.full(25, 1 / 3))
-    weighted = distill_vectors("some/model", words, np.array([75, *[1] * 24]), dim=4, sif=0.1)
+    weighted = distill_vectors(encoder, words, np.array([75, *[1] * 24]), dim=4, sif=0.1)
     # p of the first word is 75/99.
     assert weighted.matrix[0] == pytest.approx(plain.matrix[0] * 0.1 / (0.1 + 75 / 99), rel=1e-5)
     with recorded() as told:
-        wide = distill_vectors("some/model", words, np.ones(25), dim=300)
+        wide = distill_vectors(encoder, words, np.ones(25), dim=300)
     # Sums of two of five letters' vectors, less their mean, lie in the 4 dimensions that five points span.
     assert wide.matrix.shape == (25, 4)
     assert "some/model: 25 vectors of dimension 6 span 4, not 300" in told.messages
 
 
-def test_numbers_that_are_not_finite_are_an_error(monkeypatch):
+def test_numbers_that_are_not_finite_are_an_error():
     broken = Average()
     broken.rows.weight.data[5] = torch.nan  # the letter c
-    monkeypatch.setattr("aptool.text.distill.load_encoder", lambda name: SentenceEncoder(Words(), broken))
     with pytest.raises(InputError, match="some/model: 'bc': expected an encoder with finite states"):
-        distill_vectors("some/model", ["a", "bc", "b"], np.ones(3))
+        distill_vectors(encoder_of(broken), ["a", "bc", "b"], np.ones(3))
 
 
 def test_without_the_extra_the_command_says_what_to_install(aptool, collection_folder, tmp_path, monkeypatch):
@@ -117,13 +121,10 @@ def test_without_the_extra_the_command_says_what_to_install(aptool, collection_f
 
 
 def test_collections_may_be_several_and_the_output_an_argument(
-    aptool, collection_folder, tmp_path, monkeypatch
+    aptool, encoder_folder, collection_folder, tmp_path
 ):
-    monkeypatch.setattr(
-        "aptool.text.distill.load_encoder", lambda name: SentenceEncoder(Letters(), Average())
-    )
     single, double = tmp_path / "single.bin", tmp_path / "double.bin"
-    common = "vectors", "distill", "--model", "a/b", "--collection", collection_folder
+    common = "vectors", "distill", "--model", encoder_folder, "--collection", collection_folder
     assert aptool(*common, "--output", single, "--dim", 3).code == 0
     # The same words, each twice as often: the same frequencies.
     for arguments in (
@@ -145,13 +146,6 @@ def test_collections_may_be_several_and_the_output_an_argument(
         wrong = aptool(*common, *arguments)
         assert (wrong.code, len(wrong.err)) == (2, 1)
         assert message in wrong.err[0]
-
-
-class Letters(Words):
-    """The same for words of any characters."""
-
-    def __call__(self, words, truncation, max_length):
-        return {"input_ids": [[1, *(3 + ord(letter) % 37 for letter in word), 2] for word in words]}
 
 
 def test_a_transformer_is_distilled_by_the_command(aptool, encoder_folder, collection_folder, tmp_path):
@@ -181,4 +175,21 @@ def test_a_folder_without_a_transformer_is_one_line(aptool, encoder_folder, coll
         done = aptool("vectors", "distill", "--model", model, *common)
         assert done.code == 1
         assert len(done.err) == 1
-        assert "expected the folder of a transformer" in done.err[0]
+        assert "expected the folder of a pretrained network" in done.err[0]
+
+
+def test_a_tokenizer_without_unknown_tokens_is_one_line(aptool, encoder_folder, collection_folder, tmp_path):
+    path = encoder_folder / "tokenizer.json"
+    document = json.loads(path.read_text())
+    del document["model"]["vocab"]["[UNK]"]
+    document["added_tokens"] = [one for one in document["added_tokens"] if one["content"] != "[UNK]"]
+    path.write_text(json.dumps(document))
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        if (encoder_folder / name).exists():
+            (encoder_folder / name).write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+
+    common = "--collection", collection_folder, "--output", tmp_path / "v.bin"
+    done = aptool("vectors", "distill", "--model", encoder_folder, *common)
+
+    assert (done.code, len(done.err)) == (1, 1)
+    assert "Missing [UNK] token" in done.err[0]
