@@ -25,7 +25,7 @@ FLOORS = [
     ["formats"],
     ["relay"],
     ["config", "environment", "progress", "version"],
-    ["documents"],
+    ["documents", "options"],
     ["errors", "threads"],
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from aptool.config import BELOW
+from aptool.options import BELOW
 
 if TYPE_CHECKING:
     from aptool.formats.location import Location

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from aptool.cli.parameters import LOCATION, HiddenArgument, Seed, device_option, one_output, whole_number
-from aptool.config import WIDEST
 from aptool.errors import InputError
+from aptool.options import WIDEST
 
 if TYPE_CHECKING:
     from aptool.formats.location import Location

@@ -18,6 +18,7 @@ from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.spare import score_late, wait_until_begun
 from aptool.cluster.worker import Outcome, Reading, ScoringJob, Worker, read
 from aptool.errors import AptoolError, first_line
+from aptool.models.ragged import padding_share
 from aptool.scoring.parts import Part
 
 # Names of Ray Data's threads that call Ray. Others of its threads, such as those of loggers, never end.
@@ -134,7 +135,7 @@ class ScoreUnits:
                 self._pairs.inc(outcome.pairs)
                 self._units.inc()
                 self._rate.set(outcome.pairs / max(outcome.seconds, 1e-3))
-                self._padding.set(1 - outcome.filled / outcome.places if outcome.places else 0.0)
+                self._padding.set(padding_share(outcome.filled, outcome.places))
             if outcome.attempts > 1:
                 self._retries.inc()
         columns = zip(*outcomes, strict=True) if outcomes else ((),) * len(Outcome._fields)

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aptool.config import bounded
 from aptool.models.pooling import Pooling
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import EPSILON
+from aptool.options import bounded
 
 
 class AbcnnPooling(Pooling):

@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from aptool.config import bounded
 from aptool.models.pooling import StateOptions, VectorPooling, segment_max
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import uniform, unit
+from aptool.options import bounded
 
 
 class Attention(NamedTuple):

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from aptool.config import bounded
 from aptool.errors import AptoolError, InputError, first_line, one_line, shortened
 from aptool.models.device import send
 from aptool.models.network_config import check_network_config
 from aptool.models.packed import pack, packed_inputs
 from aptool.models.pretrained import bare_encoder, network_library
 from aptool.models.ragged import PADDING, Ragged
+from aptool.options import bounded
 from aptool.text.forms import TOKEN_ID, UNATTENDED
 
 # For inference, texts go through the network without any padding, many in one row where that is possible

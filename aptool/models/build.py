@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from aptool.config import Recipe, build_options
+from aptool.config import Recipe
 from aptool.errors import InputError
 from aptool.models.abcnn import AbcnnPooling
 from aptool.models.alignment import AlignmentPooling
@@ -36,6 +36,7 @@ from aptool.models.ranker import Ranker
 from aptool.models.similarity import SIMILARITIES, Cosine, Similarity
 from aptool.models.transformer import CrossInput, TransformerEncoder
 from aptool.models.words import WordVectors
+from aptool.options import build_options
 from aptool.text.tokenizer import TextTokenizer, WordTokenizer
 
 # ``encoder.type`` of a recipe.

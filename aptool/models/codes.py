@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aptool.config import bounded
 from aptool.models.pooling import StateOptions, VectorPooling, segment_max, segment_mean
 from aptool.models.ragged import Ragged
+from aptool.options import bounded
 
 
 class CodePooling(VectorPooling):

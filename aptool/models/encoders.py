@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aptool.config import WIDEST, Recipe, bounded
+from aptool.config import Recipe
 from aptool.models.initialization import Corpus, EncoderSpec, Initialization, init_embedding, make_vocabulary
 from aptool.models.ragged import Ragged
+from aptool.options import WIDEST, bounded
 from aptool.text.tokenizer import PAD, TextTokenizer, WordTokenizer
 
 # Token ids and rows (R,) of their tokens in, the states (R, c) of those tokens out.

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from aptool.config import bounded
+from aptool.options import bounded
 
 
 class Head(nn.Module, ABC):

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from aptool.config import bounded
 from aptool.models.pooling import Pooling
 from aptool.models.ragged import Ragged
+from aptool.options import bounded
 
 
 class JointPooling(Pooling):

@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from aptool.config import bounded
 from aptool.models.pooling import Pooling, StateOptions, segment_max
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import unit
+from aptool.options import bounded
 
 
 class MatchPooling(Pooling):

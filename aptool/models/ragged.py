@@ -35,6 +35,11 @@ class Padding:
 PADDING = Padding()
 
 
+def padding_share(filled: int, places: int) -> float:
+    """The share of padding in tensors with so many places, of which so many were filled."""
+    return 1 - filled / places if places else 0.0
+
+
 class Ragged(NamedTuple):
     """``n`` sequences: the i-th is ``values[offsets[i] : offsets[i + 1]]``.
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aptool.config import bounded
+from aptool.options import bounded
 
 # The smallest norm that a vector is divided by.
 EPSILON = 1e-8

@@ -29,7 +29,7 @@ from aptool.formats.pools import Answers, Unit, read_answers
 from aptool.formats.run_folder import check_run_folder, names_folder
 from aptool.formats.storage import Input, check_unchanged, stat
 from aptool.models.device import pick_device
-from aptool.models.ragged import PADDING
+from aptool.models.ragged import PADDING, padding_share
 from aptool.progress import Update, get_progress
 from aptool.scoring.job import Task, plan, read_task, score_task
 from aptool.scoring.parts import Part, merge, missing_parts, parts_folder, write_part
@@ -292,7 +292,7 @@ def _score(
         seconds=round(time.monotonic() - started, 3),
         core_seconds=round(core_seconds, 3),
         gpu_seconds=round(gpu_seconds, 3),
-        padding_share=round(1 - filled / places, 3) if places else 0.0,
+        padding_share=round(padding_share(filled, places), 3),
     )
     write_metadata(location(output), gather(tag, opened, units, scored_run, command))
     return scored_run

@@ -13,11 +13,11 @@ from typing import Any
 
 from torch import nn
 
-from aptool.config import WIDEST, bounded
 from aptool.models.build import ENCODERS
 from aptool.models.encoders import WordEncoder
 from aptool.models.initialization import EncoderSpec
 from aptool.models.ragged import Ragged
+from aptool.options import WIDEST, bounded
 
 
 class GruEncoder(WordEncoder):
