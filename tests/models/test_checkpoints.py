@@ -272,6 +272,12 @@ def broken(tmp_path, network, what):
     elif what == "sparse":
         change(folder / "config_sentence_transformers.json", model_type="SparseEncoder")
         expected = "model_type: 'SparseEncoder'"
+    elif what == "kinds":
+        change(folder / "config_sentence_transformers.json", model_type=["ColBERT"])
+        expected = "model_type: ['ColBERT']: expected a model of kind"
+    elif what == "architectures":
+        change(folder / "config.json", architectures={"a": "BertModel"})
+        expected = "config.json: architectures: {'a': 'BertModel'}: expected a list of names"
     elif what == "pickle":
         (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
         expected = "expected weights in safetensors files; pickled ones are not read"
@@ -301,7 +307,7 @@ def broken(tmp_path, network, what):
     "what",
     [
         *("no head", "code", "elsewhere", "two networks", "two models", "auto_map", "sparse", "pickle"),
-        *("activation", "dense", "size", "prefix", "similarity", "empty"),
+        *("activation", "dense", "size", "prefix", "similarity", "empty", "kinds", "architectures"),
     ],
 )
 def test_what_cannot_be_read_is_one_line_and_runs_nothing(network, tmp_path, what, capfd):

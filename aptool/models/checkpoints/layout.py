@@ -123,12 +123,15 @@ def _candidates(layout: Layout) -> list[str]:
     if layout.config.get("model_type") == "aptool":
         return ["aptool"]  # written for other libraries too, but it is one model
     named = layout.about.get("model_type")
-    if named in _MODEL_TYPES:
+    if isinstance(named, str) and named in _MODEL_TYPES:
         return [_MODEL_TYPES[named]]
     if named not in (None, "SentenceTransformer"):
         wanted = f"a model of kind {', '.join(KINDS)}"
         raise InputError(layout.folder / ABOUT, place="model_type", value=named, expected=wanted)
     architectures = layout.config.get("architectures") or [""]
+    if not isinstance(architectures, list):
+        where, expected = layout.folder / CONFIG, "a list of names"
+        raise InputError(where, place="architectures", value=architectures, expected=expected)
     architecture = str(architectures[0])
     found: list[str] = []
     if layout.modules is not None:
