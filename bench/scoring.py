@@ -5,6 +5,10 @@
 The reference and the scorer in fp32 and in bf16 are timed alternately in one run, on the shape of
 InsuranceQA's test1, from token ids to scores. Figures are medians. The pairwise reference scores a sample of
 the pairs, as all would take hours.
+
+"Of products" is the share of the scorer's time in fp32 that its matrix products would take at the rate of one
+large product in the same run; those of recurrent layers are not counted, so it is given for attentive pooling
+alone. On a GPU these systems are also scored without the kernel that fuses attention, in batched products.
 """
 
 import statistics
@@ -12,13 +16,16 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from aptool.config import load_recipe
 from aptool.models.build import build_ranker
 from aptool.models.ranker import Ranker
+from aptool.scoring.kernels import attentive, pair_scorer_for
 from aptool.scoring.scorer import Precision, Scorer
 from aptool.text.tokenizer import Tokens
 from bench.figures import benchmark_parser, write_figures
@@ -28,6 +35,8 @@ from bench.workloads import VOCABULARY, Workload, insuranceqa
 SYSTEMS = ("ap-cnn-paper", "qa-cnn-paper", "ap-bilstm-paper", "qa-bilstm-paper")
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 SAMPLE = 256
+LARGE = 4096  # rows and columns of a large product
+COUNTED = 0.01  # scale of the shape in which products are counted
 
 
 def measure(
@@ -41,10 +50,15 @@ def measure(
 ) -> dict[str, Any]:
     """Times one system pair by pair, on a sample, and by the scorer in each precision."""
     torch.manual_seed(0)
-    ranker = build_ranker(load_recipe(name), VOCABULARY, 100).eval().to(device)
+    ranker = build_ranker(load_recipe(name), VOCABULARY, 100).eval()
+    is_attentive = isinstance(pair_scorer_for(ranker.pooling), attentive.AttentivePairScorer)
+    flops = products(ranker) if is_attentive else 0.0
+    ranker = ranker.to(device)
     scorers = {kind: Scorer(ranker, device=device, precision=kind) for kind in precisions}
+    batched = precisions if is_attentive and device.type == "cuda" else ()
     chosen = np.random.default_rng(0).choice(len(workload.pair_question), SAMPLE, replace=False)
-    rates: dict[str, list[float]] = {kind: [] for kind in ("pairwise", *precisions)}
+    kinds = ("pairwise", "products", *precisions, *(f"{kind} batched" for kind in batched))
+    rates: dict[str, list[float]] = {kind: [] for kind in kinds}
     differences = dict.fromkeys(precisions, 0.0)
     for _ in range(repeats):
         begun = time.perf_counter()
@@ -56,21 +70,49 @@ def measure(
             workload.pair_answer[chosen],
         )
         rates["pairwise"].append(SAMPLE / (time.perf_counter() - begun))
+        if flops:
+            rates["products"].append(product_rate(device) / flops)
+        for kind in batched:
+            with patch.object(attentive, "is_available", lambda device: False):  # as without Triton
+                begun = time.perf_counter()
+                scores = scorers[kind].score(*workload)
+                rates[f"{kind} batched"].append(len(scores) / (time.perf_counter() - begun))
         for kind in precisions:
             begun = time.perf_counter()
             scores = scorers[kind].score(*workload)
             rates[kind].append(len(scores) / (time.perf_counter() - begun))
             differences[kind] = max(differences[kind], float(np.abs(scores[chosen] - reference).max()))
     ratios = [rate / slow for rate, slow in zip(rates["fp32"], rates["pairwise"], strict=True)]
+    shares = [rate / alone for rate, alone in zip(rates["fp32"], rates["products"], strict=False)]
     return {
         "system": name,
         "pairs": len(workload.pair_question),
-        "pairs_per_second": {kind: statistics.median(values) for kind, values in rates.items()},
+        "pairs_per_second": {kind: statistics.median(values) for kind, values in rates.items() if values},
+        "share_of_products": statistics.median(shares) if shares else None,
         "ratio": statistics.median(ratios),
         "ratio_min": min(ratios),
         "ratio_max": max(ratios),
         "largest_difference": differences,
     }
+
+
+def products(ranker: Ranker) -> float:
+    """Floating-point operations of a pair's matrix products, on a CPU, on the same shape."""
+    workload = insuranceqa(COUNTED)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # they are counted in one thread
+    with FlopCounterMode(display=False) as counter:
+        Scorer(ranker).score(*workload)
+    torch.set_num_threads(threads)
+    return counter.get_total_flops() / len(workload.pair_question)
+
+
+def product_rate(device: torch.device) -> float:
+    """Floating-point operations a second of a large product in fp32."""
+    left, right = torch.randn(LARGE, LARGE, device=device), torch.randn(LARGE, LARGE, device=device)
+    begun = time.perf_counter()
+    float((left @ right)[0, 0])  # waits for the device
+    return 2 * LARGE**3 / (time.perf_counter() - begun)
 
 
 def run(scale: float, repeats: int, device: torch.device) -> list[dict[str, Any]]:
@@ -79,18 +121,22 @@ def run(scale: float, repeats: int, device: torch.device) -> list[dict[str, Any]
     sizes = len(workload.pair_question), len(workload.questions), len(workload.answers)
     print("{:,} pairs of {:,} questions, {:,} answers".format(*sizes))
     print(f"{device}, {torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}\n")
-    print("pairs per second  pairwise      fp32      bf16   fp32 / pairwise   difference fp32, bf16")
+    columns = "pairwise      fp32      bf16   fp32 / pairwise   of products   difference fp32, bf16"
+    print(f"pairs per second  {columns}")
     rows = []
     for name in SYSTEMS:
         row = measure(name, workload, repeats, device)
         rows.append(row)
         rates, apart = row["pairs_per_second"], row["largest_difference"]
         ratio = f"{row['ratio']:.0f} ({row['ratio_min']:.0f} to {row['ratio_max']:.0f})"
+        share = "" if row["share_of_products"] is None else f"{row['share_of_products']:.0%}"
         print(
             f"{name:<16} {rates['pairwise']:>9,.0f} {rates['fp32']:>9,.0f} {rates['bf16']:>9,.0f} "
-            f"  {ratio:<17} {apart['fp32']:.1e}, {apart['bf16']:.1e}",
+            f"  {ratio:<17} {share:<13} {apart['fp32']:.1e}, {apart['bf16']:.1e}",
             flush=True,
         )
+        if "fp32 batched" in rates:
+            print(f"{'  batched':<16} {'':>9} {rates['fp32 batched']:>9,.0f} {rates['bf16 batched']:>9,.0f}")
     return rows
 
 
