@@ -313,6 +313,17 @@ def test_a_report_of_nothing_leaves_nothing(aptool, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_an_error_leaves_no_empty_folder_of_an_output(aptool, tmp_path, there):
+    if there:
+        (tmp_path / "models").mkdir()
+
+    assert aptool("train", "none", "--output", tmp_path / "models" / "deep" / "m").code == 1
+
+    assert [path.name for path in tmp_path.iterdir()] == ["models"] * there
+    assert not (tmp_path / "models" / "deep").exists()
+
+
 @pytest.mark.parametrize(
     "change",
     [{"collection": {}}, {"system": []}, {"seed": "x"}, {"run": 1}, {"measures": {}}, {"seed": 1e999}],

@@ -23,6 +23,9 @@ _DIGITS = string.digits + string.ascii_lowercase
 # Buffers that one call of the system fills.
 _BUFFERS = os.sysconf("SC_IOV_MAX")
 
+# Folders that this process has made for outputs.
+_made: list[Path] = []
+
 # How libraries written in Rust name an error of the system.
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
@@ -286,7 +289,7 @@ def check_parent(path: str | Path) -> None:
         InputError: it cannot, or the name is too long; no folder is left that was not there.
     """
     final = resolved(path)
-    made: list[Path] = []
+    made: list[Path] = []  # those further in come first
     try:
         made += [folder for folder in final.parents if not folder.exists()]
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -295,12 +298,23 @@ def check_parent(path: str | Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             temporary_name(final).lstat()
     except OSError as error:
-        for folder in made:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+        _remove_empty(made)
         raise InputError(
             path, problem=error.strerror or str(error), expected="a place that can be written to"
         ) from error
+    _made[:0] = made
+
+
+def remove_empty_folders() -> None:
+    """Removes the folders that were made for outputs, as far as nothing is in them: after a failure."""
+    _remove_empty(_made)
+    _made.clear()
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def flush(path: Path) -> None:
