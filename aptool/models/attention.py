@@ -7,11 +7,13 @@
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from aptool.models.device import send
 from aptool.models.pooling import StateOptions, VectorPooling, segment_max
-from aptool.models.ragged import Ragged
+from aptool.models.ragged import Ragged, similar_lengths
 from aptool.models.similarity import uniform, unit
 from aptool.options import bounded
 
@@ -108,14 +110,23 @@ class AttentivePooling(VectorPooling):
         g_a = self.scale_logits(segment_max(G, questions).tanh())  # eq. 15: (n, N')
         # Eq. 16, without its divisor where the similarity cancels it (a cosine does); g is within [-1, 1], so
         # exp cannot overflow.
-        sigma_q, mask_q = questions.with_values(g_q.T.exp()).padded()  # (n, M, k)
-        sigma_a, mask_a = answers.with_values(g_a.T.exp()).padded()  # (k, L, n)
-        if self.residual or not self.similarity.scale_free:
-            sigma_q = self._with_residual(sigma_q / sigma_q.sum(1, keepdim=True), mask_q)
-            sigma_a = self._with_residual(sigma_a / sigma_a.sum(1, keepdim=True), mask_a)
-        r_q = sigma_q.transpose(1, 2) @ questions.padded()[0]  # eq. 17: (n, k, c)
-        r_a = sigma_a.transpose(1, 2) @ answers.padded()[0]  # eq. 18: (k, n, c)
+        r_q = self._weighted_sums(questions.with_values(g_q.T.exp()), questions)  # eq. 17: (n, k, c)
+        r_a = self._weighted_sums(answers.with_values(g_a.T.exp()), answers)  # eq. 18: (k, n, c)
         return self.similarity(r_q, r_a.transpose(0, 1))  # eq. 11: (n, k)
+
+    def _weighted_sums(self, weights: Ragged, states: Ragged) -> Tensor:
+        """(n, k, c) sums of the states (N, c) of n texts by k weights of each state, values (N, k)."""
+        groups = similar_lengths(states)
+        sums = []
+        for group in groups:
+            sigma, mask = weights.select(group).padded()  # (n', T, k)
+            if self.residual or not self.similarity.scale_free:
+                sigma = self._with_residual(sigma / sigma.sum(1, keepdim=True), mask)
+            sums.append(sigma.transpose(1, 2) @ states.select(group).padded()[0])
+        if len(groups) == 1:
+            return sums[0]
+        back = send(np.argsort(np.concatenate(groups)), states.values.device)
+        return torch.cat(sums).index_select(0, back)
 
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """Attention weights σ_q (n, M) and σ_a (n, L) of n pairs."""

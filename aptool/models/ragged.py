@@ -14,6 +14,9 @@ from torch import Tensor
 from aptool.models.device import send
 from aptool.text.tokenizer import Tokens
 
+# Texts are padded together on a CPU if none is longer than another by more than this factor.
+SIMILAR = 1.5
+
 
 class Padding:
     """How far the dense tensors that sequences were laid out in were filled, in this process.
@@ -140,3 +143,16 @@ class Ragged(NamedTuple):
         shift = self.offsets[:-1][chosen] - offsets[:-1]
         shifts = shift.repeat_interleave(offsets.diff(), output_size=total)
         return torch.arange(total, device=device) + shifts, offsets
+
+
+def similar_lengths(sequences: Ragged) -> list[np.ndarray]:
+    """The sequences in groups of similar length, so that little of a padded tensor is padding.
+
+    On a GPU a single group: padding is cheap there, launches are not.
+    """
+    sizes = sequences.sizes
+    if sequences.values.is_cuda or not len(sizes) or sizes.max() <= SIMILAR * sizes.min():
+        return [np.arange(len(sizes))]
+    order = np.argsort(sizes, kind="stable")
+    kinds = np.floor(np.log(sizes[order] / sizes.min()) / np.log(SIMILAR))
+    return np.split(order, np.flatnonzero(np.diff(kinds)) + 1)

@@ -1,10 +1,11 @@
 """Sequences of different lengths in one tensor."""
 
+import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aptool.models.ragged import PADDING, Ragged
+from aptool.models.ragged import PADDING, Ragged, similar_lengths
 
 WORDS = Ragged.join([torch.tensor([5, 6, 7]), torch.tensor([8]), torch.tensor([9, 9])])
 
@@ -47,3 +48,15 @@ def test_selecting_is_indexing(sequences, data):
     chosen = data.draw(st.lists(st.integers(0, len(sequences) - 1), min_size=1, max_size=8))
 
     assert listed(ragged.select(torch.tensor(chosen))) == [sequences[i] for i in chosen]
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=40))
+def test_texts_padded_together_have_similar_lengths(lengths):
+    sequences = Ragged.of_sizes(torch.zeros(sum(lengths)), np.array(lengths))
+
+    groups = similar_lengths(sequences)
+
+    assert sorted(np.concatenate(groups).tolist()) == list(range(len(lengths)))
+    for group in groups:
+        sizes = sequences.sizes[group]
+        assert sizes.max() <= 1.5 * sizes.min()
