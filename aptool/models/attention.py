@@ -118,11 +118,11 @@ class AttentivePooling(VectorPooling):
         """(n, k, c) sums of the states (N, c) of n texts by k weights of each state, values (N, k)."""
         groups = similar_lengths(states)
         sums = []
-        for group in groups:
-            sigma, mask = weights.select(group).padded()  # (n', T, k)
+        for own, some in zip(weights.grouped(groups), states.grouped(groups), strict=True):
+            sigma, mask = own.padded()  # (n', T, k)
             if self.residual or not self.similarity.scale_free:
                 sigma = self._with_residual(sigma / sigma.sum(1, keepdim=True), mask)
-            sums.append(sigma.transpose(1, 2) @ states.select(group).padded()[0])
+            sums.append(sigma.transpose(1, 2) @ some.padded()[0])
         if len(groups) == 1:
             return sums[0]
         back = send(np.argsort(np.concatenate(groups)), states.values.device)

@@ -128,6 +128,15 @@ class Ragged(NamedTuple):
         rows, offsets = self._rows(chosen)
         return Ragged(self.values.index_select(0, rows), offsets, self.sizes[chosen])
 
+    def grouped(self, groups: Sequence[np.ndarray]) -> list["Ragged"]:
+        """The sequences of each group; the groups have every sequence once, a single one all in order."""
+        if len(groups) == 1:
+            return [self]
+        # One selection and one split: the gradient of each group by itself would be as large as all values.
+        sizes = [self.sizes[group] for group in groups]
+        parts = self.select(np.concatenate(groups)).values.split([int(own.sum()) for own in sizes])
+        return [Ragged.of_sizes(part, own) for part, own in zip(parts, sizes, strict=True)]
+
     def positions(self) -> tuple[Tensor, Tensor]:
         """(N,) int64 position of each element in its sequence, and (N,) int64 length of that sequence."""
         owners = self.owners()
@@ -151,8 +160,7 @@ def similar_lengths(sequences: Ragged) -> list[np.ndarray]:
     On a GPU a single group: padding is cheap there, launches are not.
     """
     sizes = sequences.sizes
-    if sequences.values.is_cuda or not len(sizes) or sizes.max() <= SIMILAR * sizes.min():
+    if sequences.values.is_cuda or not len(sizes):
         return [np.arange(len(sizes))]
-    order = np.argsort(sizes, kind="stable")
-    kinds = np.floor(np.log(sizes[order] / sizes.min()) / np.log(SIMILAR))
-    return np.split(order, np.flatnonzero(np.diff(kinds)) + 1)
+    kinds = np.floor(np.log(sizes / sizes.min()) / np.log(SIMILAR))
+    return [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
