@@ -59,8 +59,10 @@ def encoded(encode: Any, tokens: Any) -> Ragged:
     return Ragged.concatenate(parts).select(np.argsort(order, kind="stable"))
 
 
-def scored(kernel: Any, questions: Ragged, answers: Ragged, pools: TokenizedPools) -> tuple[np.ndarray, int]:
-    """The score of each pair, and the bytes that are kept of all answers."""
+def scored(
+    kernel: Any, questions: Ragged, answers: Ragged, pools: TokenizedPools
+) -> tuple[np.ndarray, int, float]:
+    """The score of each pair, the bytes that are kept of all answers, and the seconds of the pairs."""
     rows, counts = kernel.select_states(answers)
     kept = kernel.cache_answers(Ragged.of_sizes(answers.values[rows], counts))
     present, order, starts = group_by_answer(answers.sizes, pools.pair_answer)
@@ -74,8 +76,10 @@ def scored(kernel: Any, questions: Ragged, answers: Ragged, pools: TokenizedPool
     )
     pairs = Pairs(pools.pair_question[order], np.diff(starts))
     scores = np.empty(len(order), dtype=np.float32)
-    scores[order] = kernel.score_pairs(kernel.prepare_questions(questions), parts, pairs).numpy()
-    return scores, kept.values.numel() * kept.values.element_size()
+    asked = kernel.prepare_questions(questions)
+    begun = time.perf_counter()
+    scores[order] = kernel.score_pairs(asked, parts, pairs).numpy()
+    return scores, kept.values.numel() * kept.values.element_size(), time.perf_counter() - begun
 
 
 def units(collection: Collection, tokenizer: PoolTokenizer) -> Iterator[tuple[pl.DataFrame, TokenizedPools]]:
@@ -119,9 +123,8 @@ def measure(network: str, collection: Collection, output: Path) -> list[dict[str
         Q, A = encoded(encode, pools.questions), encoded(encode, pools.answers)
         answer_tokens, answers_read = answer_tokens + int(A.sizes.sum()), answers_read + len(A.sizes)
         for name, kernel in kernels.items():
-            begun = time.perf_counter()
-            scores, size = scored(kernel, Q, A, pools)
-            seconds[name] += time.perf_counter() - begun
+            scores, size, spent = scored(kernel, Q, A, pools)
+            seconds[name] += spent
             kept[name] += size
             frames[name].append(ids.with_columns(score=scores))
     qrels = pl.concat([read_qrels(collection.qrels(split)) for split in ("train", "dev")])
