@@ -38,14 +38,7 @@ def check_document(name: str, document: object, path: object) -> None:
     """
     import jsonschema
 
-    # To the standard 16.0 is an integer; to what reads these documents it is not.
-    whole = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
-        "integer", lambda _, value: type(value) is int
-    )
-    validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=whole)(
-        load_schema(name)
-    )
-    error = jsonschema.exceptions.best_match(validator.iter_errors(document))
+    error = jsonschema.exceptions.best_match(_validator(name).iter_errors(document))
     if error is None:
         return
     place = "/".join(str(part) for part in error.absolute_path) or "top level"
@@ -58,6 +51,16 @@ def check_document(name: str, document: object, path: object) -> None:
         raise InputError(path, place=place, value=extra[0], expected=f"one of {', '.join(known)}")
     wanted = f"{error.validator} {json.dumps(error.validator_value)}"
     raise InputError(path, place=place, value=error.instance, expected=wanted)
+
+
+@cache
+def _validator(name: str) -> Any:
+    import jsonschema
+
+    kind = jsonschema.Draft202012Validator
+    # To the standard 16.0 is an integer; to what reads these documents it is not.
+    types = kind.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+    return jsonschema.validators.extend(kind, type_checker=types)(load_schema(name))
 
 
 def _fields(schema: Schema) -> list[pa.Field]:

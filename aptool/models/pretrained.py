@@ -15,7 +15,7 @@ from aptool.formats.urls import is_remote
 from aptool.models.network_config import check_network_config, without_code
 from aptool.text.optional import SAFELY, check_installed, require
 from aptool.text.subwords import SubwordTokenizer
-from aptool.text.tokenizer import RARE, check_templates
+from aptool.text.tokenizer import check_encodes
 
 EXPECTED = "the folder of a pretrained network, or its name on the Hugging Face hub"
 
@@ -138,10 +138,8 @@ def open_network(name: str, *, tokenizer: str = "", layers: int = 0, head: bool 
         _check_size(name, loader, config)
         words = transformers.AutoTokenizer.from_pretrained(tokenizer or name, use_fast=True, **SAFELY)
         has_tokenizer_file = _has_tokenizer_file(transformers, tokenizer or name, words)
-        if (around := getattr(getattr(words, "backend_tokenizer", None), "post_processor", None)) is not None:
-            check_templates(json.loads(around.__getstate__()))
-        if hasattr(words, "backend_tokenizer"):
-            words.backend_tokenizer.encode(RARE)
+        if getattr(words, "backend_tokenizer", None) is not None:
+            check_encodes(words.backend_tokenizer)
         whole, loading = loader.from_pretrained(name, config=config, output_loading_info=True, **SAFELY)
         network = (whole if head else bare_encoder(whole)).eval()
         used = {id(weight) for weight in network.state_dict(keep_vars=True).values()}

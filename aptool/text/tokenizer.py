@@ -245,8 +245,7 @@ def read_tokenizer(path: str | Path) -> Tokenizer:
     try:
         document |= {"truncation": None, "padding": None}
         tokenizer = Tokenizer.from_str(json.dumps(document))
-        check_templates(document.get("post_processor") or {})
-        tokenizer.encode(RARE)
+        check_encodes(tokenizer)
         return tokenizer
     except BaseException as error:  # the library raises nothing more special, and panics are not exceptions
         if isinstance(error, KeyboardInterrupt | SystemExit):
@@ -254,7 +253,19 @@ def read_tokenizer(path: str | Path) -> Tokenizer:
         raise InputError(path, problem=first_line(error), expected="a tokenizer.json") from error
 
 
-def check_templates(processor: dict[str, Any]) -> None:
+def check_encodes(tokenizer: Tokenizer) -> None:
+    """Checks that a tokenizer can encode any text.
+
+    Raises:
+        ValueError: a special token of its template is not known.
+        Exception: the library's own; it cannot encode an unknown word.
+    """
+    if tokenizer.post_processor is not None:
+        _check_templates(json.loads(tokenizer.post_processor.__getstate__()))
+    tokenizer.encode(RARE)
+
+
+def _check_templates(processor: dict[str, Any]) -> None:
     """Checks that special tokens around texts are known: the library would panic as it encodes.
 
     Args:
@@ -264,7 +275,7 @@ def check_templates(processor: dict[str, Any]) -> None:
         ValueError: one is not.
     """
     for inner in processor.get("processors", ()):
-        check_templates(inner)
+        _check_templates(inner)
     pieces = [piece for name in ("single", "pair") for piece in processor.get(name, ())]
     used = {piece["SpecialToken"]["id"] for piece in pieces if "SpecialToken" in piece}
     if unknown := used - set(processor.get("special_tokens", ())):
