@@ -171,6 +171,8 @@ class TrainingOptions:
         dev_measure: Measure on the dev split that selects the best epoch, as in ``aptool eval``.
         average_epochs: Number of last epochs whose weights are averaged to those of the model; 1 takes the
             last epoch, 0 the best one on the dev split. With 1 or more, the dev split decides nothing.
+        deterministic: Have a GPU add up numbers in one order, so that the same training ends in the same
+            weights, which takes longer. On a CPU it does so without this.
     """
 
     epochs: int = 25
@@ -201,6 +203,7 @@ class TrainingOptions:
     patience: int = 0
     dev_measure: str = "map"
     average_epochs: int = 0
+    deterministic: bool = False
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,14 @@ COPIES = {aten.copy_.default, aten._to_copy.default, aten.set_.source_Tensor}
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
 SIZED_BY_VALUES = {"_coalesce", "unique_consecutive", "_unique2", "unique_dim", "nonzero", "masked_select"}
 WHOLE = {aten.lstm.input}  # cuDNN's, in one piece
+# What CUDA refuses, whatever the dtype and mode, while sums have to be repeatable.
+NOT_REPEATABLE = {
+    *("histc", "put_", "put", "kthvalue", "median", "nanmedian", "grid_sampler_2d_backward", "max_unpool2d"),
+    *("nll_loss2d_forward", "_ctc_loss_backward", "avg_pool3d_backward", "reflection_pad1d_backward"),
+    *("_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward", "adaptive_max_pool2d_backward"),
+    *("upsample_linear1d_backward", "upsample_bilinear2d_backward", "upsample_bicubic2d_backward"),
+}
+EMBEDDING_MAX = 2  # a mode of embedding_bag
 
 
 class DeviceMismatchError(RuntimeError):
@@ -162,6 +170,8 @@ class SimulatedGpu(TorchDispatchMode):
             self._check(func, name, args, tensors, on_gpu)
         if len(numbers) > 1 and func not in COPIES:
             raise DeviceMismatchError(f"{name} of GPUs {sorted(numbers)}, at {_line_of_aptool()}")
+        if torch.are_deterministic_algorithms_enabled() and _not_repeatable(name, args, kwargs):
+            raise RuntimeError(f"{name} does not have a deterministic implementation, at {_line_of_aptool()}")
         self._count(func, name, args, kwargs)
         number = min(numbers, default=self._creating)
         with self.silence():
@@ -208,6 +218,19 @@ class SimulatedGpu(TorchDispatchMode):
                 self.wait("mask as index", len(masks))
         elif name in SIZED_BY_VALUES or torch.Tag.dynamic_output_shape in func.tags:
             self.wait(name)
+
+
+def _not_repeatable(name, args, kwargs):
+    """Whether CUDA refuses an operation whose sums have to be repeatable."""
+    if name == "cumsum":
+        return args[0].is_floating_point()
+    if name == "bincount":
+        return (kwargs.get("weights") if len(args) < 2 else args[1]) is not None
+    if name == "scatter_reduce":
+        return args[4] == "prod"
+    if name == "_embedding_bag_backward":
+        return args[8] == EMBEDDING_MAX
+    return name in NOT_REPEATABLE
 
 
 class Patches:

@@ -9,6 +9,8 @@ from simulated_gpu import DeviceMismatchError, SimulatedGpu
 from torch import nn
 from torch.nn import functional as F
 
+from aptool.models.device import repeatable_sums
+
 ONE = torch.ones(1, dtype=torch.int64)
 
 
@@ -45,6 +47,29 @@ def test_operations_of_both_sides_raise(name):
             MIXED[name](torch.ones(3, device="cuda"), torch.ones(3))
         with pytest.raises(TypeError, match="can't convert cuda:0"):
             np.asarray(torch.ones(3, device="cuda"))
+
+
+REFUSED = {
+    "cumsum": lambda x: x.cumsum(0),
+    "bincount": lambda x: torch.bincount(x.long(), x),
+    "product": lambda x: x.scatter_reduce(0, x.long(), x, "prod"),
+    "histogram": lambda x: torch.histc(x),
+    "largest": lambda x: (
+        F.embedding_bag(ONE.to("cuda") - 1, x[:, None].requires_grad_(), ONE.to("cuda") - 1, mode="max").sum()
+    ).backward(),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_sums_in_any_order_are_refused_where_they_have_to_be_repeatable(name):
+    with SimulatedGpu():
+        there = torch.ones(3, device="cuda")
+        REFUSED[name](there.clone())
+        with repeatable_sums(there.device, True):
+            with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
+                REFUSED[name](there.clone())
+            there.long().cumsum(0)
+            torch.ones(3).cumsum(0)  # a CPU's
 
 
 def test_two_gpus_are_two_devices():

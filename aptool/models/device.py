@@ -6,13 +6,15 @@ What is repeatable to the bit:
   and processes, also after an interruption.
 - Scoring on a CPU: the same model and pools give the same run file, however many threads, processes or nodes
   share the work, also after an interruption.
-- On a GPU: nothing. Sums may be taken in another order each time, so the last bits of weights and scores may
-  differ, as they may between a GPU and a CPU.
+- Training on a GPU with ``training.deterministic``: the same, on the same kind and number of GPUs.
+- Else on a GPU: nothing. Sums may be taken in another order each time, so the last bits of weights and scores
+  may differ, as they may between a GPU and a CPU.
 
 All of this is for one version of PyTorch and one kind of processor; with another, the last bits may differ.
 """
 
 import logging
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -113,6 +115,26 @@ def set_products(precision: str) -> None:
     torch.backends.cuda.matmul.fp32_precision = kind
     torch.backends.cudnn.conv.fp32_precision = kind  # type: ignore[attr-defined]
     torch.backends.cudnn.rnn.fp32_precision = kind  # type: ignore[attr-defined]
+
+
+@contextmanager
+def repeatable_sums(device: torch.device, wanted: bool) -> Iterator[None]:
+    """Has a GPU add up in one order whatever it computes inside; a CPU does so anyway.
+
+    An operation that has no such order raises ``RuntimeError``: none of aptool's is among those that PyTorch
+    names (``torch.use_deterministic_algorithms``).
+    """
+    if not wanted or device.type != "cuda":
+        yield
+        return
+    # cuBLAS reads it where a stream first multiplies; PyTorch refuses products without it.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 def to_device(network: nn.Module, device: torch.device | str) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from aptool.config import CHECKPOINT_MINUTES, TrainingOptions
 from aptool.errors import AptoolError
-from aptool.models.device import memory_for, send
+from aptool.models.device import memory_for, repeatable_sums, send
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.progress import Update, get_progress
@@ -126,7 +126,8 @@ def train(
         if within is not None:
             after_saving()
 
-    with get_progress().task("train") as update:
+    sums = repeatable_sums(next(ranker.parameters()).device, options.deterministic)
+    with sums, get_progress().task("train") as update:
         for epoch in range(len(history) + 1, options.epochs + 1):
             if options.patience and epoch - 1 - best_epoch >= options.patience:
                 break

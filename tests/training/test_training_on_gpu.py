@@ -3,14 +3,18 @@
 import copy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from published import PUBLISHED, published_ranker
 from simulated_gpu import SimulatedGpu
 from test_loop import ADAM, POSITIVES, SGD, always
 from tiny import SYSTEMS, ranker, training_set
 from torch import nn
 
+from aptool.config import load_recipe
 from aptool.errors import AptoolError
+from aptool.models.build import build_ranker
 from aptool.scoring.kernels import attentive
 from aptool.training import loop
 from aptool.training.loop import train
@@ -22,6 +26,8 @@ RECIPES = {
     "in batch": replace(ADAM, in_batch=True),
     "no mining": replace(ADAM, sampled_negatives=1, clip=5.0, minibatch=1),
 }
+
+POOLINGS = ("mean", "maxsim", "symmetric-maxsim", "soft-maxsim", "kernels", "polyencoder", "multi-vector")
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +51,46 @@ def test_weights_are_those_of_a_cpu(name, recipe):
 
     for entry, wanted in zip(found.history, expected.history, strict=True):
         assert entry["loss"] == pytest.approx(wanted["loss"], abs=1e-5)
+    for key, weight in system.state_dict().items():
+        torch.testing.assert_close(other.state_dict()[key].to("cpu"), weight, atol=1e-4, rtol=0)
+
+
+def build(name):
+    """A tiny system of the paper, of those that it compares with, or a CNN with another pooling."""
+    if name in SYSTEMS:
+        return ranker(name, words=60, dim=6, size=4)
+    if name in PUBLISHED:
+        return published_ranker(name, words=60)
+    torch.manual_seed(1)
+    recipe = load_recipe("qa-cnn", ("encoder.features=4", f"pooling.type={name}"))
+    return build_ranker(recipe, 60, 6).eval()
+
+
+# torch makes packed sequences of an LSTM (wang-nyberg-2015) where the simulation does not see it.
+@pytest.mark.parametrize("name", [*SYSTEMS, *sorted({*PUBLISHED} - {"wang-nyberg-2015"}), *POOLINGS])
+def test_repeatable_training_launches_nothing_that_cuda_refuses_then(name):
+    # The simulated GPU raises where CUDA would; the weights are those of a CPU, which is repeatable anyway.
+    options = replace(RECIPES["adam, clipped"], deterministic=True, epochs=2)
+    system = build(name)
+    other = copy.deepcopy(system)
+    examples = training_set(POSITIVES, 12)
+    with_words = {
+        side: replace(getattr(examples, side), words=getattr(examples, side).ids.astype(np.int64))
+        for side in ("questions", "answers")
+    }
+    examples = replace(examples, **with_words)
+    asked = []
+
+    def evaluate(ranker):
+        asked.append(torch.are_deterministic_algorithms_enabled())
+        return always(0.5)(ranker)
+
+    train(system, examples, options, seed=0, evaluate=always(0.5))
+    with SimulatedGpu():
+        train(other.to("cuda"), examples, options, seed=0, evaluate=evaluate)
+
+    assert asked == [True, True]
+    assert not torch.are_deterministic_algorithms_enabled()
     for key, weight in system.state_dict().items():
         torch.testing.assert_close(other.state_dict()[key].to("cpu"), weight, atol=1e-4, rtol=0)
 
