@@ -37,10 +37,17 @@ class IndexLists:
 
     def contain(self, lists: np.ndarray, values: np.ndarray) -> np.ndarray:
         """(n, k) bool: whether each of (n,) lists contains each of (k,) values."""
-        found = np.zeros((len(lists), len(values)), dtype=bool)
-        for row, number in enumerate(lists):
-            found[row] = np.isin(values, self.values[self.offsets[number] : self.offsets[number + 1]])
-        return found
+        distinct, column = np.unique(values, return_inverse=True)
+        owner = np.repeat(np.arange(len(lists)), self.lengths[lists])
+        # The first of each list's members in ``self.values``, less those of the lists before it here.
+        starts = self.offsets[lists] - (np.cumsum(self.lengths[lists]) - self.lengths[lists])
+        members = self.values[np.arange(len(owner)) + starts[owner]]
+        place = np.searchsorted(distinct, members)
+        place[place == len(distinct)] = 0
+        there = distinct[place] == members
+        found = np.zeros((len(lists), len(distinct)), dtype=bool)
+        found[owner[there], place[there]] = True
+        return found[:, column]
 
 
 class Shares(NamedTuple):

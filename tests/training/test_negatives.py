@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny import lists, ranker, tokens, training_set
 
 from aptool.models.ragged import Ragged
@@ -137,6 +139,18 @@ def test_lists_are_ascending_and_hold_each_member_once():
         [True, False, True],
         [False, False, False],
     ]
+
+
+MEMBERS = st.lists(st.lists(st.integers(0, 9), unique=True), min_size=1, max_size=6)
+
+
+@given(MEMBERS, st.lists(st.integers(0, 9), min_size=1), st.data())
+def test_lists_contain_their_members(members, values, data):
+    rows = data.draw(st.lists(st.integers(0, len(members) - 1)))
+
+    found = lists(members).contain(np.array(rows, dtype=np.int64), np.array(values))
+
+    assert found.tolist() == [[value in members[row] for value in values] for row in rows]
 
 
 def test_a_shared_draw_is_one_for_each_minibatch_and_never_positive():
