@@ -19,8 +19,9 @@ from aptool.formats.trec import read_run, write_run
 from aptool.models.build import check_recipe
 from aptool.models.model import load_model
 from aptool.training.fit import fit
-from aptool.training.loop import batch_losses, train
+from aptool.training.loop import train
 from aptool.training.losses import Teacher, listwise_kl, margin_mse
+from aptool.training.minibatch import batch_losses, score_batch
 from aptool.training.teacher import read_teacher
 
 NONE, UNKNOWN = -math.inf, math.nan
@@ -83,8 +84,6 @@ def test_a_system_that_teaches_itself_does_not_move(kind, in_batch):
 
 
 def batch_scores(system, examples, question, answer):
-    from aptool.training.loop import score_batch
-
     return score_batch(system, examples, np.array([[question, answer]]), in_batch=False)[0, 0].detach()
 
 

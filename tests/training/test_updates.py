@@ -14,7 +14,8 @@ from aptool.errors import InputError
 from aptool.models.build import check_recipe
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
-from aptool.training.loop import batch_losses, score_batch, train
+from aptool.training.loop import train
+from aptool.training.minibatch import batch_losses, score_batch
 
 
 def score(system, question, answer):
