@@ -1,12 +1,17 @@
 """Answers encoded before: the speed and size of a store, and of scoring with it and without.
 
     python -m bench.encoded [--answers 20000] [--scale 0.1] [--repeats 5] [--output encoded.json]
+    python -m bench.encoded --s3 [--answers 20000] [--repeats 5]    the store on an S3 server on loopback
 
 First, answers of about 100 tokens of 384 numbers are stored in each precision and read at random, a tenth of
 them at a time, from the page cache: as a scorer reads them, checked and as fp32 tensors. Then the pools of
 InsuranceQA's test1 are scored from token ids with answers encoded in the same run and with stored ones, by a
 transformer of MiniLM's size and by AP-CNN of the paper's, with random weights, on which speed does not
 depend. Encoding by the transformer is timed on a sample of the answers. Figures are medians.
+
+With ``--s3`` only reading is measured, of a store whose objects moto's server holds in memory, on the same
+cores: how many requests it takes, how many bytes come for each that is wanted, and for how much of the time
+the server is at work, which is what a faster one could save.
 """
 
 import statistics
@@ -20,6 +25,8 @@ import numpy as np
 import torch
 
 from aptool.config import load_recipe
+from aptool.formats.location import Location, location
+from aptool.formats.stores import store_of
 from aptool.models.build import build_ranker
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
@@ -28,6 +35,7 @@ from aptool.scoring.scorer import Scorer
 from aptool.scoring.stored_answers import StoredAnswers
 from aptool.text.tokenizer import Tokens
 from bench.figures import benchmark_parser, write_figures
+from bench.object_server import Requests, Server, object_server
 from bench.transformer import rankers
 from bench.workloads import VOCABULARY, insuranceqa, texts
 
@@ -47,9 +55,10 @@ def seconds(work: Callable[..., Any], *arguments: Any) -> float:
     return time.perf_counter() - begun
 
 
-def new_store(folder: Path, precision: StoredPrecision) -> AnswerStore:
+def new_store(folder: Location, precision: StoredPrecision) -> AnswerStore:
     """An empty store."""
-    folder.mkdir()
+    if isinstance(folder, Path):
+        folder.mkdir()
     return AnswerStore(folder, precision, "0" * 16)
 
 
@@ -65,8 +74,8 @@ def put(stored: StoredAnswers, answers: Tokens, encode: Encode, multiple: int = 
     stored.flush()
 
 
-def read(precision: StoredPrecision, number: int, repeats: int) -> dict[str, Any]:
-    """Stores random answers, and reads them."""
+def read(precision: StoredPrecision, number: int, repeats: int, server: Server | None) -> dict[str, Any]:
+    """Stores random answers, here or on an S3 server, and reads them."""
     generator = np.random.default_rng(0)
     answers = texts(number, 100, 0.6, generator)
 
@@ -74,24 +83,39 @@ def read(precision: StoredPrecision, number: int, repeats: int) -> dict[str, Any
         return [(np.arange(len(some)), Ragged.of_sizes(torch.randn(len(some.ids), NUMBERS), some.lengths))]
 
     with tempfile.TemporaryDirectory(prefix="aptool-bench-") as folder:
-        store = new_store(Path(folder) / "store", precision)
+        place = Path(folder) / "store" if server is None else location(f"{server.bucket}/{precision}")
+        store = new_store(place, precision)
         stored = StoredAnswers(store, fill=True)
         put(stored, answers, encode)
-        size = sum(file.stat().st_size for file in (Path(folder) / "store").iterdir())
+        objects, key = store_of(place)
+        size = sum(objects.stat(f"{key}/{name}").size for name in objects.names(key))
         rates: dict[str, list[float]] = {"bytes": [], "tensors": []}
+        served: list[Requests] = []
+        took: list[float] = []
         for _ in range(repeats):
             some = answers.take(generator.choice(number, number // 10, replace=False))
             size_read = store.index.parts[0].width * len(some.ids)
             entries = store.index.find(text_keys(some))
-            rates["bytes"].append(size_read / seconds(store.index.read, entries))
+            begun = time.time()
+            took.append(seconds(store.index.read, entries))
+            if server is not None:
+                served.append(server.requests(begun, time.time()))
+            rates["bytes"].append(size_read / took[-1])
             to_tensors = seconds(stored.encoded, some, no_encoder, 1, torch.device("cpu"))
             rates["tensors"].append(size_read / to_tensors)
-    return {
+    figures = {
         "precision": precision,
         "bytes_per_token": size / len(answers.ids),
         "bytes_per_second": statistics.median(rates["bytes"]),
         "to_tensors_per_second": statistics.median(rates["tensors"]),
     }
+    if served:
+        figures["requests"] = statistics.median(one.number for one in served)
+        figures["bytes_for_one"] = statistics.median(one.bytes for one in served) / size_read
+        figures["server_share"] = statistics.median(
+            one.seconds / all_of_it for one, all_of_it in zip(served, took, strict=True)
+        )
+    return figures
 
 
 def no_encoder(answers: Tokens) -> Ragged:
@@ -141,19 +165,26 @@ def random_states(name: str) -> Encode:
     return encode
 
 
-def run(answers: int, scale: float, repeats: int) -> dict[str, Any]:
-    """Prints two tables; returns the figures."""
+def read_all(answers: int, repeats: int, server: Server | None = None) -> list[dict[str, Any]]:
+    """Prints how fast each precision is read; returns the figures."""
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}\n")
-    print("precision  bytes/token  read, GB/s  to fp32 tensors, GB/s")
+    more = "" if server is None else "  requests  bytes for one  server at work"
+    print(f"precision  bytes/token  read, GB/s  to fp32 tensors, GB/s{more}")
     reads = []
     for precision in PRECISIONS:
-        row = read(precision, answers, repeats)
+        row = read(precision, answers, repeats, server)
         reads.append(row)
         speeds = row["bytes_per_second"] / 1e9, row["to_tensors_per_second"] / 1e9
-        print(
-            f"{precision:<10} {row['bytes_per_token']:>11.1f} {speeds[0]:>11.2f} {speeds[1]:>11.2f}",
-            flush=True,
-        )
+        line = f"{precision:<10} {row['bytes_per_token']:>11.1f} {speeds[0]:>11.2f} {speeds[1]:>22.2f}"
+        if server is not None:
+            line += f" {row['requests']:>9.0f} {row['bytes_for_one']:>14.2f} {row['server_share']:>15.0%}"
+        print(line, flush=True)
+    return reads
+
+
+def run(answers: int, scale: float, repeats: int) -> dict[str, Any]:
+    """Prints two tables; returns the figures."""
+    reads = read_all(answers, repeats)
     print("\nsystem              pairs  answers   without, pairs/s   with, pairs/s  with / without")
     scores = []
     systems = rankers(None, torch.device("cpu"))
@@ -176,9 +207,15 @@ def main() -> None:
     parser.add_argument("--answers", type=int, default=20_000, help="answers in a store (default 20,000)")
     parser.add_argument("--scale", type=float, default=0.1, help="fraction of 900,000 pairs (default 0.1)")
     parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
+    parser.add_argument("--s3", action="store_true", help="read from an S3 server on loopback")
     parser.add_argument("--output", type=Path, help="JSON file for the figures")
     options = parser.parse_args()
-    figures = run(options.answers, options.scale, options.repeats)
+    if options.s3:
+        folder = tempfile.TemporaryDirectory(prefix="aptool-bench-")
+        with folder as name, object_server(Path(name)) as server:
+            figures = {"read": read_all(options.answers, options.repeats, server)}
+    else:
+        figures = run(options.answers, options.scale, options.repeats)
     write_figures(figures, options.output)
 
 

@@ -1,11 +1,15 @@
 """Files for encoded answers: how fast random rows of variable length are read, and how large they are.
 
     python -m bench.encoded_formats [--answers 20000] [--repeats 5]
+    python -m bench.encoded_formats --s3 [...]    files on an S3 server on loopback
 
 Answers of about 100 tokens of 384 numbers in fp16, in eight shards; a tenth of them, chosen at random, is
 read in file order into one array. Lance is measured where it is installed. Figures are medians; files are in
 the page cache, where writing has left them. The store of ``aptool encode`` is the first of these formats,
 read by positions; ``bench.encoded`` measures it with its checksums.
+
+With ``--s3`` moto's server holds the files. It shares the cores and is slow, so that requests, and bytes that
+come for each that is wanted, say more than the speed.
 """
 
 import importlib.util
@@ -15,17 +19,21 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import fs
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from aptool.scoring.encoded import rows_of
 from bench.encoded import NUMBERS
 from bench.figures import benchmark_parser
+from bench.object_server import BUCKET, CREDENTIALS, Server, object_server
 from bench.workloads import texts
 
 WIDTH = 2 * NUMBERS
@@ -33,6 +41,10 @@ SHARDS = 8
 
 # Reads the answers that are chosen (n,) ascending: (R, NUMBERS) fp16.
 Read = Callable[[np.ndarray], np.ndarray]
+
+
+# On S3: requests at one time, and answers in a record batch, of which no part can be asked for.
+REQUESTS, BATCH = 16, 16
 
 
 class Answers(NamedTuple):
@@ -136,11 +148,94 @@ def lance_dataset(folder: Path, answers: Answers) -> list[tuple[str, Read]]:
     return [("Lance", lambda chosen: rows_in(data.take(chosen.tolist(), columns=["rows"])["rows"]))]
 
 
+def on_s3(folder: Path, answers: Answers, server: Server) -> list[tuple[str, Read]]:
+    """The same formats, read from an S3 server."""
+    address = server.url.removeprefix("http://")
+    keys = {
+        "access_key": CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        "secret_key": CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+    }
+    files = fs.S3FileSystem(endpoint_override=address, scheme="http", region="us-east-1", **keys)
+    begins = []
+    for number, (_, _, rows) in enumerate(answers.shards()):
+        path = folder / f"{number}.safetensors"
+        save_file({"rows": rows}, path)
+        begins.append(path.stat().st_size - rows.nbytes)
+        fs.copy_files(str(path), f"{BUCKET}/{path.name}", destination_filesystem=files)
+        path.unlink()
+    with pa.ipc.new_file(folder / "answers.arrow", pa.schema([("rows", pa.large_binary())])) as writer:
+        for batch in batches(answers):
+            for first in range(0, len(batch), BATCH):
+                writer.write_batch(batch.slice(first, BATCH))
+    fs.copy_files(str(folder / "answers.arrow"), f"{BUCKET}/answers.arrow", destination_filesystem=files)
+    (folder / "answers.arrow").unlink()
+    # The first answer of each record batch.
+    sizes = [-(-(last - first) // BATCH) for first, last in pairwise(answers.bounds.tolist())]
+    heads = np.concatenate(
+        [first + BATCH * np.arange(n) for first, n in zip(answers.bounds, sizes, strict=False)]
+    )
+
+    def by_position(chosen: np.ndarray) -> np.ndarray:
+        opened = [files.open_input_file(f"{BUCKET}/{number}.safetensors") for number in range(SHARDS)]
+        wanted = [
+            (opened[shard], length * WIDTH, begins[shard] + start * WIDTH)
+            for shard, starts, lengths in answers.by_shard(chosen)
+            for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+        ]
+        with ThreadPoolExecutor(REQUESTS) as pool:
+            pieces = list(pool.map(lambda one: one[0].read_at(*one[1:]), wanted))
+        return np.frombuffer(b"".join(pieces), np.float16).reshape(-1, NUMBERS)
+
+    def by_batch(chosen: np.ndarray) -> np.ndarray:
+        number = np.searchsorted(heads, chosen, "right") - 1
+        file = files.open_input_file(f"{BUCKET}/answers.arrow")
+        reader = pa.ipc.open_file(file)
+        columns = []
+        for batch in np.unique(number).tolist():
+            own = chosen[number == batch] - heads[batch]
+            columns.append(reader.get_batch(batch).column(0).take(pa.array(own)))
+        return rows_in(pa.chunked_array(columns))
+
+    return [
+        ("safetensors, a request an answer", by_position),
+        ("Arrow IPC, batches of 16", by_batch),
+        *lance_on_s3(answers, server),
+    ]
+
+
+def lance_on_s3(answers: Answers, server: Server) -> list[tuple[str, Read]]:
+    """A dataset of Lance on an S3 server, where it is installed."""
+    if importlib.util.find_spec("lance") is None:
+        return []
+    lance = importlib.import_module("lance")
+    options = {"endpoint": server.url, "allow_http": "true"}
+    reader = pa.RecordBatchReader.from_batches(pa.schema([("rows", pa.large_binary())]), batches(answers))
+    data = lance.write_dataset(reader, f"{server.bucket}/answers.lance", storage_options=options)
+    return [("Lance", lambda chosen: rows_in(data.take(chosen.tolist(), columns=["rows"])["rows"]))]
+
+
+def measure_on_s3(answers: Answers, chosen: list[np.ndarray]) -> None:
+    """Prints requests and bytes of each format."""
+    print(f"{'format, on S3':<34} requests  bytes for one  GB/s  server at work")
+    with tempfile.TemporaryDirectory(prefix="aptool-bench-") as name, object_server(Path(name)) as server:
+        for title, read in on_s3(Path(name), answers, server):
+            rows = []
+            for some in chosen:
+                begun, clock = time.time(), time.perf_counter()
+                size = read(some).nbytes
+                took = time.perf_counter() - clock
+                served = server.requests(begun, time.time())
+                rows.append((served.number, served.bytes / size, size / took / 1e9, served.seconds / took))
+            requests, share, rate, busy = np.median(rows[1:], axis=0)
+            print(f"{title:<34} {requests:>8.0f} {share:>14.2f} {rate:>5.3f} {busy:>15.0%}", flush=True)
+
+
 def main() -> None:
     """Prints the table."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--answers", type=int, default=20_000, help="number of answers (default 20,000)")
     parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
+    parser.add_argument("--s3", action="store_true", help="read from an S3 server on loopback")
     options = parser.parse_args()
     generator = np.random.default_rng(0)
     lengths = texts(options.answers, 100, 0.6, generator).lengths
@@ -150,6 +245,9 @@ def main() -> None:
         np.sort(generator.choice(options.answers, options.answers // 10, replace=False))
         for _ in range(options.repeats + 1)  # the first is not counted
     ]
+    if options.s3:
+        measure_on_s3(answers, tenth)
+        return
     print(f"{'format':<34} bytes/token  GB/s")
     for write in (safetensors_files, arrow_file, lance_dataset):
         with tempfile.TemporaryDirectory(prefix="aptool-bench-") as name:
