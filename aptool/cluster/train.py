@@ -36,7 +36,8 @@ from aptool.formats.storage import stat
 from aptool.progress import get_progress
 from aptool.relay import WorkerError
 from aptool.training.checkpoint import STATE, trained_key, training_folder
-from aptool.training.fit import Fit, already_trained, check_training
+from aptool.training.checks import check_training
+from aptool.training.fit import Fit, already_trained
 
 logger = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,19 +10,18 @@ import torch
 
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.documents import parse_json, read_json
-from aptool.errors import AptoolError, InputError, UsageError
-from aptool.evaluation.names import measure_names
-from aptool.formats.atomic import check_apart
+from aptool.errors import AptoolError
 from aptool.formats.claim import claimed_folder
 from aptool.formats.collection import Collection
-from aptool.formats.location import Location, PathOrUrl, location
-from aptool.models.build import build_ranker, check_recipe
-from aptool.models.device import check_training_precision, pick_device, to_device
+from aptool.formats.location import Location, PathOrUrl
+from aptool.models.build import build_ranker
+from aptool.models.device import pick_device, to_device
 from aptool.models.initialization import Corpus
-from aptool.models.model import CONFIG, check_model_folder, has_model, opened_folder, save_model
+from aptool.models.model import CONFIG, has_model, opened_folder, save_model
 from aptool.models.ranker import Ranker
-from aptool.models.start import check_start, initial_system
+from aptool.models.start import initial_system
 from aptool.scoring.state_memory import remember_states
+from aptool.text.tokenizer import TextTokenizer
 from aptool.training.checkpoint import (
     STATE,
     VECTORS,
@@ -33,12 +31,12 @@ from aptool.training.checkpoint import (
     save_state,
     trained_key,
     training_folder,
-    training_key,
 )
-from aptool.training.data import tokenize
+from aptool.training.checks import check_training
+from aptool.training.data import TrainingSet, tokenize
 from aptool.training.dev import DevSet
 from aptool.training.loop import train
-from aptool.training.mixture import all_texts, check_sources, read_mixture
+from aptool.training.mixture import all_texts, read_mixture
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
 from aptool.training.state import TrainingState
 from aptool.training.teacher import read_teacher
@@ -129,58 +127,69 @@ def fit(
     with contextlib.ExitStack() as claims:
         if check_claim is None:
             check_claim = claims.enter_context(claimed_folder(training_folder(output), output)).check
-        return _fit_claimed(
-            *(collection, recipe, output, key, seed, splits),
-            *(vectors_cache, states_cache, device, checkpoint_minutes, group, check_claim),
-            after_checkpoint=after_checkpoint,
+        run = _Run(
+            collection=collection,
+            recipe=recipe,
+            output=output,
+            key=key,
+            seed=seed,
+            splits=splits,
+            vectors_cache=vectors_cache,
+            states_cache=states_cache,
+            device=device,
+            checkpoint_minutes=checkpoint_minutes,
+            group=group,
+            check_claim=check_claim,
+            after_checkpoint=after_checkpoint or (lambda: None),
         )
+        return _fit(run)
 
 
-def _fit_claimed(
-    collection: Collection,
-    recipe: Recipe,
-    output: PathOrUrl,
-    key: str,
-    seed: int,
-    splits: tuple[str, str],
-    vectors_cache: Location | None,
-    states_cache: Location | None,
-    device: torch.device,
-    checkpoint_minutes: float,
-    group: ProcessGroup,
-    check_claim: Callable[[], None],
-    after_checkpoint: Callable[[], None] | None,
-) -> Fit:
-    """``fit`` after ``check_training``, which gives the key of the training, to an output that is claimed."""
-    train_split, dev_split = splits
-    folder = training_folder(output)
+class _Run(NamedTuple):
+    """A call of ``fit`` after ``check_training``, which gives its key, to an output that is claimed."""
+
+    collection: Collection
+    recipe: Recipe
+    output: PathOrUrl
+    key: str
+    seed: int
+    splits: tuple[str, str]
+    vectors_cache: Location | None
+    states_cache: Location | None
+    device: torch.device
+    checkpoint_minutes: float
+    group: ProcessGroup
+    check_claim: Callable[[], None]
+    after_checkpoint: Callable[[], None]
+
+    @property
+    def folder(self) -> Location:
+        """Where checkpoints are."""
+        return training_folder(self.output)
+
+
+class _Prepared(NamedTuple):
+    """What is trained, on what; the recipe as the vectors or the model that training starts from have it."""
+
+    ranker: Ranker
+    recipe: Recipe
+    tokenizer: TextTokenizer
+    words_with_vectors: int
+    examples: TrainingSet
+    dev: DevSet
+
+
+def _fit(run: _Run) -> Fit:
+    group = run.group
     with group.together():
-        trained = already_trained(output, key) if group.rank == 0 else None
+        trained = already_trained(run.output, run.key) if group.rank == 0 else None
         if trained is None and group.rank == 0:
-            _prepare_output(output)
+            _prepare_output(run.output)
     trained = group.broadcast(trained)
     if trained is not None:
         return trained
 
-    with group.together():
-        texts = read_mixture(collection, recipe, train_split)
-        teacher = read_teacher(collection, recipe, train_split)
-    torch.manual_seed(seed)
-    cache = vectors_cache if vectors_cache is not None else folder / VECTORS
-    corpus = Corpus(texts.all(), partial(all_texts, collection, recipe), seed, cache)
-    with group.first_process_first():  # the others find its vectors in the cache
-        initial = initial_system(recipe, corpus)
-    tokenizer, recipe = initial.tokenizer, initial.recipe
-    examples = tokenize(texts, tokenizer, recipe.text, teacher)
-    with group.together():
-        dev = DevSet(collection, dev_split, tokenizer, recipe.text)
-
-    ranker = build_ranker(recipe, *initial.spec)
-    with_vectors = initial.load_weights(ranker)
-    ranker.load_state_dict(group.broadcast(ranker.state_dict()))
-    to_device(ranker, device)
-    with group.together():
-        remember_states(ranker, [examples.questions, examples.answers, *dev.texts], states_cache)
+    ranker, recipe, tokenizer, with_vectors, examples, dev = _prepare(run)
 
     def evaluate(ranker: Ranker) -> dict[str, float]:
         return dev.measures(ranker, recipe.training.dev_measure, group)
@@ -188,32 +197,15 @@ def _fit_claimed(
     def save(state: TrainingState) -> None:
         with group.together():
             if group.rank == 0:
-                check_claim()
-                save_state(folder, key, state)
+                run.check_claim()
+                save_state(run.folder, run.key, state)
 
     def after_saving() -> None:
-        if after_checkpoint is not None:
-            with group.together():
-                if group.rank == 0:
-                    after_checkpoint()
+        with group.together():
+            if group.rank == 0:
+                run.after_checkpoint()
 
-    with group.together():
-        state = load_state(folder, key) if group.rank == 0 else None
-    state = group.broadcast(state)
-    if state is not None:
-        place = f"after epoch {len(state.history)} of {recipe.training.epochs}"
-        if state.within is None:
-            ranker.load_state_dict(state.weights)
-            _verify_restored(evaluate(ranker.eval()), state, folder)
-        else:
-            place = f"in epoch {len(state.history) + 1} of {recipe.training.epochs}"
-            place += f", after {state.within.pairs:,} pairs"
-        logger.info(f"{folder}: resuming {place}")
-    elif (folder / STATE).is_file():
-        logger.info(
-            f"{folder}: left by another training (recipe, seed, collection or versions differ): "
-            "training from the beginning"
-        )
+    state = _restore(run, ranker, evaluate)
     logger.info(
         f"training {recipe.preset} on {len(examples.pairs)} pairs of {len(examples.questions)} questions, "
         f"{len(examples.answers)} answers ({examples.answers.truncated} truncated at "
@@ -224,19 +216,19 @@ def _fit_claimed(
         ranker,
         examples,
         recipe.training,
-        seed=seed,
+        seed=run.seed,
         evaluate=evaluate,
         resume_from=state,
         save=save,
         after_saving=after_saving,
-        checkpoint_minutes=checkpoint_minutes,
+        checkpoint_minutes=run.checkpoint_minutes,
         group=group,
     )
     facts = {
-        "collection": collection.name,
-        "fingerprint": collection.fingerprint,
-        "seed": seed,
-        "key": key,
+        "collection": run.collection.name,
+        "fingerprint": run.collection.fingerprint,
+        "seed": run.seed,
+        "key": run.key,
         "best_epoch": best_epoch,
         "dev": figures,
         "words_with_vectors": with_vectors,
@@ -244,48 +236,64 @@ def _fit_claimed(
     }
     with group.together():
         if group.rank == 0:
-            check_claim()
-            save_model(output, ranker, tokenizer, recipe, facts, history)
-            remove_state(output)
+            run.check_claim()
+            save_model(run.output, ranker, tokenizer, recipe, facts, history)
+            remove_state(run.output)
     return Fit(best_epoch, figures, history, len(tokenizer), with_vectors, dev.unknown)
 
 
-def check_training(
-    collection: Collection,
-    recipe: Recipe,
-    output: PathOrUrl,
-    seed: int,
-    splits: tuple[str, str] = ("train", "dev"),
-    device: torch.device | str = "cpu",
-) -> tuple[Recipe, str]:
-    """Checks, before any work, that training can start.
+def _prepare(run: _Run) -> _Prepared:
+    """Reads and tokenizes the collection, and builds the ranker with its initial weights, on its device."""
+    group, (train_split, dev_split) = run.group, run.splits
+    with group.together():
+        texts = read_mixture(run.collection, run.recipe, train_split)
+        teacher = read_teacher(run.collection, run.recipe, train_split)
+    torch.manual_seed(run.seed)
+    cache = run.vectors_cache if run.vectors_cache is not None else run.folder / VECTORS
+    corpus = Corpus(texts.all(), partial(all_texts, run.collection, run.recipe), run.seed, cache)
+    with group.first_process_first():  # the others find its vectors in the cache
+        initial = initial_system(run.recipe, corpus)
+    tokenizer, recipe = initial.tokenizer, initial.recipe
+    examples = tokenize(texts, tokenizer, recipe.text, teacher)
+    with group.together():
+        dev = DevSet(run.collection, dev_split, tokenizer, recipe.text)
 
-    Returns:
-        The recipe with its dev measure by the name that trec_eval prints, and the training's key.
+    ranker = build_ranker(recipe, *initial.spec)
+    with_vectors = initial.load_weights(ranker)
+    ranker.load_state_dict(group.broadcast(ranker.state_dict()))
+    to_device(ranker, run.device)
+    with group.together():
+        remember_states(ranker, [examples.questions, examples.answers, *dev.texts], run.states_cache)
+    return _Prepared(ranker, recipe, tokenizer, with_vectors, examples, dev)
+
+
+def _restore(
+    run: _Run, ranker: Ranker, evaluate: Callable[[Ranker], dict[str, float]]
+) -> TrainingState | None:
+    """The state that this training was interrupted in; weights of a whole epoch are evaluated again.
 
     Raises:
-        InputError: a split is missing, the recipe is invalid or the output cannot be written.
-        UsageError: the dev measure does not exist, or the device cannot compute in the encoder's precision.
+        AptoolError: they do not reproduce their dev figures.
     """
-    check_recipe(recipe)
-    check_training_precision(recipe.encoder.get("precision", "fp32"), torch.device(device))
-    check_start(recipe)
-    if recipe.start.model:
-        check_apart(location(output) / CONFIG, [location(recipe.start.model) / CONFIG])
-    recipe = _with_measure(recipe)
-    options = recipe.training
-    if options.shared_draw and options.negatives == "pool":
-        expected = "training.negatives=corpus or mix: negatives of a question's own pool cannot be shared"
-        raise InputError(recipe.preset, place="training.shared_draw", value=True, expected=expected)
-    check_model_folder(output)
-    folder = training_folder(output)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(
-            folder, problem="a file", expected="a folder for the training checkpoint, or a new one"
+    group, folder = run.group, run.folder
+    with group.together():
+        state = load_state(folder, run.key) if group.rank == 0 else None
+    state = group.broadcast(state)
+    if state is not None:
+        place = f"after epoch {len(state.history)} of {run.recipe.training.epochs}"
+        if state.within is None:
+            ranker.load_state_dict(state.weights)
+            _verify_restored(evaluate(ranker.eval()), state, folder)
+        else:
+            place = f"in epoch {len(state.history) + 1} of {run.recipe.training.epochs}"
+            place += f", after {state.within.pairs:,} pairs"
+        logger.info(f"{folder}: resuming {place}")
+    elif (folder / STATE).is_file():
+        logger.info(
+            f"{folder}: left by another training (recipe, seed, collection or versions differ): "
+            "training from the beginning"
         )
-    collection.qrels(splits[1])
-    check_sources(collection, recipe, splits[0])
-    return recipe, training_key(collection, recipe, seed, splits, torch.device(device).type)
+    return state
 
 
 def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | None:
@@ -327,13 +335,3 @@ def _verify_restored(figures: dict[str, float], state: TrainingState, folder: Lo
                 f"{folder}: the weights of epoch {len(state.history)} have dev {name} {figures[name]:.4f}; "
                 f"expected {value:.4f} as recorded with them; remove the folder to train from the beginning"
             )
-
-
-def _with_measure(recipe: Recipe) -> Recipe:
-    """The recipe with its dev measure checked: one known measure."""
-    asked = recipe.training.dev_measure
-    names = measure_names([asked])
-    if len(names) > 1:
-        several = ", ".join(names[:3])
-        raise UsageError(f"training.dev_measure {asked!r}: expected one measure, not {several}, …")
-    return replace(recipe, training=replace(recipe.training, dev_measure=names[0]))

@@ -22,7 +22,8 @@ from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.text.tokenizer import WordTokenizer
 from aptool.training import loop
 from aptool.training.checkpoint import save_state, training_folder
-from aptool.training.fit import check_training, fit
+from aptool.training.checks import check_training
+from aptool.training.fit import fit
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
 # Everything that has a memory: Adam in both its kinds, dropout, negatives that are drawn, learned vectors.

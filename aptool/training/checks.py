@@ -1,0 +1,66 @@
+"""What is checked before any work of a training: its recipe, splits, device, and where its files go."""
+
+from dataclasses import replace
+
+import torch
+
+from aptool.config import Recipe
+from aptool.errors import InputError, UsageError
+from aptool.evaluation.names import measure_names
+from aptool.formats.atomic import check_apart
+from aptool.formats.collection import Collection
+from aptool.formats.location import PathOrUrl, location
+from aptool.models.build import check_recipe
+from aptool.models.device import check_training_precision
+from aptool.models.model import CONFIG, check_model_folder
+from aptool.models.start import check_start
+from aptool.training.checkpoint import training_folder, training_key
+from aptool.training.mixture import check_sources
+
+
+def check_training(
+    collection: Collection,
+    recipe: Recipe,
+    output: PathOrUrl,
+    seed: int,
+    splits: tuple[str, str] = ("train", "dev"),
+    device: torch.device | str = "cpu",
+) -> tuple[Recipe, str]:
+    """Checks, before any work, that training can start.
+
+    Returns:
+        The recipe with its dev measure by the name that trec_eval prints, and the training's key.
+
+    Raises:
+        InputError: a split is missing, the recipe is invalid or the output cannot be written.
+        UsageError: the dev measure does not exist, or the device cannot compute in the encoder's precision.
+    """
+    check_recipe(recipe)
+    check_training_precision(recipe.encoder.get("precision", "fp32"), torch.device(device))
+    check_start(recipe)
+    if recipe.start.model:
+        check_apart(location(output) / CONFIG, [location(recipe.start.model) / CONFIG])
+    recipe = _with_measure(recipe)
+    options = recipe.training
+    if options.shared_draw and options.negatives == "pool":
+        expected = "training.negatives=corpus or mix: negatives of a question's own pool cannot be shared"
+        raise InputError(recipe.preset, place="training.shared_draw", value=True, expected=expected)
+    check_model_folder(output)
+    folder = training_folder(output)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(
+            folder, problem="a file", expected="a folder for the training checkpoint, or a new one"
+        )
+    collection.qrels(splits[1])
+    check_sources(collection, recipe, splits[0])
+    return recipe, training_key(collection, recipe, seed, splits, torch.device(device).type)
+
+
+def _with_measure(recipe: Recipe) -> Recipe:
+    """The recipe with its dev measure checked: one known measure."""
+    asked = recipe.training.dev_measure
+    names = measure_names([asked])
+    if len(names) > 1:
+        several = ", ".join(names[:3])
+        raise UsageError(f"training.dev_measure {asked!r}: expected one measure, not {several}, …")
+    return replace(recipe, training=replace(recipe.training, dev_measure=names[0]))
