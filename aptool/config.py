@@ -138,8 +138,8 @@ class TrainingOptions:
         margin: Margin m of the hinge loss.
         temperature: Temperature of the softmax, by which scores are divided.
         relevant_answers: Relevant answers of a question in one softmax, up to this many, sampled anew in each
-            epoch; the loss is the mean of their cross-entropies. Needs ``loss = "softmax"``,
-            ``pairs = "one"`` and no ``in_batch``.
+            epoch; the loss is the mean of their cross-entropies. Needs ``loss = "softmax"`` and
+            ``pairs = "one"``.
         label_smoothing: Share of the softmax's target that is spread evenly over all answers.
         negatives: Where negatives are sampled from: ``corpus`` (all answers of the training split), ``pool``
             (the pool of the question, or the corpus if it has no negative) or ``mix`` (half of each).

@@ -193,8 +193,8 @@ def _check_softmax(recipe: Recipe) -> None:
         if value != off and training.loss != "softmax":
             wanted = f"{off} with training.loss={training.loss}, or training.loss=softmax"
             raise InputError(recipe.preset, place=f"training.{name}", value=value, expected=wanted)
-    if training.relevant_answers > 1 and (training.in_batch or training.pairs != "one"):
-        wanted = "1, or training.pairs=one and training.in_batch=false"
+    if training.relevant_answers > 1 and training.pairs != "one":
+        wanted = "1, or training.pairs=one"
         value = training.relevant_answers
         raise InputError(recipe.preset, place="training.relevant_answers", value=value, expected=wanted)
 

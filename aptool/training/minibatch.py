@@ -19,19 +19,21 @@ def score_batch(
     batch: np.ndarray,
     in_batch: bool,
     group: ProcessGroup = SINGLE_PROCESS,
+    relevant_answers: int = 1,
 ) -> Tensor:
     """Scores of this process's shard of a minibatch; each text is encoded once.
 
     Args:
         ranker: in any mode.
         examples: the training set.
-        batch: (n, 2 + k) question, positive answer and k negative answers, perhaps none.
+        batch: (n, 1 + p + k) question, p positive answers and k negative answers, perhaps none.
         in_batch: score every answer of the minibatch, on whichever process, against every question.
         group: the processes that share the minibatch.
+        relevant_answers: p.
 
     Returns:
-        (n', 1 + m) for the n' questions of the shard: the positive answer in column 0, its m negatives in the
-        others, -inf for a relevant answer.
+        (n', p + m) for the n' questions of the shard: the positive answers first, the m negatives after them;
+        with ``in_batch`` these are all (p + k) n answers, -inf for a relevant one.
     """
     device = next(ranker.parameters()).device
     shard = MinibatchShard(group, len(batch))
@@ -39,7 +41,7 @@ def score_batch(
     asked = examples.questions.take(batch[place, 0])
     questions = ranker.encode(Ragged.of(asked, device))
     columns = batch.shape[1] - 1
-    rows = batch[:, 1:].T.reshape(-1)  # (n (1 + k),) answers: positives, then negatives
+    rows = batch[:, 1:].T.reshape(-1)  # (n (p + k),) answers: positives, then negatives
     own = (np.arange(columns)[:, None] * len(batch) + place).reshape(-1)  # the shard's indices into rows
     # Small pools are sampled from again and again: equal answers are encoded once.
     distinct, which = np.unique(rows[own], return_inverse=True)
@@ -58,9 +60,10 @@ def score_batch(
         answers = all_gather(group, answers, examples.answers.lengths[rows], own)
     question_of, row_of = np.repeat(np.arange(len(place)), len(rows)), np.tile(rows, len(place))
     features = ranker.pair_features(asked, examples.answers, question_of, row_of)
-    scores = ranker.score_matrix(questions, answers, features)  # (n', n (1 + k))
+    scores = ranker.score_matrix(questions, answers, features)  # (n', n (p + k))
     relevant = send(examples.positives.contain(batch[place, 0], rows), device)
-    positive = scores[torch.arange(len(place), device=device), send(place, device), None]
+    own_positives = place[:, None] + len(batch) * np.arange(relevant_answers)  # (n', p)
+    positive = scores.gather(1, send(own_positives, device))
     return torch.cat([positive, scores.masked_fill(relevant, -torch.inf)], dim=1)
 
 
@@ -81,18 +84,22 @@ def batch_losses(
         options: with the loss.
         group: the processes that share the minibatch.
     """
-    scores = score_batch(ranker, examples, batch, options.in_batch, group)
+    positives = options.relevant_answers
+    scores = score_batch(ranker, examples, batch, options.in_batch, group, positives)
     own = batch[MinibatchShard(group, len(batch)).rows]  # (n', 1 + p + k)
-    if options.relevant_answers > 1:
-        columns = own[:, 1:]
-        again = np.triu(np.ones((options.relevant_answers, columns.shape[1]), dtype=bool), 1)
-        repeated = (columns[:, None] == columns[:, : options.relevant_answers, None]) & again
-        scores = scores.masked_fill(send(repeated.any(1), scores.device), -torch.inf)
+    answers = own[:, 1:]
+    if options.in_batch:  # the columns of ``score_batch``
+        answers = np.column_stack(
+            [own[:, 1 : 1 + positives], np.tile(batch[:, 1:].T.reshape(-1), (len(own), 1))]
+        )
+    if positives > 1:
+        first = answers[:, :positives]
+        earlier = np.triu(np.ones((positives, positives), dtype=bool), 1)
+        repeated = np.zeros(answers.shape, dtype=bool)
+        repeated[:, :positives] = ((first[:, None] == first[:, :, None]) & earlier).any(1)
+        scores = scores.masked_fill(send(repeated, scores.device), -torch.inf)
     losses = loss(scores, options)
     if examples.teacher is None:
         return losses
-    answers = own[:, 1:]
-    if options.in_batch:  # the columns of ``score_batch``
-        answers = np.column_stack([own[:, 1], np.tile(batch[:, 1:].T.reshape(-1), (len(own), 1))])
     taught = send(examples.teacher.of(own[:, 0], answers), scores.device)
     return examples.teacher.mixed(losses, scores, taught, options)

@@ -235,11 +235,24 @@ def test_several_relevant_answers_of_a_question_are_in_one_softmax():
         expected = [-math.log(math.exp(scores[a]) / total) for a in relevant]
         assert value == pytest.approx(sum(expected) / len(expected), abs=1e-5)
 
+    # In the batch, everybody's answers that are not relevant to the question are negatives.
+    everybodys = batch[:, 1:].T.reshape(-1).tolist()
+    found = batch_losses(system, examples, batch, replace(options, in_batch=True)).tolist()
+    for (question, *answers), value in zip(batch.tolist(), found, strict=True):
+        relevant = [a for a in dict.fromkeys(answers) if a in POSITIVES[question]]
+        others = [a for a in everybodys if a not in POSITIVES[question]]
+        scores = [float(score(system, question, a).detach()) for a in relevant + others]
+        total = sum(map(math.exp, scores))
+        expected = [-math.log(math.exp(one) / total) for one in scores[: len(relevant)]]
+        assert value == pytest.approx(sum(expected) / len(expected), abs=1e-5)
 
-def test_a_training_with_several_relevant_answers_runs():
+
+@pytest.mark.parametrize("in_batch", [False, True])
+def test_a_training_with_several_relevant_answers_runs(in_batch):
     system = made("qa-cnn")
     before = copy.deepcopy(system.state_dict())
-    options = replace(ADAM, loss="softmax", pairs="one", relevant_answers=2, label_smoothing=0.1)
+    several = replace(ADAM, loss="softmax", pairs="one", relevant_answers=2, label_smoothing=0.1)
+    options = replace(several, in_batch=in_batch)
 
     train(system, training_set(POSITIVES, answers=12), options, seed=0, evaluate=always(0.5))
 
