@@ -35,7 +35,7 @@ from aptool.scoring.scorer import Scorer
 from aptool.scoring.stored_answers import StoredAnswers
 from aptool.text.tokenizer import Tokens
 from bench.figures import benchmark_parser, write_figures
-from bench.object_server import Requests, Server, object_server
+from bench.object_server import Server, object_server
 from bench.transformer import rankers
 from bench.workloads import VOCABULARY, insuranceqa, texts
 
@@ -90,17 +90,17 @@ def read(precision: StoredPrecision, number: int, repeats: int, server: Server |
         objects, key = store_of(place)
         size = sum(objects.stat(f"{key}/{name}").size for name in objects.names(key))
         rates: dict[str, list[float]] = {"bytes": [], "tensors": []}
-        served: list[Requests] = []
-        took: list[float] = []
+        served: list[tuple[float, float, float]] = []
         for _ in range(repeats):
             some = answers.take(generator.choice(number, number // 10, replace=False))
             size_read = store.index.parts[0].width * len(some.ids)
             entries = store.index.find(text_keys(some))
-            begun = time.time()
-            took.append(seconds(store.index.read, entries))
-            if server is not None:
-                served.append(server.requests(begun, time.time()))
-            rates["bytes"].append(size_read / took[-1])
+            if server is None:
+                took = seconds(store.index.read, entries)
+            else:
+                _, took, requests = server.watched(store.index.read, entries)
+                served.append((requests.number, requests.bytes / size_read, requests.seconds / took))
+            rates["bytes"].append(size_read / took)
             to_tensors = seconds(stored.encoded, some, no_encoder, 1, torch.device("cpu"))
             rates["tensors"].append(size_read / to_tensors)
     figures = {
@@ -110,11 +110,8 @@ def read(precision: StoredPrecision, number: int, repeats: int, server: Server |
         "to_tensors_per_second": statistics.median(rates["tensors"]),
     }
     if served:
-        figures["requests"] = statistics.median(one.number for one in served)
-        figures["bytes_for_one"] = statistics.median(one.bytes for one in served) / size_read
-        figures["server_share"] = statistics.median(
-            one.seconds / all_of_it for one, all_of_it in zip(served, took, strict=True)
-        )
+        names = "requests", "bytes_for_one", "server_share"
+        figures |= dict(zip(names, map(statistics.median, zip(*served, strict=True)), strict=True))
     return figures
 
 

@@ -13,14 +13,12 @@ come for each that is wanted, say more than the speed.
 """
 
 import importlib.util
-import json
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,18 +31,18 @@ from safetensors.numpy import save_file
 from aptool.scoring.encoded import rows_of
 from bench.encoded import NUMBERS
 from bench.figures import benchmark_parser
-from bench.object_server import BUCKET, CREDENTIALS, Server, object_server
+from bench.object_server import BUCKET, object_server
 from bench.workloads import texts
 
 WIDTH = 2 * NUMBERS
 SHARDS = 8
-
-# Reads the answers that are chosen (n,) ascending: (R, NUMBERS) fp16.
-Read = Callable[[np.ndarray], np.ndarray]
-
+SCHEMA = pa.schema([("rows", pa.large_binary())])
 
 # On S3: requests at one time, and answers in a record batch, of which no part can be asked for.
 REQUESTS, BATCH = 16, 16
+
+# Reads the answers that are chosen (n,) ascending: (R, NUMBERS) fp16.
+Read = Callable[[np.ndarray], np.ndarray]
 
 
 class Answers(NamedTuple):
@@ -68,17 +66,19 @@ class Answers(NamedTuple):
             yield number, self.starts[own] - self.starts[first], self.lengths[own]
 
 
+def write_safetensors(path: Path, rows: np.ndarray) -> int:
+    """Writes a shard; returns where its rows begin, which end with the file."""
+    save_file({"rows": rows}, path)
+    return path.stat().st_size - rows.nbytes
+
+
 def safetensors_files(folder: Path, answers: Answers) -> list[tuple[str, Read]]:
     """A file for each shard, read by positions, by a memory map, and by the library."""
     paths, begins, maps = [], [], []
     for number, (_, _, rows) in enumerate(answers.shards()):
         path = folder / f"{number}.safetensors"
-        save_file({"rows": rows}, path)
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(length))
         paths.append(path)
-        begins.append(8 + length + header["rows"]["data_offsets"][0])
+        begins.append(write_safetensors(path, rows))
         maps.append(np.memmap(path, np.float16, "r", begins[-1], rows.shape))
 
     def by_position(chosen: np.ndarray) -> np.ndarray:
@@ -117,7 +117,7 @@ def batches(answers: Answers) -> Iterator[pa.RecordBatch]:
         offsets = np.concatenate([[0], np.cumsum(answers.lengths[first:last])]) * WIDTH
         buffers = [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(rows)]
         column = pa.Array.from_buffers(pa.large_binary(), last - first, buffers)
-        yield pa.record_batch([column], schema=pa.schema([("rows", pa.large_binary())]))
+        yield pa.record_batch([column], schema=SCHEMA)
 
 
 def rows_in(column: pa.ChunkedArray) -> np.ndarray:
@@ -128,52 +128,56 @@ def rows_in(column: pa.ChunkedArray) -> np.ndarray:
     return data.view(np.float16).reshape(-1, NUMBERS)
 
 
+def write_arrow(path: Path, answers: Answers, largest: int | None = None) -> np.ndarray:
+    """Writes record batches in Arrow's IPC format; returns the first answer of each.
+
+    Args:
+        path: the file.
+        answers: the answers.
+        largest: most answers of a record batch; None writes a shard in one.
+    """
+    heads = []
+    with pa.ipc.new_file(path, SCHEMA) as writer:
+        for shard, batch in zip(answers.bounds.tolist(), batches(answers), strict=False):
+            for first in range(0, len(batch), largest or len(batch)):
+                writer.write_batch(batch.slice(first, largest))
+                heads.append(shard + first)
+    return np.array(heads)
+
+
 def arrow_file(folder: Path, answers: Answers) -> list[tuple[str, Read]]:
     """One file in Arrow's IPC format, memory-mapped."""
-    path, schema = folder / "answers.arrow", pa.schema([("rows", pa.large_binary())])
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-        for batch in batches(answers):
-            writer.write_batch(batch)
+    path = folder / "answers.arrow"
+    write_arrow(path, answers)
     table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     return [("Arrow IPC, memory-mapped", lambda chosen: rows_in(table["rows"].take(pa.array(chosen))))]
 
 
-def lance_dataset(folder: Path, answers: Answers) -> list[tuple[str, Read]]:
-    """A dataset of Lance, where that is installed."""
+def lance_dataset(
+    folder: Path | str, answers: Answers, options: dict[str, str] | None = None
+) -> list[tuple[str, Read]]:
+    """A dataset of Lance, in a folder or at a URL, where Lance is installed."""
     if importlib.util.find_spec("lance") is None:
         return []
     lance = importlib.import_module("lance")
-    reader = pa.RecordBatchReader.from_batches(pa.schema([("rows", pa.large_binary())]), batches(answers))
-    data = lance.write_dataset(reader, folder / "answers.lance")
+    reader = pa.RecordBatchReader.from_batches(SCHEMA, batches(answers))
+    data = lance.write_dataset(reader, f"{folder}/answers.lance", storage_options=options)
     return [("Lance", lambda chosen: rows_in(data.take(chosen.tolist(), columns=["rows"])["rows"]))]
 
 
-def on_s3(folder: Path, answers: Answers, server: Server) -> list[tuple[str, Read]]:
-    """The same formats, read from an S3 server."""
-    address = server.url.removeprefix("http://")
-    keys = {
-        "access_key": CREDENTIALS["AWS_ACCESS_KEY_ID"],
-        "secret_key": CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-    }
-    files = fs.S3FileSystem(endpoint_override=address, scheme="http", region="us-east-1", **keys)
+def upload(path: Path, files: fs.FileSystem) -> None:
+    """Moves a file into the bucket of an S3 server."""
+    fs.copy_files(str(path), f"{BUCKET}/{path.name}", destination_filesystem=files)
+    path.unlink()
+
+
+def safetensors_on_s3(folder: Path, answers: Answers, files: fs.FileSystem) -> list[tuple[str, Read]]:
+    """A file for each shard, of which each answer is asked for by its position."""
     begins = []
     for number, (_, _, rows) in enumerate(answers.shards()):
         path = folder / f"{number}.safetensors"
-        save_file({"rows": rows}, path)
-        begins.append(path.stat().st_size - rows.nbytes)
-        fs.copy_files(str(path), f"{BUCKET}/{path.name}", destination_filesystem=files)
-        path.unlink()
-    with pa.ipc.new_file(folder / "answers.arrow", pa.schema([("rows", pa.large_binary())])) as writer:
-        for batch in batches(answers):
-            for first in range(0, len(batch), BATCH):
-                writer.write_batch(batch.slice(first, BATCH))
-    fs.copy_files(str(folder / "answers.arrow"), f"{BUCKET}/answers.arrow", destination_filesystem=files)
-    (folder / "answers.arrow").unlink()
-    # The first answer of each record batch.
-    sizes = [-(-(last - first) // BATCH) for first, last in pairwise(answers.bounds.tolist())]
-    heads = np.concatenate(
-        [first + BATCH * np.arange(n) for first, n in zip(answers.bounds, sizes, strict=False)]
-    )
+        begins.append(write_safetensors(path, rows))
+        upload(path, files)
 
     def by_position(chosen: np.ndarray) -> np.ndarray:
         opened = [files.open_input_file(f"{BUCKET}/{number}.safetensors") for number in range(SHARDS)]
@@ -186,45 +190,43 @@ def on_s3(folder: Path, answers: Answers, server: Server) -> list[tuple[str, Rea
             pieces = list(pool.map(lambda one: one[0].read_at(*one[1:]), wanted))
         return np.frombuffer(b"".join(pieces), np.float16).reshape(-1, NUMBERS)
 
+    return [("safetensors, a request an answer", by_position)]
+
+
+def arrow_on_s3(folder: Path, answers: Answers, files: fs.FileSystem) -> list[tuple[str, Read]]:
+    """One file in Arrow's IPC format, of which the record batches are read that have an answer."""
+    path = folder / "answers.arrow"
+    heads = write_arrow(path, answers, BATCH)
+    upload(path, files)
+
     def by_batch(chosen: np.ndarray) -> np.ndarray:
         number = np.searchsorted(heads, chosen, "right") - 1
-        file = files.open_input_file(f"{BUCKET}/answers.arrow")
-        reader = pa.ipc.open_file(file)
+        reader = pa.ipc.open_file(files.open_input_file(f"{BUCKET}/{path.name}"))
         columns = []
         for batch in np.unique(number).tolist():
             own = chosen[number == batch] - heads[batch]
             columns.append(reader.get_batch(batch).column(0).take(pa.array(own)))
         return rows_in(pa.chunked_array(columns))
 
-    return [
-        ("safetensors, a request an answer", by_position),
-        ("Arrow IPC, batches of 16", by_batch),
-        *lance_on_s3(answers, server),
-    ]
-
-
-def lance_on_s3(answers: Answers, server: Server) -> list[tuple[str, Read]]:
-    """A dataset of Lance on an S3 server, where it is installed."""
-    if importlib.util.find_spec("lance") is None:
-        return []
-    lance = importlib.import_module("lance")
-    options = {"endpoint": server.url, "allow_http": "true"}
-    reader = pa.RecordBatchReader.from_batches(pa.schema([("rows", pa.large_binary())]), batches(answers))
-    data = lance.write_dataset(reader, f"{server.bucket}/answers.lance", storage_options=options)
-    return [("Lance", lambda chosen: rows_in(data.take(chosen.tolist(), columns=["rows"])["rows"]))]
+    return [(f"Arrow IPC, batches of {BATCH}", by_batch)]
 
 
 def measure_on_s3(answers: Answers, chosen: list[np.ndarray]) -> None:
     """Prints requests and bytes of each format."""
     print(f"{'format, on S3':<34} requests  bytes for one  GB/s  server at work")
     with tempfile.TemporaryDirectory(prefix="aptool-bench-") as name, object_server(Path(name)) as server:
-        for title, read in on_s3(Path(name), answers, server):
+        address = server.url.removeprefix("http://")
+        files = fs.S3FileSystem(endpoint_override=address, scheme="http", region="us-east-1")
+        formats = [
+            *safetensors_on_s3(Path(name), answers, files),
+            *arrow_on_s3(Path(name), answers, files),
+            *lance_dataset(server.bucket, answers, {"endpoint": server.url, "allow_http": "true"}),
+        ]
+        for title, read in formats:
             rows = []
             for some in chosen:
-                begun, clock = time.time(), time.perf_counter()
-                size = read(some).nbytes
-                took = time.perf_counter() - clock
-                served = server.requests(begun, time.time())
+                found, took, served = server.watched(read, some)
+                size = found.nbytes
                 rows.append((served.number, served.bytes / size, size / took / 1e9, served.seconds / took))
             requests, share, rate, busy = np.median(rows[1:], axis=0)
             print(f"{title:<34} {requests:>8.0f} {share:>14.2f} {rate:>5.3f} {busy:>15.0%}", flush=True)

@@ -17,7 +17,7 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "bench",
@@ -25,6 +25,7 @@ CREDENTIALS = {
     "AWS_REGION": "us-east-1",
 }
 BUCKET = "bench"
+Done = TypeVar("Done")
 
 
 class Requests(NamedTuple):
@@ -57,6 +58,13 @@ class Server(NamedTuple):
             busy += max(0.0, min(stop, end) - max(start, until))
             until = max(until, stop)
         return Requests(len(inside), busy, sum(row[3] for row in inside))
+
+    def watched(self, work: Callable[..., Done], *arguments: Any) -> tuple[Done, float, Requests]:
+        """The result of a call, the seconds that it took, and what the server did meanwhile."""
+        begun, clock = time.time(), time.perf_counter()
+        result = work(*arguments)
+        took = time.perf_counter() - clock
+        return result, took, self.requests(begun, time.time())
 
 
 @contextmanager

@@ -1,11 +1,15 @@
 """Tiny versions of the systems that the paper compares with, of which every one is a preset."""
 
+from dataclasses import replace
+
+import numpy as np
 import torch
 from tiny import OPTIONS
 
 from aptool.config import Recipe, load_recipe
 from aptool.models.build import build_ranker
 from aptool.models.ranker import Ranker
+from aptool.text.tokenizer import Tokens
 
 # What makes each preset small; the first of each needs the loss that its similarity is made for.
 SMALL = {
@@ -27,3 +31,8 @@ def published_recipe(system: str, *more: str) -> Recipe:
 def published_ranker(system: str, words: int = 20, dim: int = 6, seed: int = 1, *more: str) -> Ranker:
     torch.manual_seed(seed)
     return build_ranker(published_recipe(system, *more), words, dim).eval()
+
+
+def with_words(tokens: Tokens) -> Tokens:
+    """Tokens as of a tokenizer that identifies words: each is a word of its own."""
+    return replace(tokens, words=tokens.ids.astype(np.int64))

@@ -93,5 +93,4 @@ class Pairs(NamedTuple):
 
 def rows_of(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """(R,) int64 the rows ``starts[i]`` to ``starts[i] + counts[i] - 1`` of every i, in order."""
-    ends = np.cumsum(counts)
-    return np.arange(ends[-1]) + np.repeat(starts - (ends - counts), counts)
+    return np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from aptool.config import TextOptions
+from aptool.scoring.encoded import rows_of
 from aptool.text.tokenizer import TextTokenizer, Tokens
 from aptool.training.losses import Teacher
 
@@ -38,10 +39,9 @@ class IndexLists:
     def contain(self, lists: np.ndarray, values: np.ndarray) -> np.ndarray:
         """(n, k) bool: whether each of (n,) lists contains each of (k,) values."""
         distinct, column = np.unique(values, return_inverse=True)
-        owner = np.repeat(np.arange(len(lists)), self.lengths[lists])
-        # The first of each list's members in ``self.values``, less those of the lists before it here.
-        starts = self.offsets[lists] - (np.cumsum(self.lengths[lists]) - self.lengths[lists])
-        members = self.values[np.arange(len(owner)) + starts[owner]]
+        lengths = self.lengths[lists]
+        owner = np.repeat(np.arange(len(lists)), lengths)
+        members = self.values[rows_of(self.offsets[lists], lengths)]
         place = np.searchsorted(distinct, members)
         place[place == len(distinct)] = 0
         there = distinct[place] == members

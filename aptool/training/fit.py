@@ -140,7 +140,7 @@ def fit(
             checkpoint_minutes=checkpoint_minutes,
             group=group,
             check_claim=check_claim,
-            after_checkpoint=after_checkpoint or (lambda: None),
+            after_checkpoint=after_checkpoint,
         )
         return _fit(run)
 
@@ -160,7 +160,7 @@ class _Run(NamedTuple):
     checkpoint_minutes: float
     group: ProcessGroup
     check_claim: Callable[[], None]
-    after_checkpoint: Callable[[], None]
+    after_checkpoint: Callable[[], None] | None
 
     @property
     def folder(self) -> Location:
@@ -201,9 +201,10 @@ def _fit(run: _Run) -> Fit:
                 save_state(run.folder, run.key, state)
 
     def after_saving() -> None:
-        with group.together():
-            if group.rank == 0:
-                run.after_checkpoint()
+        if run.after_checkpoint is not None:
+            with group.together():
+                if group.rank == 0:
+                    run.after_checkpoint()
 
     state = _restore(run, ranker, evaluate)
     logger.info(

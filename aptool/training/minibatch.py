@@ -42,7 +42,8 @@ def score_batch(
     questions = ranker.encode(Ragged.of(asked, device))
     columns = batch.shape[1] - 1
     rows = batch[:, 1:].T.reshape(-1)  # (n (p + k),) answers: positives, then negatives
-    own = (np.arange(columns)[:, None] * len(batch) + place).reshape(-1)  # the shard's indices into rows
+    places = np.arange(columns)[:, None] * len(batch) + place  # (p + k, n') the shard's indices into rows
+    own = places.reshape(-1)
     # Small pools are sampled from again and again: equal answers are encoded once.
     distinct, which = np.unique(rows[own], return_inverse=True)
     texts = examples.answers.take(distinct)
@@ -62,8 +63,7 @@ def score_batch(
     features = ranker.pair_features(asked, examples.answers, question_of, row_of)
     scores = ranker.score_matrix(questions, answers, features)  # (n', n (p + k))
     relevant = send(examples.positives.contain(batch[place, 0], rows), device)
-    own_positives = place[:, None] + len(batch) * np.arange(relevant_answers)  # (n', p)
-    positive = scores.gather(1, send(own_positives, device))
+    positive = scores.gather(1, send(places[:relevant_answers].T, device))
     return torch.cat([positive, scores.masked_fill(relevant, -torch.inf)], dim=1)
 
 

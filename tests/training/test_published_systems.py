@@ -1,11 +1,9 @@
 """What holds for every system that the paper compares with: it learns, and is scored as it is defined."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
-from published import PUBLISHED, published_ranker, published_recipe
+from published import PUBLISHED, published_ranker, published_recipe, with_words
 from tiny import recipe, tokens
 
 from aptool.models.build import build_ranker
@@ -31,8 +29,7 @@ def test_every_system_learns(system, collection, tmp_path):
 def texts(count, seed):
     generator = np.random.default_rng(seed)
     sizes = generator.integers(1, 9, size=count)
-    made = tokens(*(generator.integers(1, 20, size=size).tolist() for size in sizes))
-    return replace(made, words=made.ids.astype(np.int64))  # as a tokenizer that identifies words
+    return with_words(tokens(*(generator.integers(1, 20, size=size).tolist() for size in sizes)))
 
 
 @pytest.mark.parametrize("system", PUBLISHED)

@@ -3,10 +3,9 @@
 import copy
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-from published import PUBLISHED, published_ranker
+from published import PUBLISHED, published_ranker, with_words
 from simulated_gpu import SimulatedGpu
 from test_loop import ADAM, POSITIVES, SGD, always
 from tiny import SYSTEMS, ranker, training_set
@@ -14,7 +13,8 @@ from torch import nn
 
 from aptool.config import load_recipe
 from aptool.errors import AptoolError
-from aptool.models.build import build_ranker
+from aptool.models.build import POOLINGS, build_ranker
+from aptool.models.pooling import StateOptions
 from aptool.scoring.kernels import attentive
 from aptool.training import loop
 from aptool.training.loop import train
@@ -27,12 +27,17 @@ RECIPES = {
     "no mining": replace(ADAM, sampled_negatives=1, clip=5.0, minibatch=1),
 }
 
-POOLINGS = ("mean", "maxsim", "symmetric-maxsim", "soft-maxsim", "kernels", "polyencoder", "multi-vector")
+OVER_STATES = [name for name, one in POOLINGS.items() if issubclass(one.Options, StateOptions)]
 
 
 @pytest.fixture(autouse=True)
 def without_the_fused_kernel(monkeypatch):
     monkeypatch.setattr(attentive, "is_available", lambda device: False)
+
+
+def assert_same_weights(found, expected):
+    for key, weight in expected.state_dict().items():
+        torch.testing.assert_close(found.state_dict()[key].to("cpu"), weight, atol=1e-4, rtol=0)
 
 
 def trained(system, options, device="cpu"):
@@ -51,8 +56,7 @@ def test_weights_are_those_of_a_cpu(name, recipe):
 
     for entry, wanted in zip(found.history, expected.history, strict=True):
         assert entry["loss"] == pytest.approx(wanted["loss"], abs=1e-5)
-    for key, weight in system.state_dict().items():
-        torch.testing.assert_close(other.state_dict()[key].to("cpu"), weight, atol=1e-4, rtol=0)
+    assert_same_weights(other, system)
 
 
 def build(name):
@@ -67,18 +71,16 @@ def build(name):
 
 
 # torch makes packed sequences of an LSTM (wang-nyberg-2015) where the simulation does not see it.
-@pytest.mark.parametrize("name", [*SYSTEMS, *sorted({*PUBLISHED} - {"wang-nyberg-2015"}), *POOLINGS])
+@pytest.mark.parametrize("name", [*SYSTEMS, *sorted({*PUBLISHED} - {"wang-nyberg-2015"}), *OVER_STATES])
 def test_repeatable_training_launches_nothing_that_cuda_refuses_then(name):
     # The simulated GPU raises where CUDA would; the weights are those of a CPU, which is repeatable anyway.
     options = replace(RECIPES["adam, clipped"], deterministic=True, epochs=2)
     system = build(name)
     other = copy.deepcopy(system)
     examples = training_set(POSITIVES, 12)
-    with_words = {
-        side: replace(getattr(examples, side), words=getattr(examples, side).ids.astype(np.int64))
-        for side in ("questions", "answers")
-    }
-    examples = replace(examples, **with_words)
+    examples = replace(
+        examples, questions=with_words(examples.questions), answers=with_words(examples.answers)
+    )
     asked = []
 
     def evaluate(ranker):
@@ -91,8 +93,7 @@ def test_repeatable_training_launches_nothing_that_cuda_refuses_then(name):
 
     assert asked == [True, True]
     assert not torch.are_deterministic_algorithms_enabled()
-    for key, weight in system.state_dict().items():
-        torch.testing.assert_close(other.state_dict()[key].to("cpu"), weight, atol=1e-4, rtol=0)
+    assert_same_weights(other, system)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
