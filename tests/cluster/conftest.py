@@ -14,6 +14,9 @@ from typing import NamedTuple
 
 import pytest
 import s3
+from scene import Scene
+
+from aptool.formats.location import ObjectPath
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -162,3 +165,19 @@ def driver(surroundings, tmp_path):
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def scene(tmp_path):
+    folder = tmp_path / "scene"
+    folder.mkdir()
+    return Scene(folder, folder / "notes")
+
+
+@pytest.fixture(params=["disk", "s3"])
+def anywhere(request, tmp_path, object_server):
+    """A scene on a disk, or with its pools and its run on an object store."""
+    if request.param == "disk":
+        return request.getfixturevalue("scene")
+    s3.require()
+    return Scene(ObjectPath(s3.new_bucket(object_server)), tmp_path / "notes")

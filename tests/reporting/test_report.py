@@ -1,15 +1,12 @@
 """``aptool report``: its figures against the run files, its data against the models, its markup."""
 
-import base64
-import gzip
 import json
 import re
-import shutil
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 import torch
+from report_page import Page
 from report_runs import (
     NASTY,
     QUESTIONS,
@@ -17,7 +14,6 @@ from report_runs import (
     TRAINED,
     decoded,
     make_report,
-    make_runs,
     rankings,
     relevant_answers,
 )
@@ -27,60 +23,8 @@ from aptool.models.ragged import Ragged
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return make_runs(tmp_path_factory.mktemp("report"))
-
-
-@pytest.fixture(scope="module")
-def page(made) -> str:
-    return make_report(made, made.runs.parent / "report.html").read_text(encoding="utf-8")
-
-
-class Page(HTMLParser):
-    """A page's elements with their attributes, the texts of its elements by id, and its tables."""
-
-    def __init__(self, page: str):
-        super().__init__()
-        self.elements, self.by_id, self.tables = [], {}, []
-        self._id = None
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        attributes = dict(attrs)
-        self.elements.append((tag, attributes))
-        self._id = attributes.get("id")
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in ("td", "th"):
-            self.tables[-1][-1].append("")
-
-    def handle_endtag(self, tag):
-        self._id = None
-
-    def handle_data(self, data):
-        if self._id is not None:
-            self.by_id[self._id] = self.by_id.get(self._id, "") + data
-        if self.tables and self.tables[-1] and self.tables[-1][-1]:
-            self.tables[-1][-1][-1] += f" {data}"
-
-    def table(self, *heads):
-        """The first table that has these heads."""
-        cells = ([[" ".join(cell.split()) for cell in row] for row in table] for table in self.tables)
-        return next(table for table in cells if set(heads) <= set(table[0]))
-
-    def data(self, name):
-        """A block of the page's data."""
-        return json.loads(gzip.decompress(base64.b64decode(self.by_id[name])))
-
-    def blocks(self, name):
-        """All records of the blocks of one kind."""
-        numbers = sorted(
-            int(key.rsplit("-", 1)[1]) for key in self.by_id if re.fullmatch(rf"{name}-\d+", key)
-        )
-        assert numbers == list(range(len(numbers)))
-        return [record for number in numbers for record in self.data(f"{name}-{number}")]
+def page(report) -> str:
+    return report.read_text(encoding="utf-8")
 
 
 def test_accuracy_in_the_table_is_the_share_of_relevant_first_answers(page, made):
@@ -246,144 +190,6 @@ def test_no_more_questions_than_asked_for_are_carried(made):
 
     assert len(found.data("c0-listing")["ids"]) == len(found.blocks("c0-questions")) == 7
     assert f"The first 7 of {QUESTIONS} questions." in short
-
-
-@pytest.mark.parametrize(
-    ("more", "code", "said"),
-    [
-        (["--collection", "../collection", "--baseline", "bm52"], 2, "--baseline 'bm52': expected one of"),
-        (["--collection", "trecqa=nowhere"], 2, "--collection trecqa=nowhere: expected one of wikiqa"),
-        (
-            ["--collection", "nowhere"],
-            1,
-            "nowhere: no collection.json in it; expected the folder of a coll",
-        ),
-        (["--questions", "0"], 2, "0 is not in the range"),
-        (["--output", "."], 1, "a folder; expected a file"),
-    ],
-)
-def test_mistakes_are_one_line(aptool, made, monkeypatch, tmp_path, more, code, said):
-    monkeypatch.chdir(made.runs)
-    done = aptool("report", ".", "--output", tmp_path / "report.html", *more)
-
-    assert done.code == code
-    assert len(done.err) == 1
-    assert said in done.err[0]
-    assert not (tmp_path / "report.html").exists()
-
-
-def test_a_folder_that_says_where_its_collections_are_needs_no_option(aptool, made, tmp_path):
-    folder = tmp_path / "runs"
-    shutil.copytree(made.runs, folder)
-    document = json.loads((folder / "table.json").read_text(encoding="utf-8"))
-    document["collections"] = {"wikiqa": {"path": str(made.collection)}}
-    document["command"] = "aptool matrix table.toml --output runs"
-    (folder / "table.json").write_text(json.dumps(document), encoding="utf-8")
-    done = aptool("report", folder)
-
-    assert done.code == 0, done.err
-    assert done.out[0].startswith(f"{folder / 'report.html'}: ")
-    assert "aptool matrix table.toml --output runs" in (folder / "report.html").read_text(encoding="utf-8")
-
-
-@pytest.fixture
-def two(made, tmp_path):
-    """Runs on two collections, of which the second has fewer systems, no model, and one seed."""
-    folder = tmp_path / "runs"
-    shutil.copytree(made.runs, folder)
-    document = json.loads((folder / "table.json").read_text(encoding="utf-8"))
-    for name in ("random", "bm25"):
-        result = next(one for one in document["results"] if one["system"] == name)
-        shutil.copytree(folder / "wikiqa" / name / "seed0", folder / "other" / name / "seed0")
-        run = f"other/{name}/seed0/test.run"
-        document["results"].append({**result, "collection": "other", "run": run})
-    document.pop("collections", None)
-    (folder / "table.json").write_text(json.dumps(document), encoding="utf-8")
-    return folder
-
-
-def test_each_collection_has_its_own_part(aptool, made, two):
-    places = ["--collection", f"wikiqa={made.collection}", "--collection", f"other={made.collection}"]
-    done = aptool("report", two, *places, "--baseline", "ap-cnn")
-    page = Page((two / "report.html").read_text(encoding="utf-8"))
-    tables = [table for table in page.tables if "p" in [cell.strip() for cell in table[0]]]
-    roles = [
-        {row[0].split()[0]: row[0].split()[1] for row in table[1:]} for table in tables if len(table[0]) == 7
-    ]
-
-    assert done.code == 0, done.err
-    # A baseline that was not run on a collection is none there.
-    assert [next(name for name, role in part.items() if role == "baseline") for part in roles] == [
-        "ap-cnn",
-        "bm25",
-    ]
-    assert [system["name"] for system in page.data("c1-listing")["systems"]] == ["random", "bm25"]
-    assert all(record["heat_maps"] == {} for record in page.blocks("c1-questions"))
-
-
-def test_a_collection_that_is_nowhere_is_asked_for(aptool, made, two):
-    done = aptool("report", two, "--collection", f"wikiqa={made.collection}")
-
-    assert done.code == 2
-    assert done.err == ["aptool: folder of collection 'other' unknown; pass --collection other=FOLDER"]
-
-
-def test_a_collection_that_belongs_to_no_run_is_not_taken(aptool, two, collection_folder):
-    done = aptool("report", two, "--collection", collection_folder)
-
-    assert done.code == 2
-    assert done.err == [
-        f"aptool: --collection {collection_folder} is 'tiny': expected NAME={collection_folder} with a name "
-        "among wikiqa, other"
-    ]
-
-
-def test_a_run_file_that_is_gone_is_named(aptool, made, two):
-    (two / "wikiqa" / "bm25" / "seed1" / "test.run").unlink()
-    done = aptool("report", two, "--collection", made.collection)
-
-    assert done.code == 1
-    assert "bm25/seed1/test.run: file not found" in done.err[0]
-
-
-@pytest.mark.parametrize(
-    "document", ["{}", '{"results": []}', '{"results": [{"run": 1}]}', "[", '{"results": 3}']
-)
-def test_a_table_that_is_none_is_one_line(aptool, tmp_path, document):
-    (tmp_path / "table.json").write_text(document, encoding="utf-8")
-    done = aptool("report", tmp_path)
-
-    assert done.code == 1
-    assert len(done.err) == 1
-    assert str(tmp_path / "table.json") in done.err[0]
-
-
-def test_a_folder_without_runs_is_said_to_be_none(aptool, tmp_path):
-    done = aptool("report", tmp_path)
-
-    assert done.code == 1
-    assert done.err == [
-        f"aptool: {tmp_path}: no table.json in it; expected the folder that `aptool matrix TABLE "
-        "--output FOLDER` writes"
-    ]
-
-
-def test_jinja2_that_is_not_installed_is_said_in_one_line(aptool, made, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
-    done = aptool("report", made.runs, "--collection", made.collection, "--output", tmp_path / "page.html")
-
-    assert (done.code, done.err) == (1, ["aptool: pages need jinja2: pip install 'aptool[report]'"])
-
-
-def test_a_device_that_is_not_there_is_one_line(aptool, made, tmp_path):
-    done = aptool(
-        *("report", made.runs, "--collection", made.collection),
-        *("--output", tmp_path / "page.html", "--device", "cuda:99"),
-    )
-
-    assert (done.code, len(done.err)) == (2, 1)
-    assert "cuda:99" in done.err[0]
-    assert not (tmp_path / "page.html").exists()
 
 
 def test_what_a_reviewer_asks_is_answered(page, made):

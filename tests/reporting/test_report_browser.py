@@ -13,8 +13,6 @@ from report_runs import (
     RIGHT_TO_LEFT,
     SCRIPT,
     Made,
-    make_report,
-    make_runs,
     rankings,
     relevant_answers,
 )
@@ -36,16 +34,6 @@ if not os.access(CHROMIUM, os.X_OK):
     pytest.skip("no Chromium here: apt-get install chromium", allow_module_level=True)
 
 from playwright.sync_api import Page, sync_playwright  # noqa: E402
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Made:
-    return make_runs(tmp_path_factory.mktemp("browser"))
-
-
-@pytest.fixture(scope="module")
-def report(made):
-    return make_report(made, made.runs.parent / "report.html")
 
 
 @pytest.fixture(scope="module")

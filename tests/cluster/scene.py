@@ -1,0 +1,95 @@
+"""Pools that a cluster scores, and the run file that one process writes of them."""
+
+import hashlib
+import time
+
+from slow import ONE_CORE, SlowSystem, remote_system
+from tiny import labelled_pools, row, write_pools
+
+from aptool.formats.atomic import atomic_file
+from aptool.formats.pools import list_units
+from aptool.scoring.job import plan, read_task, score_task
+from aptool.scoring.parts import parts_folder, write_part
+from aptool.scoring.score import score
+
+UNITS = 8
+
+
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def pools_of(split, path):
+    """Eight row groups of two pools, six candidates each."""
+    with atomic_file(path) as temporary:
+        _write_pools(split, temporary)
+    return path
+
+
+def _write_pools(split, path):
+    pools = labelled_pools(split, 2 * UNITS)
+    rows = [row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True))) for p in pools]
+    return write_pools(path, *(rows[start : start + 2] for start in range(0, 2 * UNITS, 2)))
+
+
+class Scene:
+    """Pools, the run file of one undisturbed process, and ways to score them on a cluster."""
+
+    def __init__(self, folder, notes):
+        self.notes = notes
+        self.notes.mkdir()
+        self.pools = pools_of("test", folder / "test.pools.parquet")
+        self.output = folder / "out.run"
+        self.parts = parts_folder(self.output)
+
+    @property
+    def units(self):
+        return list_units([self.pools])
+
+    @property
+    def expected(self):
+        """The hash of the run file that this process writes."""
+        quiet = self.notes / "alone"
+        quiet.mkdir(exist_ok=True)
+        alone = quiet / "alone.run"
+        score(self.units, SlowSystem(quiet, 0), alone, tag="slow")
+        return sha256(alone)
+
+    def score(self, cluster, seconds=0.0, each=ONE_CORE, **more):
+        from aptool.cluster.score import ClusterExecutor
+
+        system = remote_system(self.notes, seconds, each)
+        return score(self.units, system, self.output, ClusterExecutor(cluster, **more))
+
+    def arguments(self, address, **more):
+        """For a driver in another process."""
+        return {
+            "address": address,
+            "pools": str(self.pools),
+            "output": str(self.output),
+            "notes": str(self.notes),
+        } | more
+
+    def make_parts(self):
+        """Writes every part, as a driver that was killed before the merge would have left them."""
+        self.parts.mkdir(exist_ok=True)
+        quiet = SlowSystem(self.notes, 0)
+        parts = plan(self.units, quiet, self.output, "slow")
+        for part in parts:
+            task = read_task(part, quiet, None)
+            write_part(part, score_task(task, quiet), quiet.truncated(task.prepared))
+        (self.notes / "scored").unlink()
+        return [part.path for part in parts]
+
+    def assert_whole(self):
+        """The run file is that of one process, and no other file is left."""
+        assert sha256(self.output) == self.expected
+        names = {path.name for path in self.output.parent.iterdir()}
+        assert names - {"notes"} == {"test.pools.parquet", "out.run", "out.run.ir-metadata.yml"}
+
+
+def wait_for(condition, seconds=600):  # many times what is needed, also on a busy machine
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the condition was not met in time"
+        time.sleep(0.02)
