@@ -11,11 +11,14 @@ import torch
 from aptool.config import Recipe, load_recipe
 from aptool.formats.collection import LabelledPool
 from aptool.formats.schemas import arrow_schema
-from aptool.models.build import build_ranker
+from aptool.models.build import POOLINGS, build_ranker
+from aptool.models.pooling import StateOptions
 from aptool.text.tokenizer import Tokens
 from aptool.training.data import IndexLists, TrainingSet
 
 SYSTEMS = ("qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm")
+# ``pooling.type`` of all that pool the states of any encoder.
+OVER_STATES = tuple(name for name, one in POOLINGS.items() if issubclass(one.Options, StateOptions))
 
 # Small, quick and certain to beat random order, whatever the presets are.
 OPTIONS = (
@@ -57,6 +60,13 @@ def ranker(system: str, words: int = 20, dim: int = 5, seed: int = 1, size: int 
     overrides = [f"encoder.{name}={size}", *(f"encoder.{key}={value}" for key, value in more.items())]
     torch.manual_seed(seed)
     return build_ranker(load_recipe(system, overrides), words, dim).eval()
+
+
+def pooled(pooling: str, words: int = 20, dim: int = 5, seed: int = 1, size: int = 3):
+    """A CNN of c = ``size`` features with any pooling of states, freshly initialized."""
+    torch.manual_seed(seed)
+    options = f"encoder.features={size}", f"pooling.type={pooling}"
+    return build_ranker(load_recipe("qa-cnn", options), words, dim).eval()
 
 
 def tokens(*texts: list[int]) -> Tokens:

@@ -1,30 +1,43 @@
 """What ``aptool`` alone prints: what the current folder has, and the command that leads on from there."""
 
+import json
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-# Only these subfolders are searched, so that it takes no time.
+# The names that `formats` writes; its libraries would take longer to import than all that is done here.
+MANIFEST, POOLS, QRELS, METADATA = "collection.json", ".pools.parquet", ".qrels", ".ir-metadata.yml"
+# Only these subfolders are searched, and the first fold of folds in them, so that it takes no time.
 PLACES = (".", "data", "models", "runs")
+_TOPICS = re.compile(rf"^ +topics: (.+){re.escape(POOLS)}$", re.MULTILINE)
 
 
 def next_steps(folder: Path) -> list[str]:
     """Three lines: what ``folder`` has, the next command, and where to read on."""
-    collection, model, run = _collection(folder), _model(folder), _run(folder)
+    run, model = _run(folder), _model(folder)
+    judged = _qrels(folder, run) if run else None
+    collection = judged.parent if judged else _collection(folder)
+    splits = _splits(folder / collection) if collection else []
     if collection is None:
         here = "no collection here yet"
         command = "aptool data import tsv train=FILE.csv --output data/mine"
+    elif model is None and splits == ["train"]:
+        here = f"a collection, {collection}, without a dev split, and no model yet"
+        folds = collection.with_name(f"{collection.name}-folds")
+        few = max(2, min(5, _questions(folder / collection, "train")))
+        command = f"aptool data folds {_word(collection)} --folds {few} --output {_word(folds)}"
     elif model is None:
         here = f"a collection, {collection}, and no model yet"
         command = f"aptool train {_word(collection)} --preset ap-cnn --output models/ap-cnn"
     elif run is None:
         here = f"a collection, {collection}, a model, {model}, and no run yet"
-        split = _evaluated_split(folder / collection)
-        pools = collection / f"{split}.pools.parquet"
+        split = _evaluated(splits)
+        pools = collection / f"{split}{POOLS}"
         command = f"aptool score {_word(pools)} --model {_word(model)} --output {split}.run"
     else:
         here = f"a collection, {collection}, a model, {model}, and a run, {run}"
-        qrels = collection / f"{_evaluated_split(folder / collection)}.qrels"
+        qrels = judged or collection / f"{_evaluated(splits)}{QRELS}"
         command = f"aptool eval {_word(run)} --qrels {_word(qrels)}"
     return [
         f"In this folder: {here}.",
@@ -47,8 +60,11 @@ def _subfolders(folder: Path) -> Iterator[Path]:
 
 
 def _collection(folder: Path) -> Path | None:
-    collections = (found for found in _subfolders(folder) if (folder / found / "collection.json").is_file())
-    return next(collections, None)
+    """The first collection to train on, or else the first one."""
+    places = [place for found in _subfolders(folder) for place in (found, found / "fold1")]
+    found = [place for place in places if (folder / place / MANIFEST).is_file()]
+    whole = [place for place in found if {"train", "dev"} <= {*_splits(folder / place)}]
+    return next(iter([*whole, *found]), None)
 
 
 def _model(folder: Path) -> Path | None:
@@ -65,7 +81,27 @@ def _run(folder: Path) -> Path | None:
     return None
 
 
-def _evaluated_split(collection: Path) -> str:
-    """Dev if the collection has it, else the first split by name."""
-    splits = sorted(path.name.split(".")[0] for path in collection.glob("*.pools.parquet"))
+def _qrels(folder: Path, run: Path) -> Path | None:
+    """The qrels of the pools that a run scores, as far as its metadata says which they were."""
+    metadata = folder / f"{run}{METADATA}"
+    pools = _TOPICS.search(metadata.read_text(encoding="utf-8")) if metadata.is_file() else None
+    found = Path(f"{pools[1]}{QRELS}") if pools else None
+    return found if found and (folder / found).is_file() else None
+
+
+def _splits(collection: Path) -> list[str]:
+    return sorted(path.name.removesuffix(POOLS) for path in collection.glob(f"*{POOLS}"))
+
+
+def _questions(collection: Path, split: str) -> int:
+    """Questions of a split by the collection's manifest; 0 if that does not say."""
+    try:
+        manifest = json.loads((collection / MANIFEST).read_text(encoding="utf-8"))
+        return int(manifest["splits"][split]["questions"])
+    except (ValueError, KeyError, TypeError):
+        return 0
+
+
+def _evaluated(splits: list[str]) -> str:
+    """Dev if there is one, else the first split by name."""
     return "dev" if "dev" in splits or not splits else splits[0]

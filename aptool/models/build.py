@@ -19,6 +19,7 @@ from aptool.models.joint import JointPooling
 from aptool.models.matching import (
     KernelPooling,
     MaxSimPooling,
+    MeanMaxSimPooling,
     SoftMaxSimPooling,
     SymmetricMaxSimPooling,
 )
@@ -60,6 +61,7 @@ POOLINGS: dict[str, type[Pooling]] = {
     "maxsim": MaxSimPooling,
     "symmetric-maxsim": SymmetricMaxSimPooling,
     "soft-maxsim": SoftMaxSimPooling,
+    "mean-maxsim": MeanMaxSimPooling,
     "kernels": KernelPooling,
     "polyencoder": PolyEncoderPooling,
     "multi-vector": MultiVectorPooling,

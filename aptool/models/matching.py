@@ -7,6 +7,7 @@ answer's (``match``); the score follows from the sum over the question's tokens 
 - ``maxsim``: ColBERT (Khattab and Zaharia, 2020), the best answer token of each question token.
 - ``symmetric-maxsim``: the mean of that and of the best question token of each answer token.
 - ``soft-maxsim``: a mean of each row of S in place of its maximum, weighted by a softmax.
+- ``mean-maxsim``: ``maxsim`` and the cosine of the means of all tokens, a share of each.
 - ``kernels``: KNRM (Xiong et al., 2017) and TK (Hofstätter et al., 2020), soft counts of similarities.
 """
 
@@ -17,7 +18,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from aptool.models.pooling import Pooling, StateOptions, segment_max
+from aptool.models.pooling import Pooling, StateOptions, segment_max, segment_mean
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import unit
 from aptool.options import bounded
@@ -28,32 +29,43 @@ class MatchPooling(Pooling):
 
     # Whether only the question's tokens are matched, so that the score follows from ``match`` alone.
     one_way: ClassVar[bool] = True
+    # Rows that are kept of a text beside those of its tokens.
+    more_rows: ClassVar[int] = 0
 
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
         """See ``Pooling.score_pairs``."""
-        Q, mask_q = normalized(questions).padded()  # (n, M, c), (n, M)
-        A, mask_a = normalized(answers).padded()  # (n, L, c), (n, L)
-        return self.reduce(Q @ A.transpose(1, 2), mask_q, mask_a)
+        return self.score_kept(self.kept(questions), self.kept(answers))
+
+    def score_kept(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """Scores (n,) of n pairs from what is ``kept`` of their texts; pair i is question i with answer i."""
+        Q, A = questions.padded()[0], answers.padded()[0]  # (n, M, c), (n, L, c)
+        return self.reduce(Q @ A.transpose(1, 2), questions, answers)
 
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
         """See ``Pooling.score_matrix``: all questions with one answer after another."""
-        Q = normalized(questions)
-        parts = normalized(answers).values.split(answers.sizes.tolist())
+        Q, A = self.kept(questions), self.kept(answers)
+        parts = A.values.split(A.sizes.tolist())
         return torch.stack([self.reduce_one(Q.with_values(Q.values @ A.T)) for A in parts], 1)
 
-    def reduce(self, S: Tensor, mask_q: Tensor, mask_a: Tensor) -> Tensor:
+    def kept(self, states: Ragged) -> Ragged:
+        """What S is the products of, and what is kept of a text: its states (N, c), scaled to unit length."""
+        return normalized(states)
+
+    def reduce(self, S: Tensor, questions: Ragged, answers: Ragged) -> Tensor:
         """Scores of pairs from their similarities.
 
         Args:
             S: (n, M, L) similarities, anything on padding.
-            mask_q: (n, M) bool, false on padding.
-            mask_a: (n, L) bool, false on padding.
+            questions: what S was computed from, for its sizes.
+            answers: likewise.
 
         Returns:
             (n,) scores.
         """
-        matched = self.match(S, mask_a[:, None])  # (n, M, k)
-        return self.score(matched.masked_fill(~mask_q[:, :, None], 0).sum(1), mask_q.sum(1))
+        _, M, L = S.shape
+        mask = torch.arange(L, device=S.device) < answers.lengths[:, None]  # (n, L), false on padding
+        matched = self.match(S, mask[:, None]).flatten(0, 1)  # (n M, k)
+        return self.score(questions.with_values(matched.index_select(0, questions.slots(M))))
 
     def reduce_one(self, S: Ragged) -> Tensor:
         """Scores of n questions with one answer.
@@ -64,7 +76,7 @@ class MatchPooling(Pooling):
         Returns:
             (n,) scores.
         """
-        return self.score(segment_sum(S.with_values(self.match(S.values))), S.lengths)
+        return self.score(S.with_values(self.match(S.values)))
 
     @abstractmethod
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -85,9 +97,9 @@ class MatchPooling(Pooling):
         They sum to one: shares of the weight that the pair's matches have in its score.
         """
 
-    def score(self, totals: Tensor, tokens: Tensor) -> Tensor:
-        """(n,) scores from the sums (n, k) of ``match`` over the tokens of questions, (n,) of them."""
-        return totals[:, 0] / tokens
+    def score(self, matched: Ragged) -> Tensor:
+        """(n,) scores from the k numbers that ``match`` gives each token of n questions, values (N, k)."""
+        return segment_mean(matched)[:, 0]
 
     def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:
         """S (M, L) of one pair, from the states (M, c) of a question and (L, c) of an answer."""
@@ -130,9 +142,10 @@ class MaxSimPooling(MatchPooling):
         """See ``MatchPooling.match``: (..., 1), the largest."""
         return best(S, mask)
 
-    def score(self, totals: Tensor, tokens: Tensor) -> Tensor:
+    def score(self, matched: Ragged) -> Tensor:
         """See ``MatchPooling.score``."""
-        return totals[:, 0] if self.sums else super().score(totals, tokens)
+        means = super().score(matched)
+        return means * matched.lengths if self.sums else means
 
     def partners(self, S: Tensor) -> Tensor:
         """See ``MatchPooling.partners``: each question token has its best answer token."""
@@ -152,10 +165,10 @@ class SymmetricMaxSimPooling(MatchPooling):
         """See ``MatchPooling.match``: (..., 1), the largest."""
         return best(S, mask)
 
-    def reduce(self, S: Tensor, mask_q: Tensor, mask_a: Tensor) -> Tensor:
+    def reduce(self, S: Tensor, questions: Ragged, answers: Ragged) -> Tensor:
         """See ``MatchPooling.reduce``."""
-        of_questions = super().reduce(S, mask_q, mask_a)
-        return (of_questions + super().reduce(S.transpose(1, 2), mask_a, mask_q)) / 2
+        of_questions = super().reduce(S, questions, answers)
+        return (of_questions + super().reduce(S.transpose(1, 2), answers, questions)) / 2
 
     def reduce_one(self, S: Ragged) -> Tensor:
         """See ``MatchPooling.reduce_one``."""
@@ -195,6 +208,55 @@ class SoftMaxSimPooling(MatchPooling):
     def partners(self, S: Tensor) -> Tensor:
         """See ``MatchPooling.partners``: the softmax."""
         return (S / self.temperature).softmax(1) / len(S)
+
+
+class MeanMaxSimPooling(MatchPooling):
+    """s = w cos(q̄, ā) + (1 - w) mean over m of max over l of S_ml, where q̄ and ā are the means of the states.
+
+    COIL (Gao et al., 2021) adds the product of two vectors to the matches of tokens; here it is the cosine of
+    the means. A mean stands before its tokens, so S (1 + M, 1 + L) has them in its first row and column.
+    """
+
+    more_rows = 1
+
+    @dataclass(frozen=True)
+    class Options(StateOptions):
+        """Options of ``mean-maxsim`` pooling.
+
+        Attributes:
+            share: w, the share of the means in the score.
+        """
+
+        share: float = bounded(0.5, below=1)
+
+    def __init__(self, size: int, options: Options) -> None:
+        super().__init__()
+        self.share = options.share
+
+    def kept(self, states: Ragged) -> Ragged:
+        """See ``MatchPooling.kept``: (N + n, c), the mean of each text before its states."""
+        order = torch.arange(len(states.sizes), device=states.values.device)
+        first, others = states.offsets[:-1] + order, states.row_numbers() + states.spread(order) + 1
+        both = states.values.new_zeros(len(states.values) + len(order), states.values.shape[1])
+        both = both.index_copy(0, first, segment_mean(states)).index_copy(0, others, states.values)
+        return normalized(Ragged.of_sizes(both, states.sizes + 1))
+
+    def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
+        """See ``MatchPooling.match``: (..., 2), that to the answer's mean, and the largest to a token."""
+        largest = best(S[..., 1:], None if mask is None else mask[..., 1:])
+        return torch.cat([S[..., :1], largest], -1)
+
+    def score(self, matched: Ragged) -> Tensor:
+        """See ``MatchPooling.score``."""
+        means = matched.offsets[:-1]  # the first row of each question
+        of_tokens = segment_mean(matched.with_values(matched.values[:, 1].index_fill(0, means, 0)))
+        matches = of_tokens * matched.lengths / (matched.lengths - 1)
+        of_means = matched.values[:, 0].index_select(0, means)
+        return self.share * of_means + (1 - self.share) * matches
+
+    def partners(self, S: Tensor) -> Tensor:
+        """See ``MatchPooling.partners``: each question token has its best answer token."""
+        return nearest(S) / len(S)
 
 
 class KernelPooling(MatchPooling):
@@ -240,9 +302,9 @@ class KernelPooling(MatchPooling):
             counts = counts.masked_fill(~mask[..., None], 0)
         return counts.sum(-2).clamp_min(self.LEAST).log()
 
-    def score(self, totals: Tensor, tokens: Tensor) -> Tensor:
+    def score(self, matched: Ragged) -> Tensor:
         """See ``MatchPooling.score``."""
-        return (totals / tokens[:, None]) @ self.weights
+        return segment_mean(matched) @ self.weights
 
     def partners(self, S: Tensor) -> Tensor:
         """See ``MatchPooling.partners``: all pairs count; what is shown is each question token's best one."""
@@ -262,9 +324,3 @@ def best(S: Tensor, mask: Tensor | None) -> Tensor:
 def nearest(S: Tensor) -> Tensor:
     """(M, L) one at the largest of each row of S (M, L), zero elsewhere; of equal ones, the first."""
     return torch.zeros_like(S).scatter_(1, S.argmax(1, keepdim=True), 1.0)
-
-
-def segment_sum(sequences: Ragged) -> Tensor:
-    """(n, ...) sums of the values (N, ...) over each of n sequences."""
-    lengths = sequences.lengths
-    return torch.segment_reduce(sequences.values, "sum", lengths=lengths, axis=0, unsafe=True)

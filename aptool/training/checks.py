@@ -51,6 +51,10 @@ def check_training(
         raise InputError(
             folder, problem="a file", expected="a folder for the training checkpoint, or a new one"
         )
+    if splits[1] not in collection.splits:
+        others = ", ".join(collection.splits)
+        expected = f"one of {others} (`aptool data folds` splits questions into train and dev)"
+        raise InputError(collection.path, problem=f"split {splits[1]!r}", expected=expected)
     collection.qrels(splits[1])
     check_sources(collection, recipe, splits[0])
     return recipe, training_key(collection, recipe, seed, splits, torch.device(device).type)

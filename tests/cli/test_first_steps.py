@@ -16,25 +16,58 @@ from aptool.config import preset_names
 ROOT = Path(__file__).parents[2]
 
 
+def next_command(aptool):
+    finished = aptool()
+    assert (finished.code, finished.err, len(finished.out)) == (0, [], 3)
+    return finished.out[1].removeprefix("Next:  aptool ").split()
+
+
 def test_the_next_command_is_the_one_that_is_missing_and_runs(
     aptool, collection_folder, model_folder, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
 
-    def next_command():
-        finished = aptool()
-        assert (finished.code, finished.err, len(finished.out)) == (0, [], 3)
-        return finished.out[1].removeprefix("Next:  aptool ").split()
-
-    assert next_command()[:3] == ["data", "import", "tsv"]
+    assert next_command(aptool)[:3] == ["data", "import", "tsv"]
     shutil.copytree(collection_folder, "data/mine")
-    assert next_command()[:2] == ["train", "data/mine"]
+    assert next_command(aptool)[:2] == ["train", "data/mine"]
     shutil.copytree(model_folder, "models/mine")
-    score = next_command()
+    score = next_command(aptool)
     assert aptool(*score).code == 0
-    evaluate = next_command()
+    evaluate = next_command(aptool)
     assert evaluate == ["eval", "dev.run", "--qrels", "data/mine/dev.qrels"]
     assert aptool(*evaluate).code == 0
+
+
+def test_a_collection_without_a_dev_split_leads_to_training_on_folds(aptool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = ["what is rain,water that falls,1", "what is rain,a kind of stone,0"]
+    rows += ["who wrote it,the clerk did,1", "who wrote it,on a Monday,0"]
+    Path("faq.csv").write_text("\n".join(["question,answer,label", *rows]) + "\n", encoding="utf-8")
+    assert aptool("data", "import", "tsv", "train=faq.csv", "--output", "data/faq").code == 0
+    refused = aptool("train", "data/faq", "--output", "models/x")
+
+    first = next_command(aptool)
+    assert aptool(*first).code == 0
+    second = next_command(aptool)
+
+    assert (refused.code, len(refused.err)) == (1, 1)
+    assert "data/faq: split 'dev'; expected one of train (`aptool data folds`" in refused.err[0]
+    assert first == ["data", "folds", "data/faq", "--folds", "2", "--output", "data/faq-folds"]
+    assert second[:2] == ["train", "data/faq-folds/fold1"]
+    assert aptool(*second, "--set", "training.epochs=1").code == 0
+
+
+def test_a_run_is_evaluated_with_the_qrels_of_its_own_pools(
+    aptool, collection_folder, model_folder, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("data/first", "data/second"):
+        shutil.copytree(collection_folder, name)
+    shutil.copytree(model_folder, "models/mine")
+    pools = "data/second/test.pools.parquet"
+    assert aptool("score", pools, "--model", "models/mine", "--output", "mine.run").code == 0
+
+    assert next_command(aptool) == ["eval", "mine.run", "--qrels", "data/second/test.qrels"]
 
 
 def test_a_folder_with_a_space_in_its_name_is_quoted(aptool, collection_folder, tmp_path, monkeypatch):

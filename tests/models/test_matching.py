@@ -9,12 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import initialized, write_network
-from tiny import ranker, tokens
+from tiny import OVER_STATES, ranker, tokens
 
 from aptool.config import load_recipe
 from aptool.errors import InputError
 from aptool.models.build import POOLINGS, build_ranker
-from aptool.models.pooling import StateOptions
 from aptool.models.ragged import Ragged
 from aptool.scoring.scorer import Scorer
 
@@ -49,8 +48,6 @@ def kernels(S, count=11, width=0.1):
         score += mean / count * sum(logs) / len(S)
     return score
 
-
-POOLINGS_OF_STATES = [name for name, one in POOLINGS.items() if issubclass(one.Options, StateOptions)]
 
 MATCHES = {
     "maxsim": maxsim,
@@ -92,8 +89,13 @@ def multi_vector(Q, A, codes):
     return max(cosine(mean(Q), mixture(A, [dot(code, state) for state in A])) for code in codes)
 
 
+def mean_and_maxsim(Q, A, codes):
+    return (cosine(mean(Q), mean(A)) + matched("maxsim")(Q, A, codes)) / 2
+
+
 LOOPS = {
     **{kind: matched(kind) for kind in MATCHES},
+    "mean-maxsim": mean_and_maxsim,
     "polyencoder": polyencoder,
     "multi-vector": multi_vector,
 }
@@ -150,7 +152,7 @@ def test_gradients_are_differences_of_scores(kind):
     assert torch.autograd.gradcheck(scores, states, atol=1e-5)
 
 
-@pytest.mark.parametrize("pooling", POOLINGS_OF_STATES)
+@pytest.mark.parametrize("pooling", OVER_STATES)
 def test_states_are_projected_before_they_are_pooled(pooling):
     torch.manual_seed(1)
     options = ["encoder.features=6", f"pooling.type={pooling}", "pooling.dim=2"]

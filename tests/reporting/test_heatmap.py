@@ -80,7 +80,7 @@ def test_matched_tokens_by_hand(by_hand):
     texts = [("One two", "red green blue")]
     found = {
         kind: heat_maps(by_hand("qa-cnn", kind), texts)[0]
-        for kind in ("maxsim", "symmetric-maxsim", "soft-maxsim", "kernels")
+        for kind in ("maxsim", "symmetric-maxsim", "soft-maxsim", "mean-maxsim", "kernels")
     }
 
     for one in found.values():
@@ -91,6 +91,9 @@ def test_matched_tokens_by_hand(by_hand):
     assert found["maxsim"].score == pytest.approx((0 + 0.316228) / 2, abs=1e-6)
     assert found["maxsim"].question.weights == pytest.approx([1 / 2, 1 / 2])
     assert found["maxsim"].answer.weights == pytest.approx([1 / 2, 1 / 2, 0])
+    # The means of the states are (1, 3) / 2 and (1, -1) / 3, whose cosine is -1 / √5.
+    assert found["mean-maxsim"].score == pytest.approx((-0.447214 + 0.158114) / 2, abs=1e-6)
+    assert found["mean-maxsim"].answer.weights == pytest.approx([1 / 2, 1 / 2, 0])
     # The best of red is one (or two: of equal ones, the first), of green two, of blue one.
     assert found["symmetric-maxsim"].score == pytest.approx((0.158114 + 0.316228 / 3) / 2, abs=1e-6)
     assert found["symmetric-maxsim"].question.weights == pytest.approx([1 / 4 + 2 / 6, 1 / 4 + 1 / 6])

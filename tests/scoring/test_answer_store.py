@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from networks import corpus, initialized, write_network
-from tiny import SYSTEMS, ranker, tokens
+from tiny import OVER_STATES, SYSTEMS, pooled, ranker, tokens
 
 from aptool.config import load_recipe
 from aptool.errors import InputError
@@ -17,12 +17,10 @@ from aptool.scoring.answer_store import PRECISIONS, AnswerIndex, AnswerStore, te
 from aptool.scoring.scorer import Scorer
 from aptool.scoring.stored_answers import StoredAnswers
 
-# Systems over word vectors beside the paper's, and those over a network, which need the extra.
+# Further systems over word vectors, and those over a network, which need the extra.
 OTHERS = {
     "gesd": ("ap-cnn", "similarity.type=gesd"),
-    "kernels": ("qa-cnn", "pooling.type=kernels"),
     "one-way": ("ap-cnn", "pooling.type=one_way"),
-    "codes": ("qa-cnn", "pooling.type=polyencoder"),
 }
 NETWORKS = ("ap-minilm", "maxsim-minilm", "mean-minilm")
 
@@ -37,6 +35,8 @@ def system_of(name, request):
         return initialized(name, request.getfixturevalue("network"))[0]
     if name in SYSTEMS:
         return ranker(name, words=40, dim=12, size=16)
+    if name in OVER_STATES:
+        return pooled(name, words=40, dim=12, size=16)
     torch.manual_seed(1)
     base, option = OTHERS[name]
     recipe = load_recipe(base, (option, "encoder.features=16", "vectors.dim=12"))
@@ -55,7 +55,7 @@ PAIRS = np.repeat(np.arange(6), 40), np.tile(np.arange(40), 6)
 
 
 @pytest.mark.parametrize("tokens_per_batch", [64, 1 << 20])
-@pytest.mark.parametrize("name", [*SYSTEMS, *OTHERS, *NETWORKS])
+@pytest.mark.parametrize("name", [*SYSTEMS, *OVER_STATES, *OTHERS, *NETWORKS])
 def test_stored_answers_change_no_bit_of_a_score(name, tokens_per_batch, request, tmp_path):
     system = system_of(name, request)
     expected = Scorer(system, tokens_per_batch=tokens_per_batch).score(QUESTIONS, ANSWERS, *PAIRS)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from simulated_gpu import DeviceMismatchError, SimulatedGpu
-from tiny import SYSTEMS, ranker, tokens
+from tiny import OVER_STATES, SYSTEMS, pooled, ranker, tokens
 
 from aptool.models import ragged
 from aptool.models.ragged import Ragged
@@ -76,6 +76,18 @@ def test_scores_are_those_of_a_cpu_and_the_host_waits_once(name, precision, kern
     assert gpu.total_waits == 2, gpu.report()  # for the scores of each call
     np.testing.assert_allclose(first, expected, atol=1e-5 if precision == "fp32" else 0.02, rtol=0)
     np.testing.assert_allclose(again, first, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("pooling", OVER_STATES)
+def test_every_pooling_has_the_scores_of_a_cpu(pooling, kernel):
+    system = pooled(pooling, words=300, dim=12, size=16)
+    work = workload(20, 60, 30)
+    expected = Scorer(system).score(*work)
+
+    with kernel(SimulatedGpu()):
+        found = Scorer(system.to("cuda"), device="cuda").score(*work)
+
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
 
 
 def test_launches_do_not_grow_with_pairs_answers_or_precision(kernel, request):

@@ -3,11 +3,11 @@
 import pyarrow as pa
 import pytest
 import torch
+from tiny import OVER_STATES
 
 from aptool.config import load_recipe
-from aptool.models.build import POOLINGS, build_ranker
+from aptool.models.build import build_ranker
 from aptool.models.model import LoadedModel
-from aptool.models.pooling import StateOptions
 from aptool.scoring.answer_store import AnswerStore
 from aptool.scoring.encode import AnswerEncoder
 from aptool.scoring.kept import bytes_per_answer
@@ -16,8 +16,7 @@ from aptool.text.tokenizer import WordTokenizer
 # Of 3, 1 and 18 words: 22 tokens, and as rows that are multiples of 16 would be 64.
 TEXTS = ["a river bank", "silver", " ".join(["bridge"] * 18)]
 NUMBERS = 6 * 4  # bytes of a row of six features
-ROWS = {"mean": 3, "max": 3, "first": 3, "polyencoder": 3, "multi-vector": 3 * 16}
-STATES = [name for name, one in POOLINGS.items() if issubclass(one.Options, StateOptions)]
+ROWS = {"mean": 3, "max": 3, "first": 3, "polyencoder": 3, "multi-vector": 3 * 16, "mean-maxsim": 25}
 
 
 def loaded(*options):
@@ -28,7 +27,7 @@ def loaded(*options):
     return LoadedModel(ranker, tokenizer, recipe, {}, "0" * 16)
 
 
-@pytest.mark.parametrize("pooling", STATES)
+@pytest.mark.parametrize("pooling", OVER_STATES)
 def test_bytes_are_those_that_are_stored(pooling, tmp_path):
     model = loaded(f"pooling.type={pooling}")
     store = AnswerStore(tmp_path, "fp32", model.fingerprint)

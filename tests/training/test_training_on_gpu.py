@@ -8,13 +8,10 @@ import torch
 from published import PUBLISHED, published_ranker, with_words
 from simulated_gpu import SimulatedGpu
 from test_loop import ADAM, POSITIVES, SGD, always
-from tiny import SYSTEMS, ranker, training_set
+from tiny import OVER_STATES, SYSTEMS, pooled, ranker, training_set
 from torch import nn
 
-from aptool.config import load_recipe
 from aptool.errors import AptoolError
-from aptool.models.build import POOLINGS, build_ranker
-from aptool.models.pooling import StateOptions
 from aptool.scoring.kernels import attentive
 from aptool.training import loop
 from aptool.training.loop import train
@@ -26,8 +23,6 @@ RECIPES = {
     "in batch": replace(ADAM, in_batch=True),
     "no mining": replace(ADAM, sampled_negatives=1, clip=5.0, minibatch=1),
 }
-
-OVER_STATES = [name for name, one in POOLINGS.items() if issubclass(one.Options, StateOptions)]
 
 
 @pytest.fixture(autouse=True)
@@ -65,9 +60,7 @@ def build(name):
         return ranker(name, words=60, dim=6, size=4)
     if name in PUBLISHED:
         return published_ranker(name, words=60)
-    torch.manual_seed(1)
-    recipe = load_recipe("qa-cnn", ("encoder.features=4", f"pooling.type={name}"))
-    return build_ranker(recipe, 60, 6).eval()
+    return pooled(name, words=60, dim=6, size=4)
 
 
 # torch makes packed sequences of an LSTM (wang-nyberg-2015) where the simulation does not see it.

@@ -33,12 +33,16 @@ class PairwisePairScorer(PairScorer):
         order = np.argsort(tokens, kind="stable")
         batch_of = (np.cumsum(tokens[order]) - 1) // self.tokens_per_batch
         scores = [
-            self.pooling.score_pairs(
+            self.score_batch(
                 questions.select(pairs.questions[batch]), _in_fp32(joined.select(pair_answers[batch]))
             )
             for batch in np.split(order, np.flatnonzero(np.diff(batch_of)) + 1)
         ]
         return torch.cat(scores)[send(np.argsort(order), questions.values.device)]
+
+    def score_batch(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """(n,) scores of n pairs, from what ``prepare_questions`` and ``cache_answers`` gave."""
+        return self.pooling.score_pairs(questions, answers)
 
 
 class CrossPairScorer(PairwisePairScorer):
