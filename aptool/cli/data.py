@@ -131,11 +131,11 @@ def check(context: click.Context, paths: tuple[str, ...], leaks: bool) -> None:
     multiple=True,
     default=("train", "dev"),
     show_default=True,
-    help="Split whose questions are dealt out; repeatable.",
+    help="Split whose questions are used; repeatable.",
 )
 @click.option("--output", metavar="FOLDER", required=True, help="Folder to write: FOLDER/fold1 and so on.")
 def folds(collection: str, folds: int, splits: tuple[str, ...], output: str) -> None:
-    """Deal the questions of COLLECTION out into folds, each a collection with a train and a dev split.
+    """Split the questions of COLLECTION into folds, each a collection with a train and a dev split.
 
     Near copies of a question stay in one fold; the same collection gives the same folds.
     """
