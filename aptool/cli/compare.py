@@ -92,7 +92,7 @@ def compare(
     """
     from aptool.evaluation.compare import check_comparable, check_same_questions, largest_deltas
     from aptool.evaluation.compare import compare as compare_frames
-    from aptool.evaluation.measures import evaluate
+    from aptool.evaluation.measures import evaluate, relevant_from
     from aptool.evaluation.names import measure_names
     from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
     from aptool.formats.trec import read_qrels, read_run
@@ -134,10 +134,9 @@ def compare(
     )
     deltas = []
     if top:
+        relevant = relevant_from(judgements, level)
         deltas = [
-            largest_deltas(
-                run, by, top, (tables[first], tables[run]), (frames[first], frames[run]), judgements
-            )
+            largest_deltas(run, by, top, (tables[first], tables[run]), (frames[first], frames[run]), relevant)
             for run in others
         ]
     texts = _texts(pools, qrels, deltas) if top else None

@@ -105,6 +105,7 @@ def evaluate(
     from aptool.evaluation.compare import mean_intervals
     from aptool.evaluation.limits import candidate_limits
     from aptool.evaluation.measures import evaluate as measure
+    from aptool.evaluation.measures import relevant_from
     from aptool.evaluation.names import measure_names
     from aptool.evaluation.significance import CONFIDENCE
     from aptool.formats.trec import read_qrels, read_run
@@ -138,7 +139,7 @@ def evaluate(
         }
     groups: Groups = {}
     if by is not None:
-        groups = _groups(by, pools, qrels, judgements, evaluations, names)
+        groups = _groups(by, pools, qrels, relevant_from(judgements, level), evaluations, names)
     if per_question is not None:
         _write_per_question(per_question, evaluations)
     reviewed = None
@@ -166,18 +167,18 @@ def _groups(
     by: Kind,
     pools: tuple[str, ...],
     qrels: str,
-    judgements: pl.DataFrame,
+    relevant: pl.DataFrame,
     evaluations: dict[str, Evaluation],
     names: tuple[str, ...],
 ) -> Groups:
-    """The figures of each run by kind of question."""
+    """The figures of each run by kind of question, of which the judgements ``relevant`` count as relevant."""
     from aptool.reporting.breakdown import break_down, question_groups
 
     found = found_pools(pools, qrels)
     if found is None:
         name = location_of_pools(qrels).name
         raise UsageError(f"--by {by}: no {name} beside the qrels; pass --pools FILE")
-    kinds = question_groups(found.files, judgements, by, found.answers)
+    kinds = question_groups(found.files, relevant, by, found.answers)
     return {run: break_down(one.per_question, kinds, names) for run, one in evaluations.items()}
 
 

@@ -199,15 +199,17 @@ def _groups(
     """The main measure by each kind of question."""
     from typing import get_args
 
+    from aptool.evaluation.measures import relevant_from
     from aptool.reporting.breakdown import Kind, break_down, question_groups
     from aptool.reporting.review import groups_answer
 
     pools = found_pools(options.pools, judged.qrels)
     if pools is None:
         return [_unknown("For which questions?", "no pools beside the qrels (--pools FILE)")], None
+    relevant = relevant_from(judged.judgements, judged.level)
     answers, figures = [], {}
     for kind in get_args(Kind):
-        groups = question_groups(pools.files, judged.judgements, kind, pools.answers)
+        groups = question_groups(pools.files, relevant, kind, pools.answers)
         found = {
             run: break_down(one.per_question, groups, judged.names) for run, one in judged.evaluations.items()
         }

@@ -28,12 +28,12 @@ _MOST_UNJUDGED = 1000
 
 
 class Confidence(click.FloatRange):
-    """The confidence of an interval, at most `significance.HIGHEST_CONFIDENCE`."""
+    """The confidence of an interval, within `significance.LOWEST_CONFIDENCE` and `HIGHEST_CONFIDENCE`."""
 
     name = "confidence"
 
     def __init__(self) -> None:
-        super().__init__(0, 0.999, min_open=True)
+        super().__init__(0.5, 0.999)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """A number in the range; NaN is refused."""
@@ -69,7 +69,7 @@ level_option = click.option(
     help="Lowest relevance that counts as relevant (trec_eval -l); nDCG takes every relevance as a gain.",
 )
 confidence_option = click.option(
-    "--confidence", type=Confidence(), help="Confidence of the intervals, below 1.  [default: 0.95]"
+    "--confidence", type=Confidence(), help="Confidence of the intervals, 0.5 to 0.999.  [default: 0.95]"
 )
 
 
@@ -153,9 +153,9 @@ def found_pools(pools: tuple[str, ...], qrels: str) -> PoolsFound | None:
     """The pools that are given, else those beside the qrels, whose path is logged; None if there are none.
 
     Raises:
-        InputError: a pattern matches no file, or the answers cannot be read.
+        InputError: a pattern matches no file, the answers cannot be read, or they are of several collections.
     """
-    from aptool.formats.collection import answers_beside
+    from aptool.formats.collection import answers_of_all
     from aptool.formats.pools import read_answers
     from aptool.formats.storage import expand
 
@@ -166,7 +166,7 @@ def found_pools(pools: tuple[str, ...], qrels: str) -> PoolsFound | None:
         logger.info(f"--pools not given: {beside}")
         pools = (str(beside),)
     files = expand(pools, ".pools.parquet")
-    shared = answers_beside(files[0])
+    shared = answers_of_all(files)
     return PoolsFound(files, read_answers(shared) if shared is not None else None)
 
 

@@ -202,6 +202,11 @@ def _unjudged(
     return pl.DataFrame({"question_id": questions, "answer_id": answers}, schema=types).sort(pl.all())
 
 
+def relevant_from(qrels: pl.DataFrame, level: int) -> pl.DataFrame:
+    """The judgements that count as relevant at a level: rows whose relevance is at least that."""
+    return qrels.filter(pl.col("relevance") >= level)
+
+
 def _check_levels(qrels: pl.DataFrame, levels: Iterable[int], qrels_name: str) -> None:
     """Refuses a level above every relevance, at which every figure would be 0."""
     level = max(levels)

@@ -16,8 +16,9 @@ Values: TypeAlias = np.ndarray | Sequence[float]
 
 # Of intervals; a test is significant at the level alpha = 1 - CONFIDENCE = 0.05.
 CONFIDENCE = 0.95
-# 10,000 resamples have ten beyond each end of such an interval.
-HIGHEST_CONFIDENCE = 0.999
+# 10,000 resamples have five beyond each end of the widest interval. Below the lowest confidence, a difference
+# that is likely to be due to chance would be called significant.
+LOWEST_CONFIDENCE, HIGHEST_CONFIDENCE = 0.5, 0.999
 RESAMPLES = 10_000
 PERMUTATIONS = 100_000
 

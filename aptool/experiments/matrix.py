@@ -151,6 +151,7 @@ def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyTy
             for evaluated in splits[row["collection"]]
             for system in in_order
         ]
+    _check_names(path, splits)
     _check_distinct(path, experiments)
     return ExperimentMatrix(measures, systems, experiments)
 
@@ -245,6 +246,17 @@ def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:
         for number in range(1, folds + 1)
     ]
     return parts + whole
+
+
+def _check_names(path: str | Location, collections: Mapping[str, list[EvaluatedSplit]]) -> None:
+    """Refuses a collection that is called as the folds or splits of another one are."""
+    owner: dict[str, str] = {}
+    for name, splits in collections.items():
+        folds = {f"{name}-folds" for one in splits if one.fold is not None}
+        for made in folds | {given for one in splits for given in (one.name, one.collection)}:
+            if owner.setdefault(made, name) != name:
+                expected = f"another name, as {made!r} would be both that of {owner[made]!r} and of {name!r}"
+                raise InputError(path, place=f"collections/{name}", value=name, expected=expected)
 
 
 def _substituted(value: Any, values: Mapping[str, str], path: str | Location) -> Any:

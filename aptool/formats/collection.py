@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import lru_cache
 from pathlib import Path
@@ -137,7 +137,7 @@ class Collection:
         file, digest = self.path / name, self.manifest["files"].get(name)
         if not file.is_file():
             raise InputError(file, problem="file not found", expected=f"the file that {MANIFEST} lists")
-        found = _known_sha256(file) if isinstance(file, Path) else _sha256(file)
+        found = _digest(file)
         if digest is not None and found != digest:
             expected = f"{digest[:12]}…, as {MANIFEST} has it"
             raise InputError(file, column="sha256", value=f"{found[:12]}…", expected=expected)
@@ -147,6 +147,21 @@ def answers_beside(pools: PathOrUrl) -> Location | None:
     """The shared answers of the collection that a pools file belongs to, if it has any."""
     path = location(pools).parent / ANSWERS
     return path if path.is_file() else None
+
+
+def answers_of_all(pools: Sequence[PathOrUrl]) -> Location | None:
+    """The shared answers that stand beside some pools files, if any do; all folds have equal ones.
+
+    Raises:
+        InputError: the files belong to several collections, with answers that differ.
+    """
+    folders = {str(location(path).parent): path for path in pools}
+    found = [answers for path in folders.values() if (answers := answers_beside(path)) is not None]
+    for other in found[1:]:
+        if _digest(other) != _digest(found[0]):
+            expected = f"those of {found[0]}, as in all files of one collection"
+            raise InputError(other, problem="other answers", expected=expected)
+    return found[0] if found else None
 
 
 class CollectionWriter(AbstractContextManager["CollectionWriter"]):
@@ -332,6 +347,10 @@ def _known_sha256(path: Path) -> str:
 @lru_cache(maxsize=256)
 def _sha256_of(path: str, size: int, changed: int) -> str:
     return _sha256(Path(path))
+
+
+def _digest(file: Location) -> str:
+    return _known_sha256(file) if isinstance(file, Path) else _sha256(file)
 
 
 def _sha256(path: Location) -> str:

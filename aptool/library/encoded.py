@@ -18,8 +18,8 @@ def check_encoded(encoded: PathLike | None, fill: bool, precision: str) -> str |
         if fill:
             raise UsageError("fill: expected encoded, the store to add to (--fill requires --encoded)")
         return None
-    if precision == "bf16":
-        raise UsageError("precision 'bf16': expected auto or fp32 with encoded answers")
+    if precision not in ("auto", "fp32"):
+        raise UsageError(f"precision {precision!r}: expected auto or fp32 with encoded answers")
     return check_path("encoded", encoded)
 
 

@@ -12,7 +12,7 @@ from aptool.evaluation.compare import Comparison, check_comparable, check_same_q
 from aptool.evaluation.fusion import DEFAULT_K, reciprocal_rank_fusion
 from aptool.evaluation.measures import Evaluation
 from aptool.evaluation.names import measure_names
-from aptool.evaluation.significance import CONFIDENCE, HIGHEST_CONFIDENCE, PERMUTATIONS
+from aptool.evaluation.significance import CONFIDENCE, HIGHEST_CONFIDENCE, LOWEST_CONFIDENCE, PERMUTATIONS
 from aptool.library.arguments import (
     PathLike,
     check_choice,
@@ -120,7 +120,7 @@ def compare(
     names = _names(measures)
     check_comparable(names)
     check_integer("level", level, 1)
-    check_number("confidence", confidence, 1e-6, HIGHEST_CONFIDENCE)
+    check_number("confidence", confidence, LOWEST_CONFIDENCE, HIGHEST_CONFIDENCE)
     check_integer("permutations", permutations, 1)
     check_integer("seed", seed, 0)
     several = isinstance(systems, Sequence) and not isinstance(systems, str)

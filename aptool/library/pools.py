@@ -10,7 +10,7 @@ import polars as pl
 
 from aptool.errors import InputError, shortened
 from aptool.formats.atomic import atomic_file, check_apart
-from aptool.formats.collection import answers_beside
+from aptool.formats.collection import answers_of_all
 from aptool.formats.location import ObjectPath
 from aptool.formats.pools import PoolRecord, PoolsWriter, Unit, list_units, read_answers, read_pools
 from aptool.formats.storage import expand
@@ -51,11 +51,11 @@ class Pools:
 
         Args:
             path: a file, folder, glob or URL, or several.
-            answers: the file of the answers that the pools share; None is ``answers.parquet`` beside the
-                first file.
+            answers: the file of the answers that the pools share; None is ``answers.parquet`` beside them.
 
         Raises:
-            AptoolError: a file is missing, or is not one of pools.
+            AptoolError: a file is missing, or is not one of pools, or the files belong to several collections
+                with shared answers.
         """
         several = (
             [path] if isinstance(path, str | ObjectPath) or not isinstance(path, Iterable) else list(path)
@@ -64,7 +64,7 @@ class Pools:
         found = expand(files, ".pools.parquet")
         shared = None if answers is None else check_path("answers", answers)
         if shared is None:
-            beside = answers_beside(found[0])
+            beside = answers_of_all(found)
             shared = str(beside) if beside is not None else None
         pools = cls.__new__(cls)
         pools._files = PoolFiles(list_units(found), shared)

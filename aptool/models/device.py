@@ -55,7 +55,7 @@ def pick_device(name: str) -> torch.device:
         torch.zeros(1, device=device).item()  # PyTorch names devices that hold no numbers, such as meta
     except (RuntimeError, AssertionError, ImportError) as error:
         gpus = range(torch.cuda.device_count()) if torch.cuda.is_available() else range(0)
-        seen = name in ("cuda", *(f"cuda:{number}" for number in gpus))
+        seen = bool(gpus) and name in ("cuda", *(f"cuda:{number}" for number in gpus))
         reason = (_too_old(torch.device(name)) if seen else "") or one_line(first_line(error))
         raise UsageError(f"--device {name!r}: {reason}; expected auto, cpu or a GPU such as cuda") from error
     return device

@@ -47,8 +47,11 @@ def training_recipe(preset: str | None, overrides: Sequence[str] = (), start: st
     if preset is not None:
         return load_recipe(preset, overrides).with_start(start)
     before = model_recipe(start)
-    # What that model was trained on is not trained on again.
-    table = {**apply_overrides({**before.to_dict(), "mixture": {}}, overrides), "preset": before.preset}
+    # What that model was trained on is not trained on again: its other collections, and its teacher's scores,
+    # which are of its own questions.
+    learned = before.to_dict()
+    again = {**learned, "mixture": {}, "teacher": {**learned["teacher"], "run": ""}}
+    table = {**apply_overrides(again, overrides), "preset": before.preset}
     return recipe_from_dict(table, where=before.preset).with_start(start)
 
 

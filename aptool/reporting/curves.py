@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from aptool.documents import parse_json
-from aptool.errors import InputError, first_line
+from aptool.errors import AptoolError, InputError, first_line
 from aptool.formats.location import PathOrUrl, location
 from aptool.formats.object_folder import located
 from aptool.formats.pools import Answers, list_units, read_pools
@@ -190,7 +190,7 @@ def score_distribution(
         relevant = candidates.join(judged, on=keys, how="semi")["score"].to_numpy()
         others = candidates.join(judged, on=keys, how="anti")["score"].to_numpy()
         count = bins or min(max(math.isqrt(len(relevant)), 10), 40)
-        edges = np.histogram_bin_edges(np.concatenate([relevant, others]), count)
+        edges = _edges(system, np.concatenate([relevant, others]), count)
         shares = {
             name: np.histogram(scores, edges)[0] / max(1, len(scores))
             for name, scores in (("relevant", relevant), ("others", others))
@@ -198,6 +198,18 @@ def score_distribution(
         bounds = {"low": edges[:-1], "high": edges[1:]}
         parts.append(pl.DataFrame({"system": [system] * count, **bounds, **shares}))
     return pl.concat(parts)
+
+
+def _edges(system: str, scores: np.ndarray, count: int) -> np.ndarray:
+    """(count + 1,) bounds of bins of equal width."""
+    try:
+        with np.errstate(over="raise"):
+            return np.histogram_bin_edges(scores, count)
+    except (ValueError, FloatingPointError) as error:  # too few floats are in that range, or it is no float
+        low, high = scores.min(), scores.max()
+        raise AptoolError(
+            f"{system}: scores from {low} to {high}; expected a range that {count} bins divide"
+        ) from error
 
 
 def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:

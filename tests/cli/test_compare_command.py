@@ -305,7 +305,7 @@ WRONG = {
     "no measure": (["dev.old.run", "dev.new.run", "--by", "mrr"], 2, "did you mean 'recip_rank'?"),
     "no such run": (["dev.old.run", "none.run"], 1, "none.run: file not found"),
     "no such pools": (["dev.old.run", "dev.new.run", "--pools", "x.parquet"], 1, "x.parquet: file not found"),
-    "confidence": (["dev.old.run", "dev.new.run", "--confidence", "1"], 2, "0<x<=0.999"),
+    "confidence": (["dev.old.run", "dev.new.run", "--confidence", "1"], 2, "0.5<=x<=0.999"),
     "run as pools": (["dev.old.run", "dev.new.run", "--pools", "dev.old.run"], 1, "a readable Parquet file"),
 }
 
@@ -344,6 +344,9 @@ def test_a_level_and_names_of_ir_measures(aptool, folder):
     assert [one["difference"] for one in found["comparisons"]] == [-0.5, -0.5, 0.0]
     # All four questions are equal at level 1: no difference can be said to be found.
     assert found["comparisons"][2]["detectable"] is None
+    # The answer that moved is the relevant one of that level.
+    moved = [one for part in found["deltas"] for one in (*part["gained"], *part["lost"])]
+    assert {one["relevant"] for one in moved} == {"b"}
 
 
 def test_a_level_above_every_relevance(aptool):

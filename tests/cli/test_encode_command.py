@@ -173,6 +173,8 @@ def test_mistakes_are_one_line(run, tmp_path, pools):
         run("score", tmp_path / "x.run", "--encoded", tmp_path / "no"), "no encoded.json", "aptool encode"
     )
     refused(run("score", tmp_path / "x.run", "--fill"), "--fill requires --encoded", code=2)
+    tf32 = run("score", tmp_path / "x.run", "--encoded", tmp_path / "store", "--precision", "tf32")
+    refused(tf32, "'tf32'", "auto or fp32", code=2)
     bf16 = run("score", tmp_path / "x.run", "--encoded", tmp_path / "store", "--precision", "bf16")
     refused(bf16, "'bf16'", "auto or fp32", code=2)
     (tmp_path / "full").mkdir()

@@ -229,7 +229,7 @@ def test_intervals_of_a_hundred_questions(aptool, folder):
     assert "intervals" not in json.loads("\n".join(aptool(*arguments)[1]))["runs"][0]
 
 
-@pytest.mark.parametrize("confidence", ["0", "1", "95", "nan", "x"])
+@pytest.mark.parametrize("confidence", ["0", "0.2", "1", "95", "nan", "x"])
 def test_confidence_out_of_range_is_a_usage_error(aptool, confidence):
     code, out, err = aptool("eval", "dev.run", "--confidence", confidence)
 

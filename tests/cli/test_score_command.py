@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+import torch
 from tiny import labelled_pools, row, write_pools
 
-from aptool.formats.collection import CollectionWriter
+from aptool.formats.collection import CollectionWriter, LabelledPool
 from aptool.formats.pools import list_units, read_pools
 from aptool.models.model import load_model, save_model
 from aptool.scoring.systems import ModelSystem
@@ -268,6 +269,37 @@ def test_an_output_must_be_given_for_several_pools(aptool, folder):
 
 def test_a_device_that_there_is_not(score):
     assert_one_line(score("--device", "abacus"), 2, "--device 'abacus': ", "expected auto, cpu or a GPU")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_there_is_not(score):
+    assert_one_line(score("--device", "cuda"), 2, "--device 'cuda': ", "expected auto, cpu or a GPU")
+
+
+def test_answers_of_two_collections_are_not_mixed(aptool, model_folder, tmp_path):
+    """The same ids stand for other texts there; folds of one collection have the same texts."""
+    for name, texts in (("first", ["by day", "by night"]), ("second", ["in winter", "in summer"])):
+        with CollectionWriter(tmp_path / name, name=name, source="made for tests") as writer:
+            writer.add_answers([("d1", texts[0]), ("d2", texts[1])])
+            writer.add_split("test", [LabelledPool(f"{name}-q", "when", ["d1", "d2"], None, {"d1": 1})])
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+    (tmp_path / "copy" / "test.pools.parquet").unlink()
+    write_pools(
+        tmp_path / "copy" / "test.pools.parquet", [row("copy-q", "when", [("d1", None), ("d2", None)])]
+    )
+
+    def scored(*names):
+        pools = [tmp_path / name / "test.pools.parquet" for name in names]
+        return aptool("score", *pools, "--model", model_folder, "--output", tmp_path / "x.run")
+
+    assert_one_line(
+        scored("first", "second"), 1, "second/answers.parquet: other answers", "as in all files of"
+    )
+    assert scored("first", "copy").code == 0
+    assert {line.split()[0] for line in (tmp_path / "x.run").read_text().splitlines()} == {
+        "first-q",
+        "copy-q",
+    }
 
 
 def test_a_model_that_there_is_not(score):

@@ -103,8 +103,8 @@ def test_the_unit_of_a_slow_worker_is_scored_by_an_idle_one(cluster, anywhere):
 
         anywhere.assert_whole()
         assert (result.pairs, result.retried) == (96, 0)
-        # At least that one; the unit that waited behind it too.
-        assert 1 <= result.run_twice <= 2
+        # At least that one; also those that waited behind it, or whose parts were still being written.
+        assert 1 <= result.run_twice < UNITS
         assert f"{result.run_twice} run twice, by " in told.messages[-1]
         assert len({process for process, question in scored(anywhere.notes) if question == "test-q6"}) == 2
     finally:

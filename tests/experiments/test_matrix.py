@@ -276,6 +276,20 @@ BAD = {
         "eval.toml: systems/both/fuse: 'x'",
         "",
     ),
+    "a name that folds have": (
+        '[collections.tiny]\npath = "C"',
+        '[collections.tiny]\npath = "C"\nfolds = 2\n[collections.tiny-fold1]\npath = "D"',
+        1,
+        "eval.toml: collections/tiny-fold1: 'tiny-fold1'",
+        "expected another name, as 'tiny-fold1' would be both that of 'tiny' and of 'tiny-fold1'",
+    ),
+    "a name that splits have": (
+        '[collections.tiny]\npath = "C"',
+        '[collections.tiny]\npath = "C"\nsplits = ["dev"]\n[collections.tiny-dev]\npath = "D"',
+        1,
+        "eval.toml: collections/tiny-dev: 'tiny-dev'",
+        "expected another name",
+    ),
     "fusion of a fusion": (
         'fuse = ["random", "ap-cnn"]',
         'fuse = ["random", "both"]',

@@ -115,6 +115,14 @@ def test_shares_of_scores_by_hand():
     assert found.rows() == [("s", 0.0, 2.0, 0.0, 1.0), ("s", 2.0, 4.0, 1.0, 0.0)]
 
 
+@pytest.mark.parametrize("scores", [(1e16, 1e16 + 2), (-1e308, 1e308)])
+def test_scores_that_no_bins_divide_are_named(scores):
+    run = pl.DataFrame({"question_id": ["q", "q"], "answer_id": ["a", "b"], "score": scores})
+
+    with pytest.raises(AptoolError, match=r"^s: scores from .* to .*; expected a range that 10 bins divide"):
+        score_distribution({"s": run}, frame(("q", "a", 1)))
+
+
 def test_equal_scores_have_a_distribution():
     run = frame(("q1", "a", 3.0), ("q1", "b", 3.0), columns=("question_id", "answer_id", "score"))
 

@@ -18,6 +18,7 @@ from aptool.formats.pools import list_units, read_pools
 from aptool.formats.trec import read_run, write_run
 from aptool.models.build import check_recipe
 from aptool.models.model import load_model
+from aptool.models.start import training_recipe
 from aptool.training.fit import fit
 from aptool.training.loop import train
 from aptool.training.losses import Teacher, listwise_kl, margin_mse
@@ -85,6 +86,19 @@ def test_a_system_that_teaches_itself_does_not_move(kind, in_batch):
 
 def batch_scores(system, examples, question, answer):
     return score_batch(system, examples, np.array([[question, answer]]), in_batch=False)[0, 0].detach()
+
+
+def test_the_teacher_of_a_model_is_not_that_of_a_training_that_starts_from_it(collection, tmp_path):
+    """Its scores are of that model's own questions, whose ids others may have too."""
+    frame = pairs(collection, "train").with_columns(score=pl.lit(1.0))
+    write_run(tmp_path / "teacher.run", frame, "teacher")
+    fit(collection, taught(tmp_path / "teacher.run", "teacher.weight=0.25"), tmp_path / "model")
+
+    again = training_recipe(None, start=str(tmp_path / "model"))
+    asked = training_recipe(None, ["teacher.run=other.run"], start=str(tmp_path / "model"))
+
+    assert (again.teacher.run, again.teacher.weight) == ("", 0.25)
+    assert asked.teacher.run == "other.run"
 
 
 def test_the_teacher_of_a_batch_is_that_of_its_columns():
