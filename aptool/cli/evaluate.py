@@ -116,6 +116,8 @@ def evaluate(
         _check_per_question(per_question)
     read = {run: read_run(run) for run in runs}
     qrels = qrels or qrels_beside(runs)
+    if per_question is not None:
+        _check_apart(per_question, runs, qrels, pools)
     judgements = read_qrels(qrels)
     evaluations = {
         run: measure(judgements, content.frame, names, level=level, run_name=run, qrels_name=qrels)
@@ -189,6 +191,13 @@ def _check_per_question(path: str) -> None:
         wanted = ", ".join(_PER_QUESTION_SUFFIXES)
         raise UsageError(f"--per-question {path}: expected a name ending in one of {wanted}")
     check_writable(path)
+
+
+def _check_apart(path: str, runs: tuple[str, ...], qrels: str, pools: tuple[str, ...]) -> None:
+    from aptool.formats.atomic import check_apart, files_of
+
+    read = (*runs, qrels, *(pools or (str(location_of_pools(qrels)),)))
+    check_apart(path, [file for one in read for file in files_of(one)])
 
 
 def _write_per_question(path: str, evaluations: dict[str, Evaluation]) -> None:

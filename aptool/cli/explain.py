@@ -63,7 +63,7 @@ def explain(
     _check_pair(question, answer, collection, question_id, answer_id)
     folder = folder if folder is not None else default_model()
 
-    from aptool.formats.atomic import check_writable
+    from aptool.formats.atomic import check_apart, check_writable, files_of
     from aptool.models.checkpoints.read import load_any
     from aptool.models.device import pick_device
     from aptool.reporting.heatmap import heat_maps
@@ -71,6 +71,7 @@ def explain(
     for path in (html, png):
         if path is not None:
             check_writable(path)
+            check_apart(path, [*files_of(folder), *(files_of(collection) if collection is not None else [])])
     if collection is not None:
         from aptool.evaluation.texts import find_pair
         from aptool.formats.collection import Collection

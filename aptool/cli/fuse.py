@@ -73,13 +73,14 @@ def fuse(
         raise UsageError(f"{len(train_runs)} --train-run for {len(runs)} runs; expected one for each")
     if train_runs and folds is not None:
         raise UsageError("--folds given with --train-run; expected one or the other")
-    from aptool.formats.atomic import check_apart, check_writable
+    from aptool.formats.atomic import check_apart, check_writable, files_of
     from aptool.library.evaluation import fuse as fuse_runs
     from aptool.library.evaluation import learn_fusion
     from aptool.library.run import Run
 
     check_writable(output)
-    check_apart(output, [*runs, *train_runs, *([qrels] if qrels is not None else [])])
+    read = (*runs, *train_runs, *([qrels] if qrels is not None else []))
+    check_apart(output, [file for one in read for file in files_of(one)])
     loaded = [Run.load(run) for run in runs]
     if qrels is None:
         fuse_runs(loaded, k=_K if k is None else k, tag=tag).save(output)

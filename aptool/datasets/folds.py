@@ -12,7 +12,7 @@ from aptool.datasets.importing import check_output
 from aptool.datasets.leaks import THRESHOLD, labelled_pools
 from aptool.datasets.near_copies import encode, near_pairs
 from aptool.errors import AptoolError, InputError, UsageError
-from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.formats.collection import MANIFEST, Collection, CollectionWriter, LabelledPool
 from aptool.formats.location import PathOrUrl, location
 from aptool.text.bm25 import words
 
@@ -26,11 +26,12 @@ def write_folds(
         collection: where the questions come from.
         out: the folder of the folds.
         folds: how many; at least 2.
-        splits: whose questions are dealt out; a split that the collection does not have is left out.
+        splits: whose questions are used; a split that the collection does not have is left out.
 
     Raises:
         UsageError: there are fewer than two folds.
-        InputError: the collection has none of the splits, or a file cannot be read or written.
+        InputError: the collection has none of the splits, the folder has more folds than these, or a file
+            cannot be read or written.
         AptoolError: there are fewer groups of questions than folds.
     """
     if folds < 2:
@@ -38,10 +39,13 @@ def write_folds(
     present = [split for split in splits if split in collection.splits]
     if not present:
         wanted = f"one of {', '.join(splits)}"
-        raise InputError(collection.path, problem="no split to deal out", expected=wanted)
+        raise InputError(collection.path, problem="none of its splits is one of those", expected=wanted)
     targets = [location(out) / f"fold{number}" for number in range(1, folds + 1)]
     for target in targets:
         check_output(target)
+    more = location(out) / f"fold{folds + 1}"
+    if (more / MANIFEST).is_file():
+        raise InputError(more, problem=f"a fold beyond {folds}", expected="all folds of a folder of one call")
     pools = list(_distinct(collection, present))
     part = assign([pool.question for pool in pools], [pool.question_id for pool in pools], folds)
     if len(set(part)) < folds:

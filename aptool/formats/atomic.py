@@ -167,6 +167,12 @@ def check_apart(path: PathOrUrl, inputs: Iterable[PathOrUrl]) -> None:
             raise InputError(path, problem="read by the same command", expected="another file to write to")
 
 
+def files_of(path: PathOrUrl) -> list[Location]:
+    """What stands in a local folder, such as that of a model; of anything else the path itself."""
+    place = location(path)
+    return list(place.iterdir()) if isinstance(place, Path) and place.is_dir() else [place]
+
+
 def check_folder(path: PathOrUrl, mark: str) -> None:
     """Like ``check_writable``, for a folder.
 

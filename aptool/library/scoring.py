@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from aptool.errors import UsageError
+from aptool.formats.atomic import check_apart, files_of
 from aptool.library.arguments import PathLike, check_choice, check_integer, check_path, check_text
 from aptool.library.encoded import check_encoded, filling
 from aptool.library.executors import Address, check_workers, connected, executor_on
@@ -83,6 +84,11 @@ def score(
     store = check_encoded(encoded, fill, precision)
     if store is not None and isinstance(model, System):
         raise UsageError("encoded: expected a model folder or a Model; a system has its own answers")
+    if isinstance(model, Model):
+        check_apart(path, files_of(model.folder))
+    elif not isinstance(model, System):
+        model = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
+        check_apart(path, files_of(model))
     check_workers(cluster, workers, gpus_per_worker, wait)
     if executor is not None and cluster is not None:
         raise UsageError("cluster: expected none, as an executor is given")
@@ -98,8 +104,7 @@ def score(
                 str(model.folder), device, precision, tokens_per_batch, encoded=store, fill=fill
             )
         else:
-            folder = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
             system = ModelLoader(
-                folder, device, precision, tokens_per_batch, kind=kind, encoded=store, fill=fill
+                str(model), device, precision, tokens_per_batch, kind=kind, encoded=store, fill=fill
             )
         return score_units(files.units, system, path, executor, tag=tag, answers=files.answers)

@@ -5,6 +5,7 @@ import logging
 
 from aptool.formats.collection import Collection
 from aptool.formats.location import PathOrUrl, location
+from aptool.formats.run_folder import is_run
 from aptool.library.scoring import score
 from aptool.models.checkpoints.read import load_any
 
@@ -24,7 +25,7 @@ def teacher_run(teacher: PathOrUrl, collection: Collection, output: PathOrUrl, d
     Raises:
         AptoolError: there is neither such a file nor such a model, or it cannot score the pools.
     """
-    if location(teacher).is_file():
+    if is_run(teacher):
         return str(teacher)
     fingerprint = load_any(teacher).fingerprint
     key = hashlib.sha256(f"{fingerprint} {collection.fingerprint}".encode()).hexdigest()[:12]

@@ -9,6 +9,7 @@ from aptool.config import Recipe
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
 from aptool.formats.location import location
+from aptool.formats.run_folder import MANIFEST, is_run, run_folder
 from aptool.formats.trec import read_run
 from aptool.training.losses import Teacher
 from aptool.training.texts import numbered_pairs
@@ -40,7 +41,7 @@ def read_teacher(collection: Collection, recipe: Recipe, split: str) -> Teacher 
 
 
 def teacher_fingerprint(recipe: Recipe) -> str | None:
-    """Hash of the run file; None without a teacher.
+    """Hash of the run file, or of the manifest of a run's folder; None without a teacher.
 
     Raises:
         InputError: it does not exist.
@@ -48,6 +49,8 @@ def teacher_fingerprint(recipe: Recipe) -> str | None:
     if not recipe.teacher.run:
         return None
     path = location(recipe.teacher.run)
-    if not path.is_file():
+    if not is_run(recipe.teacher.run):
         raise InputError(path, problem="file not found", expected="a run that scores the training pools")
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    folder = run_folder(recipe.teacher.run)
+    content = path if folder is None else folder / MANIFEST
+    return hashlib.sha256(content.read_bytes()).hexdigest()[:16]

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import sys
 
 import polars as pl
@@ -227,6 +228,16 @@ def test_intervals_of_a_hundred_questions(aptool, folder):
     assert found["runs"][0]["intervals"]["P_1"] == pytest.approx([0.7216, 0.8784], abs=0.02)
     assert narrow["runs"][0]["intervals"]["P_1"] == pytest.approx([0.773, 0.827], abs=0.011)
     assert "intervals" not in json.loads("\n".join(aptool(*arguments)[1]))["runs"][0]
+
+
+def test_figures_do_not_replace_what_they_are_of(aptool, folder):
+    shutil.copy(folder / "dev.qrels", folder / "x.csv")
+
+    code, _, err = aptool("eval", "dev.run", "--qrels", "x.csv", "--per-question", "x.csv")
+
+    assert (code, len(err)) == (1, 1)
+    assert "x.csv: read by the same command" in err[0]
+    assert (folder / "x.csv").read_bytes() == (folder / "dev.qrels").read_bytes()
 
 
 @pytest.mark.parametrize("confidence", ["0", "0.2", "1", "95", "nan", "x"])

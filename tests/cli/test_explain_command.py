@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import struct
 from html.parser import HTMLParser
 
@@ -188,6 +189,15 @@ def test_a_pair_of_a_collection_is_that_of_its_texts(aptool, model_folder, share
     )
 
     assert from_ids == explained(aptool, model_folder)
+
+
+def test_a_page_does_not_replace_a_file_of_the_model(aptool, model_folder, tmp_path):
+    copy = shutil.copytree(model_folder, tmp_path / "model")
+    done = explained(aptool, copy, "--html", copy / "config.json")
+
+    assert (done.code, len(done.err)) == (1, 1)
+    assert "config.json: read by the same command" in done.err[0]
+    assert (copy / "config.json").read_bytes() == (model_folder / "config.json").read_bytes()
 
 
 def test_an_answer_outside_the_pool_is_found_among_the_shared_ones(aptool, model_folder, shared):

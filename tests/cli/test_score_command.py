@@ -276,6 +276,18 @@ def test_a_gpu_that_there_is_not(score):
     assert_one_line(score("--device", "cuda"), 2, "--device 'cuda': ", "expected auto, cpu or a GPU")
 
 
+def test_a_run_does_not_replace_a_file_of_its_model(aptool, folder, model_folder, tmp_path):
+    copy = shutil.copytree(model_folder, tmp_path / "model")
+    weights = (copy / "model.safetensors").read_bytes()
+
+    finished = aptool(
+        "score", folder / "test.pools.parquet", "--model", copy, "--output", copy / "model.safetensors"
+    )
+
+    assert_one_line(finished, 1, "model.safetensors: read by the same command")
+    assert (copy / "model.safetensors").read_bytes() == weights
+
+
 def test_answers_of_two_collections_are_not_mixed(aptool, model_folder, tmp_path):
     """The same ids stand for other texts there; folds of one collection have the same texts."""
     for name, texts in (("first", ["by day", "by night"]), ("second", ["in winter", "in summer"])):

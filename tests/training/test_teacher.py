@@ -16,14 +16,17 @@ from aptool.errors import InputError
 from aptool.formats.collection import Collection
 from aptool.formats.pools import list_units, read_pools
 from aptool.formats.trec import read_run, write_run
+from aptool.library.teacher import teacher_run
 from aptool.models.build import check_recipe
 from aptool.models.model import load_model
 from aptool.models.start import training_recipe
+from aptool.scoring.baselines import RandomSystem
+from aptool.scoring.score import score
 from aptool.training.fit import fit
 from aptool.training.loop import train
 from aptool.training.losses import Teacher, listwise_kl, margin_mse
 from aptool.training.minibatch import batch_losses, score_batch
-from aptool.training.teacher import read_teacher
+from aptool.training.teacher import read_teacher, teacher_fingerprint
 
 NONE, UNKNOWN = -math.inf, math.nan
 
@@ -86,6 +89,20 @@ def test_a_system_that_teaches_itself_does_not_move(kind, in_batch):
 
 def batch_scores(system, examples, question, answer):
     return score_batch(system, examples, np.array([[question, answer]]), in_batch=False)[0, 0].detach()
+
+
+def test_a_folder_of_shards_is_a_teacher(collection, tmp_path):
+    units = list_units([collection.pools("train")])
+    score(units, RandomSystem(seed=3), f"{tmp_path}/shards/", tag="t")
+    score(units, RandomSystem(seed=3), tmp_path / "one.run", tag="t")
+
+    folder, file = (
+        read_teacher(collection, taught(tmp_path / name), "train") for name in ("shards", "one.run")
+    )
+
+    assert folder.scores.tolist() == file.scores.tolist()
+    assert teacher_run(tmp_path / "shards", collection, tmp_path / "m") == str(tmp_path / "shards")
+    assert len(teacher_fingerprint(taught(tmp_path / "shards"))) == 16
 
 
 def test_the_teacher_of_a_model_is_not_that_of_a_training_that_starts_from_it(collection, tmp_path):
