@@ -94,7 +94,10 @@ def write_table(
     comparisons = compare_with_paper(results)
     document: dict[str, Any] = {
         "command": command,
-        "collections": {one.collection: {"path": str(one.folder)} for one in results},
+        # Those that the matrix made are relative to its folder, which may be moved and read from anywhere.
+        "collections": {
+            one.collection: {"path": str(one.folder).removeprefix(f"{folder}/")} for one in results
+        },
         "lines": [summary._asdict() for summary in summaries],
         "results": [_result_entry(result, folder) for result in results],
         "paired": [_pair_entry(one) for one in tests],

@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 
 from aptool.documents import read_json
 from aptool.errors import InputError, UsageError
-from aptool.formats.collection import Collection
+from aptool.formats.collection import MANIFEST, Collection
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.run_folder import is_run
+from aptool.formats.urls import is_remote
 
 TABLE = "table.json"
 
@@ -70,7 +71,7 @@ def read_runs(folder: PathOrUrl) -> Runs:
         if not measures:
             raise ValueError("no measures")
         places = document.get("collections", {})
-        collections = {name: location(one["path"]) for name, one in places.items()}
+        collections = {name: _collection(place, one["path"]) for name, one in places.items()}
         command, lines = document.get("command"), list(document.get("lines", []))
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise InputError(path, value=repr(error), expected="the results of `aptool matrix`") from error
@@ -78,6 +79,14 @@ def read_runs(folder: PathOrUrl) -> Runs:
         if not is_run(entry.run):
             raise InputError(entry.run, problem="file not found", expected=f"a run file listed in {path}")
     return Runs(place, entries, measures, command, collections, lines)
+
+
+def _collection(folder: Location, path: str) -> Location:
+    """A collection that table.json names: below the folder of runs, or else where the matrix was run."""
+    if is_remote(path) or path.startswith("/"):
+        return location(path)
+    below = folder / path
+    return below if (below / MANIFEST).is_file() else location(path)
 
 
 def find_collections(runs: Runs, given: Mapping[str, Location]) -> dict[str, Collection]:

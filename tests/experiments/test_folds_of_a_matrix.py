@@ -1,6 +1,7 @@
 """`folds = N` in a matrix: every question scored by a system that did not train on it."""
 
 import json
+import shutil
 
 import polars as pl
 import pytest
@@ -130,6 +131,15 @@ def test_the_report_of_a_folder_with_folds_has_all_questions(finished, aptool):
 
     assert report.code == 0, report.err
     assert "tiny-folds" in (finished / "report.html").read_text()
+
+
+def test_a_folder_that_was_moved_knows_its_folds(finished, aptool, tmp_path, monkeypatch):
+    shutil.copytree(finished / "out", tmp_path / "moved")
+    (tmp_path / "moved" / "report.html").unlink(missing_ok=True)
+    monkeypatch.chdir(tmp_path / "moved")
+
+    assert document(finished)["collections"]["tiny-folds"] == {"path": "collections/tiny-folds/pooled"}
+    assert aptool("report", ".").code == 0
 
 
 def test_again_nothing_is_run_and_a_changed_collection_has_new_folds(finished, aptool, monkeypatch):
