@@ -53,9 +53,16 @@ class StoredAnswers:
             self._check(self._store.index.find(text_keys(answers)))
 
     def new(self, answers: Tokens) -> tuple[np.ndarray, np.ndarray]:
-        """The answers that the store lacks, one of each text: (m,) int64 which they are, (m, 2) keys."""
+        """The answers that the store lacks, one of each text: (m,) int64 which they are, (m, 2) keys.
+
+        Those that wait for ``flush`` are not new.
+        """
         keys = text_keys(answers)
+        with self._lock:
+            waiting = [one[0] for one in self._new]
         lacking = np.flatnonzero(self._store.index.find(keys) < 0)
+        if waiting:
+            lacking = lacking[~np.isin(_whole(keys[lacking]), _whole(np.concatenate(waiting)))]
         _, first = np.unique(keys[lacking], axis=0, return_index=True)
         rows = lacking[np.sort(first)]
         return rows, keys[rows]
@@ -150,6 +157,11 @@ class StoredAnswers:
                 problem=f"{missing:,} of {len(entries):,} answers of a row group are not in it",
                 expected="all of them: encode them with `aptool encode`, or here with --fill",
             )
+
+
+def _whole(keys: np.ndarray) -> np.ndarray:
+    """(n,) each key of (n, 2) uint64 as one value, to be compared only."""
+    return np.ascontiguousarray(keys).view("u8,u8").reshape(-1)
 
 
 def _packed(rows: Tensor, precision: StoredPrecision) -> np.ndarray:

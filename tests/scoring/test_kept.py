@@ -38,6 +38,17 @@ def test_bytes_are_those_that_are_stored(pooling, tmp_path):
     assert kept == stored.size / len(TEXTS) == ROWS.get(pooling, 22) * NUMBERS / len(TEXTS)
 
 
+def test_a_text_is_encoded_once_also_before_it_is_written(tmp_path):
+    model = loaded("pooling.type=mean")
+    encoder = AnswerEncoder(model, AnswerStore(tmp_path, "fp32", model.fingerprint), "cpu", None)
+
+    first = encoder.encode(pa.array(TEXTS))
+    again = encoder.encode(pa.array([*TEXTS, "a bridge"]))
+
+    assert (first.texts, first.encoded) == (3, 3)
+    assert (again.texts, again.encoded) == (4, 1)
+
+
 def test_a_projection_keeps_fewer():
     model = loaded("pooling.type=maxsim", "pooling.dim=2")
 
