@@ -196,8 +196,7 @@ def _check_per_question(path: str) -> None:
 def _check_apart(path: str, runs: tuple[str, ...], qrels: str, pools: tuple[str, ...]) -> None:
     from aptool.formats.atomic import check_apart, files_of
 
-    read = (*runs, qrels, *(pools or (str(location_of_pools(qrels)),)))
-    check_apart(path, [file for one in read for file in files_of(one)])
+    check_apart(path, files_of(*runs, qrels, *(pools or (str(location_of_pools(qrels)),))))
 
 
 def _write_per_question(path: str, evaluations: dict[str, Evaluation]) -> None:

@@ -71,7 +71,7 @@ def explain(
     for path in (html, png):
         if path is not None:
             check_writable(path)
-            check_apart(path, [*files_of(folder), *(files_of(collection) if collection is not None else [])])
+            check_apart(path, files_of(folder, *([collection] if collection is not None else [])))
     if collection is not None:
         from aptool.evaluation.texts import find_pair
         from aptool.formats.collection import Collection

@@ -79,8 +79,7 @@ def fuse(
     from aptool.library.run import Run
 
     check_writable(output)
-    read = (*runs, *train_runs, *([qrels] if qrels is not None else []))
-    check_apart(output, [file for one in read for file in files_of(one)])
+    check_apart(output, files_of(*runs, *train_runs, *([qrels] if qrels is not None else [])))
     loaded = [Run.load(run) for run in runs]
     if qrels is None:
         fuse_runs(loaded, k=_K if k is None else k, tag=tag).save(output)

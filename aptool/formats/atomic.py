@@ -167,10 +167,13 @@ def check_apart(path: PathOrUrl, inputs: Iterable[PathOrUrl]) -> None:
             raise InputError(path, problem="read by the same command", expected="another file to write to")
 
 
-def files_of(path: PathOrUrl) -> list[Location]:
-    """What stands in a local folder, such as that of a model; of anything else the path itself."""
-    place = location(path)
-    return list(place.iterdir()) if isinstance(place, Path) and place.is_dir() else [place]
+def files_of(*paths: PathOrUrl) -> Iterator[Location]:
+    """What stands in each local folder, such as that of a model; of anything else the path itself."""
+    for place in map(location, paths):
+        if isinstance(place, Path) and place.is_dir():
+            yield from place.iterdir()
+        else:
+            yield place
 
 
 def check_folder(path: PathOrUrl, mark: str) -> None:

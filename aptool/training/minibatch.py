@@ -87,19 +87,17 @@ def batch_losses(
     positives = options.relevant_answers
     scores = score_batch(ranker, examples, batch, options.in_batch, group, positives)
     own = batch[MinibatchShard(group, len(batch)).rows]  # (n', 1 + p + k)
-    answers = own[:, 1:]
-    if options.in_batch:  # the columns of ``score_batch``
-        answers = np.column_stack(
-            [own[:, 1 : 1 + positives], np.tile(batch[:, 1:].T.reshape(-1), (len(own), 1))]
-        )
+    first = own[:, 1 : 1 + positives]
     if positives > 1:
-        first = answers[:, :positives]
         earlier = np.triu(np.ones((positives, positives), dtype=bool), 1)
-        repeated = np.zeros(answers.shape, dtype=bool)
+        repeated = np.zeros(scores.shape, dtype=bool)
         repeated[:, :positives] = ((first[:, None] == first[:, :, None]) & earlier).any(1)
         scores = scores.masked_fill(send(repeated, scores.device), -torch.inf)
     losses = loss(scores, options)
     if examples.teacher is None:
         return losses
+    answers = own[:, 1:]
+    if options.in_batch:  # the columns of ``score_batch``
+        answers = np.column_stack([first, np.tile(batch[:, 1:].T.reshape(-1), (len(own), 1))])
     taught = send(examples.teacher.of(own[:, 0], answers), scores.device)
     return examples.teacher.mixed(losses, scores, taught, options)

@@ -9,7 +9,7 @@ from aptool.config import Recipe
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
 from aptool.formats.location import location
-from aptool.formats.run_folder import MANIFEST, is_run, run_folder
+from aptool.formats.run_folder import MANIFEST, run_folder
 from aptool.formats.trec import read_run
 from aptool.training.losses import Teacher
 from aptool.training.texts import numbered_pairs
@@ -48,9 +48,8 @@ def teacher_fingerprint(recipe: Recipe) -> str | None:
     """
     if not recipe.teacher.run:
         return None
-    path = location(recipe.teacher.run)
-    if not is_run(recipe.teacher.run):
-        raise InputError(path, problem="file not found", expected="a run that scores the training pools")
-    folder = run_folder(recipe.teacher.run)
+    path, folder = location(recipe.teacher.run), run_folder(recipe.teacher.run)
     content = path if folder is None else folder / MANIFEST
+    if not content.is_file():
+        raise InputError(path, problem="file not found", expected="a run that scores the training pools")
     return hashlib.sha256(content.read_bytes()).hexdigest()[:16]
