@@ -46,13 +46,18 @@ class ColumnNames:
         return Columns(question_id, self.question, answer_id, self.answer, self.label)
 
 
-def with_ids(pairs: Iterator[Pair], names: ColumnNames) -> Iterator[Pair]:
-    """Pairs with ids; where the file has none, they number the texts by first appearance."""
+def with_ids(pairs: Iterator[Pair], names: ColumnNames, split: str) -> Iterator[Pair]:
+    """Pairs with ids; where the file has none, they number the texts of a split by first appearance.
+
+    The split is part of the id, so that a run of one split fits no other's qrels.
+    """
     questions: dict[str, str] = {}
     answers: dict[str, dict[str, str]] = {}
     for pair in pairs:
         if names.question_id is None:
-            pair = pair._replace(question_id=questions.setdefault(pair.question, f"Q{len(questions)}"))
+            pair = pair._replace(
+                question_id=questions.setdefault(pair.question, f"{split}-Q{len(questions)}")
+            )
         if names.answer_id is None:
             known = answers.setdefault(pair.question_id, {})
             answer_id = known.setdefault(pair.answer, f"{pair.question_id}-{len(known)}")

@@ -87,7 +87,7 @@ def build(
                 folder, problem=f"no split {theirs!r}", expected=f"one of {', '.join(found.splits)}"
             )
         files, resolved = found.splits[theirs], Conflicts(conflicts)
-        sources[split] = SplitPools(files[0], _pools(files, names, resolved), resolved)
+        sources[split] = SplitPools(files[0], _pools(files, names, split, resolved), resolved)
     details = {"config": found.config, "splits": dict(wanted)}
     return write_collection(
         out,
@@ -181,10 +181,10 @@ def _split_of(file: str) -> str | None:
     return None
 
 
-def _pools(files: list[str], names: ColumnNames, conflicts: Conflicts) -> Iterator[LabelledPool]:
+def _pools(files: list[str], names: ColumnNames, split: str, conflicts: Conflicts) -> Iterator[LabelledPool]:
     return pools_of(
         files[0] if len(files) == 1 else str(Path(files[0]).parent),
-        with_ids(_pairs(files, names), names),
+        with_ids(_pairs(files, names), names, split),
         names.columns,
         unit="row",
         empty_answers=False,

@@ -65,26 +65,29 @@ def build(
     sources = {}
     for split, path in splits.items():
         found = Conflicts(conflicts)
-        sources[split] = SplitPools(path, read(path, names, found), found)
+        sources[split] = SplitPools(path, read(path, names, split, found), found)
     return write_collection(
         out, name=name, source=f"imported from {files}", splits=sources, questions=questions, details=details
     )
 
 
-def read_tsv(path: str, names: ColumnNames, conflicts: Conflicts | None = None) -> Iterator[LabelledPool]:
+def read_tsv(
+    path: str, names: ColumnNames, split: str, conflicts: Conflicts | None = None
+) -> Iterator[LabelledPool]:
     """The pools of one delimited file."""
-    pairs = with_ids(_tsv_pairs(path, names), names)
+    pairs = with_ids(_tsv_pairs(path, names), names, split)
     return pools_of(path, pairs, names.columns, empty_answers=False, conflicts=conflicts)
 
 
-def read_jsonl(path: str, names: ColumnNames, conflicts: Conflicts | None = None) -> Iterator[LabelledPool]:
+def read_jsonl(
+    path: str, names: ColumnNames, split: str, conflicts: Conflicts | None = None
+) -> Iterator[LabelledPool]:
     """The pools of one file of JSON Lines, or of a JSON array."""
     unit = unit_of(path)
     objects = read_objects(path, strict=True)
-    pairs = (pair for number, pool in objects for pair in pairs_of_pool(path, number, unit, pool, names))
-    return pools_of(
-        path, with_ids(pairs, names), names.columns, unit=unit, empty_answers=False, conflicts=conflicts
-    )
+    found = (pair for number, pool in objects for pair in pairs_of_pool(path, number, unit, pool, names))
+    pairs = with_ids(found, names, split)
+    return pools_of(path, pairs, names.columns, unit=unit, empty_answers=False, conflicts=conflicts)
 
 
 def read_table(path: str) -> Iterator[dict[str, str]]:

@@ -16,7 +16,10 @@ from aptool.formats.location import Location, PathOrUrl, location
 
 SCHEMA_VERSION = 0.1
 SUFFIX = ".ir-metadata.yml"
+# The entries of `to_document`.
+_WRITTEN = ("schema-version", "run-version", "tag", "platform", "implementation", "method", "data")
 _EXPECTED = "a document of ir_metadata"
+_REPOSITORY = "https://github.com/aptool/aptool"
 _COMPONENTS = ("platform", "research goal", "implementation", "method", "actor", "data")
 
 
@@ -34,7 +37,7 @@ def to_document(facts: dict[str, Any]) -> dict[str, Any]:
     Returns:
         Nested plain values, in the order of the PRIMAD model.
     """
-    source = {"lang": ["python"], "repository": "https://github.com/aptool/aptool"}
+    source = {"lang": ["python"], "repository": _REPOSITORY}
     executable = {} if facts["command"] is None else {"executable": {"cmd": facts["command"]}}
     return {
         "schema-version": SCHEMA_VERSION,
@@ -63,16 +66,32 @@ def write_metadata(run: PathOrUrl, facts: dict[str, Any]) -> Location:
     path = metadata_path(run)
     document = to_document(facts)
     document |= {key: value for key, value in _existing(path).items() if key not in document}
-    order = [key for key in document if key not in _COMPONENTS] + [
-        key for key in _COMPONENTS if key in document
-    ]
-    # Paths of many characters stay on their line, so that they can be searched for.
-    text = yaml.safe_dump(
-        {key: document[key] for key in order}, sort_keys=False, allow_unicode=True, width=1_000
-    )
-    with atomic_file(path) as temporary:
-        temporary.write_text(f"# ir_metadata.start\n{text}# ir_metadata.end\n", encoding="utf-8")
+    _write(path, document)
     return path
+
+
+def drop_metadata(run: PathOrUrl) -> None:
+    """Takes back what `write_metadata` wrote beside a run file, which now has another run; for `write_run`.
+
+    What an author has added there stays, and so does a file that aptool did not write.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    path = metadata_path(run)
+    try:
+        document = _existing(path)
+    except InputError:
+        return
+    made = document.get("implementation")
+    source = made.get("source") if isinstance(made, dict) else None
+    if not isinstance(source, dict) or source.get("repository") != _REPOSITORY:
+        return
+    added = {key: value for key, value in document.items() if key not in _WRITTEN}
+    if added:
+        _write(path, {"schema-version": SCHEMA_VERSION, **added})
+    else:
+        path.unlink(missing_ok=True)
 
 
 def check_metadata(run: PathOrUrl) -> None:
@@ -96,6 +115,18 @@ def _existing(path: Location) -> dict[str, Any]:
     if not isinstance(found, dict) or "schema-version" not in found:
         raise InputError(str(path), problem="something else", expected=f"{_EXPECTED}, or no file")
     return found
+
+
+def _write(path: Location, document: dict[str, Any]) -> None:
+    order = [key for key in document if key not in _COMPONENTS] + [
+        key for key in _COMPONENTS if key in document
+    ]
+    # Paths of many characters stay on their line, so that they can be searched for.
+    text = yaml.safe_dump(
+        {key: document[key] for key in order}, sort_keys=False, allow_unicode=True, width=1_000
+    )
+    with atomic_file(path) as temporary:
+        temporary.write_text(f"# ir_metadata.start\n{text}# ir_metadata.end\n", encoding="utf-8")
 
 
 def _platform(facts: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import polars as pl
 
 from aptool.errors import InputError, shortened
 from aptool.formats import ids
+from aptool.formats.ir_metadata import drop_metadata
 from aptool.formats.location import Location, PathOrUrl
 from aptool.formats.run_folder import read_shards, run_folder
 from aptool.formats.storage import open_binary, unreadable
@@ -144,12 +145,15 @@ def write_run(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> None:
     of at most nine digits differ by more than 1e-9 of their size, far more than float64 resolves.
     Minus zero is written as zero, which it equals.
 
+    Metadata of aptool beside the file are those of the run that it had before, and go with it.
+
     Raises:
         InputError: an id, a score or the tag cannot be written, a candidate is repeated, or there is none.
     """
     lines, _ = run_lines(path, frame, tag)
     with open_text(path) as file:
         file.write(lines)
+    drop_metadata(path)
 
 
 def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl.DataFrame]:

@@ -1,7 +1,7 @@
 """Training that starts from a trained model: its weights, and its vocabulary grown by the new words."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from aptool.config import Recipe, apply_overrides, load_recipe, recipe_from_dict
-from aptool.errors import InputError
+from aptool.errors import AptoolError, InputError
 from aptool.models.build import initialize, with_features
 from aptool.models.encoders import WordEncoder
 from aptool.models.initialization import Corpus, EncoderSpec, Initialization
@@ -127,7 +127,7 @@ def _grown(model: LoadedModel, recipe: Recipe, corpus: Corpus) -> tuple[WordToke
     if recipe.vectors.source not in ("learned", "random"):
         every = WordTokenizer.learn(corpus.all_texts(), lowercase=options.lowercase).words[UNK + 1 :]
         wanted = dict.fromkeys([*new, *(word for word in every if word not in known)])
-        vectors = read_vectors(recipe.vectors.source, wanted)
+        vectors = _vectors(model, recipe, wanted)
         dim = model.ranker.encoder.spec.dim
         if vectors.words and vectors.matrix.shape[1] != dim:
             expected = f"{dim}, as in the model {recipe.start.model} to start from"
@@ -136,6 +136,19 @@ def _grown(model: LoadedModel, recipe: Recipe, corpus: Corpus) -> tuple[WordToke
             )
         new = list(dict.fromkeys([*new, *vectors.words]))
     return WordTokenizer.from_words([*words, *new], lowercase=options.lowercase), vectors
+
+
+def _vectors(model: LoadedModel, recipe: Recipe, wanted: Iterable[str]) -> WordVectors:
+    """The recipe's vectors of some words; those of the start model may stand on another machine only."""
+    try:
+        return read_vectors(recipe.vectors.source, wanted)
+    except AptoolError as error:
+        if recipe.vectors.source != model.recipe.vectors.source:
+            raise
+        raise AptoolError(
+            f"{error}, with the vectors of the model {recipe.start.model} to start from; "
+            f"--vectors names others, or random"
+        ) from error
 
 
 def _load(

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 from xml.etree import ElementTree
 
-from aptool.errors import UsageError
+from aptool.errors import InputError, UsageError
 from aptool.formats.atomic import atomic_file, check_writable
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.reporting.plots import check_installed
@@ -115,9 +115,10 @@ def save_plot(figure: Figure, data: pl.DataFrame, path: PathOrUrl) -> list[Locat
 
     Raises:
         UsageError: the name has another suffix.
-        InputError: a file cannot be written.
+        InputError: a file cannot be written, or the name of the table is that of a table with other columns.
     """
     pictures, table = plot_files(path)
+    _check_same_table(table, data.columns)
     for picture in pictures:
         with atomic_file(picture) as temporary:
             if picture.suffix == ".svg":
@@ -151,6 +152,17 @@ def plot_files(path: PathOrUrl) -> tuple[list[Location], Location]:
     for file in (*pictures, table):
         check_writable(file)
     return pictures, table
+
+
+def _check_same_table(path: Location, columns: list[str]) -> None:
+    """Checks that a table is not another one, of which nobody said that it is to be replaced."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        header = file.readline().decode(errors="replace").strip()
+    if header != ",".join(columns):
+        expected = f"no file, or an earlier table of this plot: {','.join(columns)}"
+        raise InputError(path, place="line 1", value=header, expected=expected)
 
 
 def _local(name: str) -> str:

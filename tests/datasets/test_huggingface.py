@@ -44,9 +44,9 @@ def test_parquet_shards_by_split(tmp_path):
 
     assert sizes(collection) == {"train": 3, "dev": 3}
     assert read_qrels(collection.qrels("train")).rows() == [
-        ("Q0", "Q0-0", 1),
-        ("Q0", "Q0-1", 0),
-        ("Q1", "Q1-0", 1),
+        ("train-Q0", "train-Q0-0", 1),
+        ("train-Q0", "train-Q0-1", 0),
+        ("train-Q1", "train-Q1-0", 1),
     ]
 
 
@@ -103,8 +103,8 @@ def test_a_question_a_row_with_lists(tmp_path):
 
     assert sizes(collection) == {"test": 5}
     assert read_qrels(collection.qrels("test")).filter(relevance=1).rows() == [
-        ("Q0", "Q0-0", 1),
-        ("Q1", "Q1-2", 1),
+        ("test-Q0", "test-Q0-0", 1),
+        ("test-Q1", "test-Q1-2", 1),
     ]
 
 

@@ -43,14 +43,24 @@ def test_a_question_without_id_is_its_text(tmp_path):
     path = write(tmp_path / "a.tsv", "label\tquestion\tanswer", "1\twho?\tme", "0\twhy?\tyes", "0\twho?\tyes")
     collection = import_tsv(tmp_path, path)
     assert pools_of(collection) == [
-        ("Q0", "who?", [("Q0-0", "me"), ("Q0-1", "yes")]),
-        ("Q1", "why?", [("Q1-0", "yes")]),
+        ("train-Q0", "who?", [("train-Q0-0", "me"), ("train-Q0-1", "yes")]),
+        ("train-Q1", "why?", [("train-Q1-0", "yes")]),
     ]
     assert read_qrels(collection.qrels("train")).rows() == [
-        ("Q0", "Q0-0", 1),
-        ("Q0", "Q0-1", 0),
-        ("Q1", "Q1-0", 0),
+        ("train-Q0", "train-Q0-0", 1),
+        ("train-Q0", "train-Q0-1", 0),
+        ("train-Q1", "train-Q1-0", 0),
     ]
+
+
+def test_no_two_splits_share_an_id_that_was_made(tmp_path):
+    rows = ("question\tanswer\tlabel", "who?\tme\t1", "who?\tyou\t0")
+    paths = {split: write(tmp_path / f"{split}.tsv", *rows) for split in ("dev", "test")}
+    collection = build("tsv", tmp_path / "out", paths, ColumnNames(), name="mine")
+
+    dev, test = (read_qrels(collection.qrels(split)).rows() for split in ("dev", "test"))
+    assert dev == [("dev-Q0", "dev-Q0-0", 1), ("dev-Q0", "dev-Q0-1", 0)]
+    assert test == [("test-Q0", "test-Q0-0", 1), ("test-Q0", "test-Q0-1", 0)]
 
 
 def test_columns_by_name_with_ids_and_grades(tmp_path):
@@ -69,22 +79,24 @@ def test_csv_by_its_name(tmp_path):
     # Two records on three lines; "" is a quotation mark, and the comma and the line break are text.
     path = write(tmp_path / "a.csv", "question,answer,label", '"who, me?","I said\n""you""",1', "why?,no,0")
     assert pools_of(import_tsv(tmp_path, path)) == [
-        ("Q0", "who, me?", [("Q0-0", 'I said\n"you"')]),
-        ("Q1", "why?", [("Q1-0", "no")]),
+        ("train-Q0", "who, me?", [("train-Q0-0", 'I said\n"you"')]),
+        ("train-Q1", "why?", [("train-Q1-0", "no")]),
     ]
 
 
 def test_quotation_marks_with_tabs_are_text_unless_said(tmp_path):
     path = write(tmp_path / "a.tsv", "question\tanswer\tlabel", '"who?"\t"me\t1')
-    assert pools_of(import_tsv(tmp_path, path)) == [("Q0", '"who?"', [("Q0-0", '"me')])]
+    assert pools_of(import_tsv(tmp_path, path)) == [("train-Q0", '"who?"', [("train-Q0-0", '"me')])]
     quoted = write(tmp_path / "b.tsv", "question\tanswer\tlabel", '"who?"\t"me"\t1')
-    assert pools_of(import_tsv(tmp_path, quoted, quotes="csv")) == [("Q0", "who?", [("Q0-0", "me")])]
+    assert pools_of(import_tsv(tmp_path, quoted, quotes="csv")) == [
+        ("train-Q0", "who?", [("train-Q0-0", "me")])
+    ]
 
 
 def test_a_text_in_quotation_marks_may_be_long(tmp_path):
     long = "words, " * 50_000  # as much as two novels' chapters; the csv module's own limit is 128 KiB
     path = write(tmp_path / "a.csv", "question,answer,label", f'who?,"{long}",1')
-    assert pools_of(import_tsv(tmp_path, path)) == [("Q0", "who?", [("Q0-0", long)])]
+    assert pools_of(import_tsv(tmp_path, path)) == [("train-Q0", "who?", [("train-Q0-0", long)])]
 
 
 def test_the_same_row_twice_is_dropped_and_counted(tmp_path):
@@ -130,8 +142,8 @@ def test_the_same_row_twice_is_dropped_and_counted(tmp_path):
         (
             ["question\tanswer\tlabel", "who?\tme\t1", "why?\tme\t1", "who?\tme\t0"],
             {},
-            "line 4: column 'label': 0: expected the label 1 that candidate 'Q0-0' of this question has "
-            "in line 2",
+            "line 4: column 'label': 0: expected the label 1 that candidate 'train-Q0-0' of this "
+            "question has in line 2",
         ),
         (["question\tanswer\tlabel", "who?\tme\t1", "", "why?\tme\t1"], {}, "line 3: '': expected a row"),
         (["id\tquestion\tanswer\tlabel", "a b\twho?\tme\t1"], {"question_id": "id"}, "column 'id': 'a b'"),
@@ -178,8 +190,8 @@ def test_jsonl(tmp_path):
     )
     collection = import_jsonl(tmp_path, path)
     assert pools_of(collection) == [
-        ("Q0", "who?", [("Q0-0", "me"), ("Q0-1", "you")]),
-        ("Q1", "why?", [("Q1-0", "no")]),
+        ("train-Q0", "who?", [("train-Q0-0", "me"), ("train-Q0-1", "you")]),
+        ("train-Q1", "why?", [("train-Q1-0", "no")]),
     ]
     assert read_qrels(collection.qrels("train"))["relevance"].to_list() == [1, 0, 0]
 
@@ -238,8 +250,8 @@ def test_a_table_without_a_header_line(aptool, tmp_path):
 
     assert finished.code == 0, finished.err
     assert pools_of(Collection(tmp_path / "out")) == [
-        ("Q0", "who?", [("Q0-0", "me, you"), ("Q0-1", "yes")]),
-        ("Q1", "why?", [("Q1-0", "yes")]),
+        ("train-Q0", "who?", [("train-Q0-0", "me, you"), ("train-Q0-1", "yes")]),
+        ("train-Q1", "why?", [("train-Q1-0", "yes")]),
     ]
     with pytest.raises(InputError, match=r"a\.csv: --columns: column 'label': expected such a column"):
         import_tsv(tmp_path, path, header=("question", "answer", "relevance"))
@@ -304,7 +316,9 @@ def test_candidates_as_plain_texts(tmp_path):
     for line in (by_position, by_label):
         collection = import_jsonl(tmp_path, write(tmp_path / "a.jsonl", line))
 
-        assert pools_of(collection) == [("Q0", "who?", [("Q0-0", "me"), ("Q0-1", "you"), ("Q0-2", "yes")])]
+        assert pools_of(collection) == [
+            ("train-Q0", "who?", [("train-Q0-0", "me"), ("train-Q0-1", "you"), ("train-Q0-2", "yes")])
+        ]
         assert read_qrels(collection.qrels("train"))["relevance"].to_list() == [1, 0, 1]
 
 
@@ -318,7 +332,7 @@ def test_contradictory_labels_are_resolved_and_counted(aptool, tmp_path, resolut
     resolved = aptool(*command, "--conflicts", resolution)
 
     assert refused.code == 1
-    assert "line 4: column 'label': 2: expected the label 0 that candidate 'Q0-0'" in refused.err[-1]
+    assert "line 4: column 'label': 2: expected the label 0 that candidate 'train-Q0-0'" in refused.err[-1]
     assert resolved.code == 0
     assert f"train: contradictory labels {resolution} kept: 1" in resolved.err
     collection = Collection(tmp_path / "out")

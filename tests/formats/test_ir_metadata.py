@@ -11,6 +11,7 @@ from aptool.formats.collection import Collection
 from aptool.formats.ir_metadata import metadata_path
 from aptool.formats.pools import list_units
 from aptool.formats.schemas import check_document
+from aptool.library.run import Run
 from aptool.models.model import model_fingerprint
 from aptool.scoring.baselines import Bm25System
 from aptool.scoring.score import score
@@ -64,6 +65,30 @@ def test_what_an_author_has_added_stays(collection, tmp_path):
     # In the order of PRIMAD.
     parts = [key for key in found if key not in ("schema-version", "run-version", "tag")]
     assert parts == ["platform", "research goal", "implementation", "method", "actor", "data"]
+
+
+def test_another_run_in_its_place_has_none_of_them(collection, tmp_path):
+    run = tmp_path / "dev.run"
+    scored(collection, run)
+    Run.load(run).save(run, tag="other")
+    assert not metadata_path(run).exists()
+
+    scored(collection, run)
+    path = metadata_path(run)
+    path.write_text(path.read_text() + "actor:\n  name: Ada\n")
+    Run.load(run).save(run, tag="other")
+    assert read(run) == {"schema-version": 0.1, "actor": {"name": "Ada"}}
+
+
+@pytest.mark.parametrize("text", ["my notes", "a: [", "schema-version: 0.1\ntag: mine\n"])
+def test_metadata_of_another_tool_stay_when_a_run_is_saved(collection, tmp_path, text):
+    run = tmp_path / "dev.run"
+    scored(collection, tmp_path / "other.run")
+    metadata_path(run).write_text(text)
+
+    Run.load(tmp_path / "other.run").save(run)
+
+    assert metadata_path(run).read_text() == text
 
 
 @pytest.mark.parametrize("text", ["my notes", "a: [", "- 1\n"])

@@ -379,6 +379,16 @@ def test_a_length_of_special_tokens_alone_is_one_line(network, tmp_path):
         load_any(tmp_path / "st")
 
 
+def test_weights_that_count_a_prompt_which_is_left_out_are_refused(network, tmp_path):
+    mode = pooling("weightedmean", include_prompt=False)
+    sentence_encoder(network, tmp_path / "st", mode, prompts=PROMPTS)
+    with pytest.raises(InputError, match="weightedmean of texts without their prompts; expected another"):
+        load_any(tmp_path / "st")
+
+    plain = sentence_encoder(network, tmp_path / "plain", mode)
+    torch.testing.assert_close(scored(tmp_path / "plain"), embedded_scores(plain), atol=1e-5, rtol=1e-5)
+
+
 def test_labels_other_than_relevance_are_refused(network, tmp_path):
     cross_encoder(network, tmp_path / "nli", 3)
 

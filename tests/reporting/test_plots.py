@@ -309,6 +309,19 @@ def test_scores_from_the_command_line(plots, aptool, folder):
     assert pl.read_csv("s.csv")["relevant"].sum() == pytest.approx(1)
 
 
+def test_a_table_that_is_not_the_plots_own_is_not_replaced(plots, aptool, folder):
+    aptool("plot", "scores", "dev.bm25.run", "--output", "s.svg")
+    again = aptool("plot", "scores", "dev.bm25.run", "--output", "s.svg")
+    (folder / "mine.csv").write_text("question,answer\nwho,me\n")
+    refused = aptool("plot", "scores", "dev.bm25.run", "--output", "mine.svg")
+
+    assert (again.code, again.out) == (0, ["s.svg", "s.csv"])
+    assert (refused.code, refused.out) == (1, [])
+    assert refused.err[-1].startswith("aptool: mine.csv: line 1: 'question,answer': expected no file, or ")
+    assert (folder / "mine.csv").read_text() == "question,answer\nwho,me\n"
+    assert not (folder / "mine.svg").exists()
+
+
 def test_training_from_the_command_line(plots, aptool, folder, model_folder):
     twice = [model_folder, f"{model_folder}/"]
     code, out, err = aptool("plot", "training", *twice, "--output", "t.png", "--measure", "P_1")

@@ -75,6 +75,20 @@ def test_new_words_start_from_a_vector_file(model_folder, other, tmp_path):
     assert result.words_with_vectors == len(load_model(model_folder).tokenizer) + 1
 
 
+def test_vectors_of_the_model_that_are_gone_end_in_what_can_be_done(model_folder, other, tmp_path, aptool):
+    write_vectors(tmp_path / "vectors.bin", WordVectors([NEW], np.ones((1, 16), np.float32), "test"))
+    options = ("training.epochs=0", f"vectors.source={tmp_path / 'vectors.bin'}")
+    fit(other, started(model_folder, *options), tmp_path / "first")
+    (tmp_path / "vectors.bin").unlink()
+    again = ("train", other.path, "--start", tmp_path / "first", "--output", tmp_path / "second")
+
+    refused = aptool(*again)
+
+    assert refused.code == 1
+    assert refused.err[-1].endswith("to start from; --vectors names others, or random")
+    assert aptool(*again, "--vectors", "random").code == 0
+
+
 def test_statistics_of_pair_features_are_those_of_the_new_texts(collection, other, tmp_path):
     yang = published_recipe("yang-2015", "training.epochs=0")
     fit(collection, yang, tmp_path / "first")

@@ -147,6 +147,10 @@ def read_sentence(layout: Layout) -> Checkpoint:
             raise InputError(path, problem=f"{module.kind} after Pooling", expected="Dense or Normalize")
     if not modes:
         raise InputError(layout.folder, problem="no module Pooling", expected="a sentence encoder")
+    if "weightedmean" in modes and not pools_prompt and any(read_prompts(layout).values()):
+        # Its weights count the prompt's tokens too, those of a question otherwise than those of an answer.
+        problem = "weightedmean of texts without their prompts"
+        raise InputError(layout.folder, problem=problem, expected="another mode, or include_prompt")
     tokenizer = SubwordTokenizer(
         opened.words.backend_tokenizer,
         _forms(layout, opened.tokenizer, pools_prompt),
