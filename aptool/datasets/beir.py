@@ -53,14 +53,10 @@ def build(
         resolved = Conflicts(conflicts)
         qrels = read_qrels_tsv(str(file), resolved)
         judged = qrels["question_id"].unique(maintain_order=True).to_list()
-        unknown = [question for question in judged if question not in queries]
-        if unknown:
-            problem = f"{len(unknown):,} judged queries without a text, such as {unknown[0]!r}"
-            raise InputError(file, problem=problem, expected="queries of queries.jsonl")
         run = given.pop(file.stem, None)
         splits[file.stem] = Topics(
             path=str(file),
-            queries={question: queries[question] for question in judged},
+            queries={question: queries[question] for question in judged if question in queries},
             qrels=qrels,
             run=read_run(run).frame if run is not None else None,
             run_path=str(run),

@@ -50,17 +50,17 @@ class Corpus(Protocol):
 
 
 class FileCorpus:
-    """A corpus in files."""
+    """A corpus in one file, folder or glob, or in several."""
 
-    def __init__(self, path: str | Path) -> None:
-        self._path = path
+    def __init__(self, *paths: str | Path) -> None:
+        self._paths = paths
 
     def __str__(self) -> str:
-        return str(self._path)
+        return str(self._paths[0]) + (f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else "")
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
         """See ``Corpus.entries``; a document may be empty."""
-        return read_entries(self._path)
+        return (entry for path in self._paths for entry in read_entries(path))
 
 
 def corpus_files(path: str | Path) -> list[str]:
@@ -99,14 +99,15 @@ def read_entries(path: str | Path, *, queries: bool = False) -> Iterator[tuple[s
             yield file, entry
 
 
-def read_queries(path: str | Path) -> dict[str, str]:
-    """Query texts by id.
+def read_queries(*paths: str | Path) -> dict[str, str]:
+    """Query texts by id, out of one file or several.
 
     Raises:
         InputError: a line or row is not a query, or an id stands there twice with different texts.
     """
     queries: dict[str, str] = {}
-    for file, entry in read_entries(path, queries=True):
+    entries = (entry for path in paths for entry in read_entries(path, queries=True))
+    for file, entry in entries:
         known = queries.setdefault(entry.id, entry.text)
         if known != entry.text:
             expected = f"the text that query {entry.id!r} had before"

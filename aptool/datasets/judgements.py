@@ -56,10 +56,11 @@ def read_qrels_tsv(path: str | Path, conflicts: Conflicts | None = None) -> pl.D
     Raises:
         InputError: a line is not a judgement, or as `judgement_frame`.
     """
-    return judgement_frame(path, _rows(path), conflicts)
+    return judgement_frame(path, qrels_rows(path), conflicts)
 
 
-def _rows(path: str | Path) -> Iterator[Judgement]:
+def qrels_rows(path: str | Path) -> Iterator[Judgement]:
+    """The lines of such a file. Raises like `read_qrels_tsv`."""
     for number, line in read_rows(path):
         fields = line.split("\t")
         if number == 1 and fields[-1].strip().lower() in ("score", "relevance", "label"):

@@ -4,8 +4,9 @@
 ``positive`` and ``negative`` texts for each query, is read as well.
 """
 
+import re
 from collections.abc import Iterator
-from pathlib import Path
+from itertools import chain
 from typing import Any
 
 import polars as pl
@@ -20,8 +21,9 @@ from aptool.datasets.importing import (
     pools_of,
     write_collection,
 )
+from aptool.datasets.json_pools import label_of
 from aptool.datasets.json_rows import read_objects, unit_of
-from aptool.datasets.judgements import Judgement, judgement_frame, read_qrels_tsv
+from aptool.datasets.judgements import Judgement, judgement_frame, qrels_rows
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
@@ -29,6 +31,10 @@ from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.parquet import open_parquet
 
 SOURCE = "MTEB, github.com/embeddings-benchmark/mteb"
+
+# Splits as files are named after them.
+SPLITS = ("train", "dev", "validation", "test")
+
 COLUMNS = Columns(question="query", answer="positive or negative", label="positive or negative")
 
 
@@ -64,28 +70,28 @@ def build(
         pools = pools_of(root, pairs, COLUMNS, unit="row", empty_answers=True, conflicts=resolved)
         sources = {split: SplitPools(root, pools, resolved)}
         return write_collection(out, name=called, source=SOURCE, splits=sources, questions=questions)
-    qrels = _qrels(root, split, resolved)
+    qrels = _qrels(_needed(root, "qrels", split), resolved)
     run = _top_ranked(top)
-    queries = read_queries(str(_needed(root, "queries", split)))
-    ranked = set(run["question_id"])
-    asked = {query: text for query, text in queries.items() if query in ranked}
-    topics = Topics(str(top), asked, qrels, run, str(top), resolved)
+    queries = read_queries(*map(str, _needed(root, "queries", split)))
+    wanted = {*run["question_id"], *qrels["question_id"]}
+    asked = {query: text for query, text in queries.items() if query in wanted}
+    topics = Topics(str(root), asked, qrels, run, str(top[0]), resolved)
     depth = int(run.group_by("question_id").len()["len"].max() or 1)  # type: ignore[arg-type]
     return write_retrieval_collection(
         out,
         name=called,
         source=SOURCE,
-        corpus=FileCorpus(str(_needed(root, "corpus", split))),
+        corpus=FileCorpus(*map(str, _needed(root, "corpus", split))),
         splits={split: topics},
         options=PoolOptions(depth=depth),
         questions=questions,
     )
 
 
-def _top_ranked(path: Location) -> pl.DataFrame:
+def _top_ranked(paths: list[Location]) -> pl.DataFrame:
     """question_id, answer_id, score: falling with the place in the list, so that the order is kept."""
     rows: list[tuple[str, str, float]] = []
-    for place, file, fields in _rows(path):
+    for place, file, fields in _rows(paths):
         query = fields.get("query-id", fields.get("query_id"))
         ids = fields.get("corpus-ids", fields.get("corpus_ids"))
         if query is None or not isinstance(ids, list) or not ids or not all(map(_is_id, ids)):
@@ -93,7 +99,7 @@ def _top_ranked(path: Location) -> pl.DataFrame:
         rows += [(str(query), str(name), -float(number)) for number, name in enumerate(dict.fromkeys(ids))]
     schema = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
     if not rows:
-        raise InputError(path, problem="no row", expected="query-id and corpus-ids")
+        raise InputError(paths[0], problem="no row", expected="query-id and corpus-ids")
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
@@ -101,30 +107,29 @@ def _is_id(value: object) -> bool:
     return isinstance(value, str | int)
 
 
-def _qrels(root: Location, split: str, conflicts: Conflicts) -> pl.DataFrame:
-    path = _needed(root, "qrels", split)
-    files = [path] if path.is_file() else _entries(path, split) or _entries(path)
-    file = files[0] if files else path
-    if file.suffix == ".tsv":
-        return read_qrels_tsv(str(file), conflicts)
-    return judgement_frame(str(file), _judgements(file), conflicts)
+def _qrels(paths: list[Location], conflicts: Conflicts) -> pl.DataFrame:
+    parts = (
+        qrels_rows(str(path)) if path.name.endswith((".tsv", ".tsv.gz")) else _judgements(path)
+        for path in paths
+    )
+    called = paths[0] if len(paths) == 1 else paths[0].parent
+    return judgement_frame(str(called), chain.from_iterable(parts), conflicts)
 
 
 def _judgements(path: Location) -> Iterator[Judgement]:
-    for place, file, fields in _rows(path):
+    for place, file, fields in _rows([path]):
         query, document = fields.get("query-id"), fields.get("corpus-id")
-        score = fields.get("score")
-        if query is None or document is None or isinstance(score, bool) or not isinstance(score, int | float):
+        if query is None or document is None or "score" not in fields:
             raise InputError(file, place=place, value=fields, expected="query-id, corpus-id and score")
-        yield Judgement(place, str(query), str(document), int(score))
+        label = label_of(file, place, "score", fields["score"])
+        yield Judgement(place, str(query), str(document), label)
 
 
 def _old_pairs(root: Location, split: str) -> Iterator[Pair]:
-    files = corpus_files(str(root)) if root.is_dir() else [str(root)]
-    wanted = [file for file in files if split in Path(file).name] or files
+    files = [location(file) for file in corpus_files(str(root))] if root.is_dir() else [root]
     number = 0
-    for file in wanted:
-        for place, _, fields in _rows(location(file)):
+    for path in _of_split(root, files, split):
+        for place, file, fields in _rows([path]):
             query = fields.get("query")
             lists = [fields.get(label) for label in ("positive", "negative")]
             if not isinstance(query, str) or not all(isinstance(some, list) for some in lists):
@@ -139,9 +144,9 @@ def _old_pairs(root: Location, split: str) -> Iterator[Pair]:
             number += 1
 
 
-def _rows(path: Location) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _rows(paths: list[Location]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """place, file and fields of every row of JSON lines or Parquet."""
-    for file in corpus_files(str(path)):
+    for file in (file for path in paths for file in corpus_files(str(path))):
         if file.endswith(".parquet"):
             with open_parquet(file) as reader:
                 for number, row in enumerate(reader.rows(reader.schema.names)):
@@ -152,7 +157,7 @@ def _rows(path: Location) -> Iterator[tuple[str, str, dict[str, Any]]]:
             yield f"{unit} {number}", file, fields
 
 
-def _needed(root: Location, part: str, split: str) -> Location:
+def _needed(root: Location, part: str, split: str) -> list[Location]:
     found = _part(root, part, split)
     if found is None:
         raise InputError(
@@ -161,18 +166,33 @@ def _needed(root: Location, part: str, split: str) -> Location:
     return found
 
 
-def _entries(folder: Location, start: str = "") -> list[Location]:
-    return sorted(file for file in folder.iterdir() if file.name.startswith(start))
-
-
-def _part(root: Location, part: str, split: str) -> Location | None:
-    """The file or folder of one of the four parts; a file that carries the split's name comes first."""
+def _part(root: Location, part: str, split: str) -> list[Location] | None:
+    """The files of one of the four parts; None if there are none."""
     folder = root / part
     if folder.is_dir():
-        own = _entries(folder, split)
-        return own[0] if len(own) == 1 else folder
+        files = [location(file) for file in corpus_files(str(folder))]
+        # All splits may share texts.
+        return _of_split(folder, files, split, whole=part in ("corpus", "queries"))
     for suffix in (".jsonl", ".jsonl.gz", ".parquet", ".tsv"):
         for file in (root / f"{part}-{split}{suffix}", root / f"{part}{suffix}"):
             if file.is_file():
-                return file
+                return [file]
     return None
+
+
+def _of_split(folder: Location, files: list[Location], split: str, *, whole: bool = False) -> list[Location]:
+    """The files whose names say the split; all of them if no name says any, or where ``whole`` allows it.
+
+    Raises:
+        InputError: the names say other splits only.
+    """
+    own = [file for file in files if _says(file.name, split)]
+    others = [other for other in SPLITS if any(_says(file.name, other) for file in files)]
+    if own or whole or not others:
+        return own or files
+    raise InputError(folder, problem=f"no file of split {split!r}", expected=f"one of {', '.join(others)}")
+
+
+def _says(name: str, split: str) -> bool:
+    """Whether a split is a word of a file's name."""
+    return re.search(rf"(?<![a-z0-9]){re.escape(split.lower())}(?![a-z0-9])", name.lower()) is not None

@@ -82,13 +82,15 @@ def write_retrieval_collection(
         questions: which questions are kept; see `CollectionWriter`.
 
     Raises:
-        InputError: a file is not what it should be, the run and the queries share no id, or the corpus lacks
-            a candidate.
+        InputError: a file is not what it should be, a judged query has no text, the run and the queries share
+            no id, or the corpus lacks a candidate.
         AptoolError: no question of a split is left.
     """
     check_output(out)
     cut: dict[str, pl.DataFrame] = {}
     missed: dict[str, dict[str, int]] = {}
+    for topics in splits.values():
+        _check_judged(topics)
     retrieved = _retrieved(corpus, splits, options.depth)
     for split, topics in splits.items():
         run = topics.run
@@ -96,9 +98,7 @@ def write_retrieval_collection(
             run = retrieved[split]
         else:
             _check_same_queries(topics, run)
-        asked = pl.DataFrame({"question_id": list(topics.queries)}, schema={"question_id": pl.String})
-        judged = topics.qrels.join(asked, on="question_id", how="semi")
-        cut[split], missed[split] = cut_pools(run, judged, options)
+        cut[split], missed[split] = cut_pools(run, topics.qrels, options)
     wanted = pl.concat([frame.select("answer_id") for frame in cut.values()]).unique()
     details: dict[str, Any] = {
         "pools": options._asdict(),
@@ -187,6 +187,16 @@ def _texts(corpus: Corpus, wanted: pl.Series) -> Iterator[tuple[str, str]]:
         first = min(left)
         problem = f"{len(left):,} of {total:,} candidates not found, such as {first!r}"
         raise InputError(str(corpus), problem=problem, expected="a text for every candidate of the run")
+
+
+def _check_judged(topics: Topics) -> None:
+    """Checks that every judged query has a text: one that was left out would count in no figure."""
+    judged = topics.qrels["question_id"].unique(maintain_order=True)
+    unknown = [question for question in judged if question not in topics.queries]
+    if unknown:
+        queries = "query" if len(unknown) == 1 else "queries"
+        problem = f"{len(unknown):,} judged {queries} without a text, such as {unknown[0]!r}"
+        raise InputError(topics.path, problem=problem, expected="a text for every judged query")
 
 
 def _check_same_queries(topics: Topics, run: pl.DataFrame) -> None:

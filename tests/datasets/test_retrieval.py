@@ -246,7 +246,7 @@ def test_a_pyserini_run_with_its_corpus(aptool, folder, tmp_path):
         ),
         (
             lambda root: tsv(root / "qrels" / "test.tsv", [("q7", "d1", 1)]),
-            r"1 judged queries without a text.*'q7'",
+            r"1 judged query without a text.*'q7'",
         ),
         (
             lambda root: tsv(root / "qrels" / "test.tsv", [("q1", "d1", 1), ("q1", "d1", 0)]),
