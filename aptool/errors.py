@@ -74,6 +74,8 @@ def shortened(value: object) -> str:
     if isinstance(value, int) and value.bit_length() > 256:  # Python refuses to print very long ones
         return f"an integer of {value.bit_length():,} bits"
     text = repr(value)
+    if "\n" in text:  # of a table, say
+        text = " ".join(text.split())
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
 
 

@@ -93,7 +93,7 @@ def compare(
     from aptool.evaluation.compare import check_comparable, check_same_questions, largest_deltas
     from aptool.evaluation.compare import compare as compare_frames
     from aptool.evaluation.measures import evaluate, relevant_from
-    from aptool.evaluation.names import measure_names
+    from aptool.evaluation.names import measure_names, parse_measures
     from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
     from aptool.formats.trec import read_qrels, read_run
 
@@ -134,7 +134,7 @@ def compare(
     )
     deltas = []
     if top:
-        relevant = relevant_from(judgements, level)
+        relevant = relevant_from(judgements, parse_measures([by])[0].level or level)
         deltas = [
             largest_deltas(run, by, top, (tables[first], tables[run]), (frames[first], frames[run]), relevant)
             for run in others

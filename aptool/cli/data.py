@@ -107,12 +107,13 @@ def check(context: click.Context, paths: tuple[str, ...], leaks: bool) -> None:
     The exit code is 1 if any of them is invalid.
     """
     from aptool.datasets.check import check_path
+    from aptool.formats.location import location
 
     bad = 0
     for path in paths:
         try:
             click.echo(f"{path}: {check_path(path)}")
-            if leaks:
+            if leaks and location(path).is_dir():
                 _print_leaks(path)
         except AptoolError as error:
             bad += 1

@@ -32,7 +32,7 @@ _VISIBLE = str.maketrans(_PICTURES | dict.fromkeys(range(0x80, 0xA0), "\ufffd"))
 @click.option("--question", type=UTF8, metavar="TEXT", help="Question.")
 @click.option("--answer", type=UTF8, metavar="TEXT", help="Answer.")
 @click.option("--collection", metavar="FOLDER", type=LOCATION, help="Collection with the pair.")
-@click.option("--split", default="test", show_default=True, help="Split of the collection.")
+@click.option("--split", help="Split of the collection.  [default: test]")
 @click.option("--question-id", type=UTF8, metavar="ID", help="Id of a question of the split.")
 @click.option("--answer-id", type=UTF8, metavar="ID", help="Id of a candidate of its pool.")
 @click.option("--html", metavar="FILE", type=LOCATION, help="Write an HTML page.")
@@ -45,7 +45,7 @@ def explain(
     question: str | None,
     answer: str | None,
     collection: Location | None,
-    split: str,
+    split: str | None,
     question_id: str | None,
     answer_id: str | None,
     html: Location | None,
@@ -61,6 +61,10 @@ def explain(
     the features whose maximum a word's state is, and those of matched tokens the shares of the matches.
     """
     _check_pair(question, answer, collection, question_id, answer_id)
+    if split is not None and collection is None:
+        raise UsageError(f"--split {split} given without --collection; expected both or neither")
+    if html is not None and html == png:
+        raise UsageError(f"--html and --png are both {html}; expected two files")
     folder = folder if folder is not None else default_model()
 
     from aptool.formats.atomic import check_apart, check_writable, files_of
@@ -76,7 +80,7 @@ def explain(
         from aptool.evaluation.texts import find_pair
         from aptool.formats.collection import Collection
 
-        pair = find_pair(Collection(collection), split, str(question_id), str(answer_id))
+        pair = find_pair(Collection(collection), split or "test", str(question_id), str(answer_id))
     else:
         pair = (str(question), str(answer))
     model = load_any(folder, pick_device(device))

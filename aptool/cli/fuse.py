@@ -36,7 +36,7 @@ _K, _FOLDS = 60.0, 5
 @click.option(
     "--folds", type=click.IntRange(2), help=f"Folds of the questions of QRELS.  [default: {_FOLDS}]"
 )
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Random seed.")
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Random seed of --train.  [default: 0]")
 @click.option(
     "--k",
     type=click.FloatRange(0),
@@ -51,7 +51,7 @@ def fuse(
     train_runs: tuple[str, ...],
     method: Literal["logistic", "lambdamart"] | None,
     folds: int | None,
-    seed: int,
+    seed: int | None,
     k: float | None,
     tag: str,
     as_json: bool,
@@ -63,8 +63,8 @@ def fuse(
     """
     if len(runs) < 2:
         raise UsageError(f"{len(runs)} run given; expected two or more")
-    given = {"--train-run": train_runs, "--method": method, "--folds": folds}
-    useless = [name for name, value in given.items() if value] if qrels is None else []
+    given = {"--train-run": train_runs, "--method": method, "--folds": folds, "--seed": seed}
+    useless = [name for name, value in given.items() if value not in (None, ())] if qrels is None else []
     if useless:
         raise UsageError(f"{useless[0]} given without --train QRELS; expected both")
     if qrels is not None and k is not None:
@@ -91,7 +91,7 @@ def fuse(
         train_runs=[Run.load(run) for run in train_runs] or None,
         method=method or "logistic",
         folds=folds or _FOLDS,
-        seed=seed,
+        seed=seed or 0,
         tag=tag,
     )
     learned.run.save(output)

@@ -54,6 +54,7 @@ def matrix(
     check_cluster_options(cluster, workers, gpus_per_worker)
     if workers is not None and jobs != 1:
         raise UsageError(f"--workers {workers}: requires --jobs 1; expected --jobs for trials side by side")
+    from aptool.evaluation.compare import is_mean
     from aptool.experiments.matrix import read_matrix
     from aptool.experiments.paired import paired_cells, paired_tests
     from aptool.experiments.paper import compare_with_paper, paper_cells, paper_tables
@@ -79,7 +80,8 @@ def matrix(
     summaries = summarize(results)
     options = [word for value in given for word in ("--let", value)] + ["--quick"] * quick
     command = shlex.join(["aptool", "matrix", str(table), "--output", str(output), *options])
-    tests = paired_tests(results, plan.measures[0])
+    tested = next((measure for measure in plan.measures if is_mean(measure)), None)
+    tests = paired_tests(results, tested) if tested is not None else []
     write_table(output, summaries, results, tests, plan.measures, command)
     print_table(table_cells(summaries, plan.measures), left=2)
     if tests:
@@ -104,5 +106,7 @@ def _values(given: tuple[str, ...]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not (equals and name.isidentifier()):
             raise UsageError(f"--let {text!r}: expected NAME=VALUE")
+        if name in values:
+            raise UsageError(f"--let {text!r}: {name} given twice; expected each name once")
         values[name] = value
     return values

@@ -59,7 +59,7 @@ def report(
     The page contains the table of results with confidence intervals and significance tests, a comparison with
     the paper's figures, charts, and the ranked answers and heat maps of every question. It is self-contained.
     """
-    from aptool.formats.atomic import check_apart, check_writable
+    from aptool.formats.atomic import check_apart, check_writable, files_of
     from aptool.formats.storage import stat
     from aptool.formats.stores import store_of
     from aptool.models.device import pick_device
@@ -78,6 +78,7 @@ def report(
     store, key = store_of(runs)
     check_apart(page, (runs / name for name in store.names(key) if not name.endswith(".html")))
     found = find_collections(read, given)
+    check_apart(page, files_of(*(collection.path for collection in found.values())))
 
     from aptool.reporting.report import Limits, write_report
 

@@ -36,7 +36,7 @@ def write_folds(
     """
     if folds < 2:
         raise UsageError(f"--folds {folds}: expected at least 2")
-    present = [split for split in splits if split in collection.splits]
+    present = [split for split in dict.fromkeys(splits) if split in collection.splits]
     if not present:
         wanted = f"one of {', '.join(splits)}"
         raise InputError(collection.path, problem="none of its splits is one of those", expected=wanted)

@@ -87,7 +87,7 @@ def build(
         out,
         name="functions",
         source="documented functions of the Python standard library and of installed packages",
-        details=_details(versions, splits),
+        details={**_details(versions, splits), "limit": limit},
     ) as writer:
         for split, reasons in dropped.items():
             for reason, rows in sorted(reasons.items()):

@@ -23,7 +23,7 @@ from aptool.datasets.importing import (
     pools_of,
     write_collection,
 )
-from aptool.datasets.json_pools import label_of, pairs_of_pool
+from aptool.datasets.json_pools import id_of, label_of, pairs_of_pool
 from aptool.datasets.json_rows import read_objects
 from aptool.datasets.lines import open_plain, readable
 from aptool.datasets.tabular import read_table
@@ -211,7 +211,7 @@ def _pair(file: str, number: int, row: Mapping[str, Any], names: ColumnNames) ->
             raise InputError(file, place=place, column=column, value=row[column], expected="a text")
         check_text(file, place, column, row[column])
         texts.append(row[column])
-    ids = ["" if column is None else str(row[column]) for column in (names.question_id, names.answer_id)]
+    ids = [id_of(file, place, column, row, "a row") for column in (names.question_id, names.answer_id)]
     relevance = label_of(file, place, names.label, row[names.label])
     return Pair(number, ids[0], texts[0], ids[1], texts[1], relevance)
 

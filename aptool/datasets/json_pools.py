@@ -30,7 +30,7 @@ def pairs_of_pool(
     """
     place = f"{unit} {number}"
     question = _text(path, place, names.question, pool, "an object")
-    question_id = _id(path, place, names.question_id, pool, "an object")
+    question_id = id_of(path, place, names.question_id, pool, "an object")
     candidates = value_of(path, place, names.candidates, pool, "an object")
     if not isinstance(candidates, list) or not candidates:
         expected = "a list of at least one candidate"
@@ -49,7 +49,7 @@ def pairs_of_pool(
         if not isinstance(candidate, dict):
             raise InputError(path, place=where, value=candidate, expected="a JSON object")
         answer = _text(path, where, names.answer, candidate, "a candidate")
-        answer_id = _id(path, where, names.answer_id, candidate, "a candidate")
+        answer_id = id_of(path, where, names.answer_id, candidate, "a candidate")
         label = value_of(path, where, names.label, candidate, "a candidate")
         yield Pair(
             number, question_id, question, answer_id, answer, label_of(path, where, names.label, label)
@@ -93,7 +93,14 @@ def _labels(path: str, place: str, pool: Mapping[str, Any], many: int, names: Co
         if not whole:
             expected = f"a list of positions from 0 to {many - 1}"
             raise InputError(path, place=place, column=names.relevant, value=positions, expected=expected)
-        return [int(position in set(positions)) for position in range(many)]
+        labels = [int(position in set(positions)) for position in range(many)]
+        given = pool.get(names.label)
+        if isinstance(given, list) and len(given) == many:
+            also = [int(label_of(path, place, names.label, label) > 0) for label in given]
+            if also != labels:
+                expected = f"{labels}, as {names.relevant!r} says"
+                raise InputError(path, place=place, column=names.label, value=given, expected=expected)
+        return labels
     if names.label not in pool:
         expected = f"{names.relevant!r} (positions of the relevant ones) or {names.label!r} (one for each)"
         raise InputError(path, place=place, problem=f"keys {listed(list(pool))}", expected=expected)
@@ -112,8 +119,12 @@ def _text(path: str, place: str, key: str, entries: Mapping[str, Any], what: str
     return value
 
 
-def _id(path: str, place: str, key: str | None, entries: Mapping[str, Any], what: str) -> str:
-    """The id under ``key``, which may be a number; '' where there is no key to look under."""
+def id_of(path: str, place: str, key: str | None, entries: Mapping[str, Any], what: str) -> str:
+    """The id under ``key``, which may be a number; '' where there is no key to look under.
+
+    Raises:
+        InputError: it is neither a text nor a whole number.
+    """
     if key is None:
         return ""
     value = value_of(path, place, key, entries, what)

@@ -11,6 +11,8 @@ from aptool.evaluation.names import is_geometric, is_sum
 from aptool.evaluation.power import detectable_effect
 from aptool.evaluation.significance import (
     CONFIDENCE,
+    HIGHEST_CONFIDENCE,
+    LOWEST_CONFIDENCE,
     PERMUTATIONS,
     Interval,
     Paired,
@@ -59,7 +61,13 @@ class Comparison(NamedTuple):
         """The true mean difference that a paired t-test finds with probability `power.POWER`.
 
         None of fewer than two questions, or where all questions differ by the same amount.
+
+        Raises:
+            UsageError: the confidence is outside of what intervals are computed for.
         """
+        if not LOWEST_CONFIDENCE <= confidence <= HIGHEST_CONFIDENCE:
+            wanted = f"from {LOWEST_CONFIDENCE} to {HIGHEST_CONFIDENCE}"
+            raise UsageError(f"confidence is {confidence}: expected a number {wanted}")
         if not self.deviation > 0:
             return None
         return detectable_effect(self.paired.questions, alpha=1 - confidence) * self.deviation

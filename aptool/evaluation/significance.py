@@ -273,7 +273,7 @@ def _bca(
     # the bias correction counts how many resampled means equal the sample's.
     unit = max(np.abs(sample).max() for sample in samples) or 1.0
     scaled = tuple(sample / unit for sample in samples)
-    if all(np.ptp(sample) == 0 for sample in samples):
+    if all(np.ptp(sample) <= _TOLERANCE for sample in scaled):
         value = float(statistic(*scaled, axis=-1) * unit)
         return Interval(value, value)
     found = bootstrap(

@@ -1,5 +1,6 @@
 """An experiment matrix as a TOML file: collections, systems, and rows that pair them with seeds."""
 
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping
 from string import Template
@@ -128,7 +129,9 @@ def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyTy
     Raises:
         InputError: the file is not TOML, violates its schema, or refers to a name that it does not define.
     """
-    document = _substituted(read_toml(path, "an experiment matrix"), values, path)
+    table = read_toml(path, "an experiment matrix")
+    _check_used(path, table, values)
+    document = _substituted(table, values, path)
     check_document("matrix", document, path)
     measures = _measures(path, document)
     splits = {name: _evaluated_splits(name, entry) for name, entry in document["collections"].items()}
@@ -257,6 +260,15 @@ def _check_names(path: str | Location, collections: Mapping[str, list[EvaluatedS
             if owner.setdefault(made, name) != name:
                 expected = f"another name, as {made!r} would be both that of {owner[made]!r} and of {name!r}"
                 raise InputError(path, place=f"collections/{name}", value=name, expected=expected)
+
+
+def _check_used(path: str | Location, table: Mapping[str, Any], values: Mapping[str, str]) -> None:
+    """Checks that every value has a place to go to: a mistyped name would leave the table's own default."""
+    named = set(Template(json.dumps(table)).get_identifiers())
+    for name in values:
+        if name not in named:
+            expected = f"one of {', '.join(sorted(named))}" if named else "no --let: the table has no ${name}"
+            raise InputError(path, place="--let", value=name, expected=expected)
 
 
 def _substituted(value: Any, values: Mapping[str, str], path: str | Location) -> Any:

@@ -147,4 +147,10 @@ class Runner:
             imported = self._output / "collections" / name
             logger.info(f"importing {path} to {imported}")
             return import_published(build, path, imported)
-        return Collection(path)
+        opened = Collection(path)
+        if build == "functions":
+            built = opened.manifest["details"].get("limit", evaluated.limit)
+            if built != evaluated.limit:
+                expected = f"{built}, by which it was built, or the path of another folder"
+                raise InputError(path, place="limit", value=evaluated.limit, expected=expected)
+        return opened

@@ -12,6 +12,7 @@ from aptool.experiments.paired import SystemPair, paired_cells
 from aptool.experiments.paper import compare_with_paper, paper_cells, paper_tables, seed_cells
 from aptool.experiments.trial import Result, by_system
 from aptool.formats.atomic import atomic_file
+from aptool.formats.collection import Collection
 from aptool.formats.location import Location
 from aptool.reporting.markup import markdown_table
 
@@ -96,7 +97,11 @@ def write_table(
         "command": command,
         # Those that the matrix made are relative to its folder, which may be moved and read from anywhere.
         "collections": {
-            one.collection: {"path": str(one.folder).removeprefix(f"{folder}/")} for one in results
+            name: {
+                "path": str(place).removeprefix(f"{folder}/"),
+                "fingerprint": Collection(place).fingerprint,
+            }
+            for name, place in {one.collection: one.folder for one in results}.items()
         },
         "lines": [summary._asdict() for summary in summaries],
         "results": [_result_entry(result, folder) for result in results],

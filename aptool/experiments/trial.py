@@ -238,10 +238,13 @@ class TrialRunner:
         if system.fuse:
             return reciprocal_rank_fusion(own)
         qrels = read_qrels(collection.qrels(DEV))
-        if evaluated.split == DEV:
-            fusion = cross_fitted(own, qrels, system.method, seed=trial.seed)
-        else:
-            fusion = learn_fusion(runs(DEV), qrels, own, system.method, trial.seed)
+        try:
+            if evaluated.split == DEV:
+                fusion = cross_fitted(own, qrels, system.method, seed=trial.seed)
+            else:
+                fusion = learn_fusion(runs(DEV), qrels, own, system.method, trial.seed)
+        except AptoolError as error:
+            raise AptoolError(f"{system.name} on {evaluated.name}: {error}") from error
         weights = zip(system.parts, fusion.weights.mean(0).tolist(), strict=True)
         logger.info(f"{system.name}: {', '.join(f'{part} {weight:.3f}' for part, weight in weights)}")
         return fusion.frame

@@ -140,9 +140,9 @@ def write_run(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> None:
 
     Scores that are all float32 values, whatever the column's type, are printed as the shortest decimal
     that only this float32 is nearest to (at most nine digits, as ``%.9g`` would need); all others as
-    the shortest that only this float64 is nearest to. Either way reading gives the value back, so printing
-    neither makes nor breaks a tie, and the order by printed scores is the order by scores: two decimals
-    of at most nine digits differ by more than 1e-9 of their size, far more than float64 resolves.
+    the shortest that only this float64 is nearest to. Reading as the type that they are values of gives them
+    back, so printing neither makes nor breaks a tie, and the order by printed scores is the order by scores:
+    two decimals of at most nine digits differ by more than 1e-9 of their size, which float64 resolves.
     Minus zero is written as zero, which it equals.
 
     Metadata of aptool beside the file are those of the run that it had before, and go with it.

@@ -109,7 +109,8 @@ def compare(
         seed: random seed of the intervals and the tests.
 
     Returns:
-        For one run and one measure a comparison; otherwise a list, measure by measure. A comparison has ``p``
+        For one run and one measure a comparison; otherwise, as for a name that stands for several measures
+        (``P``), a list, measure by measure. A comparison has ``p``
         (of the paired permutation test), ``difference`` (mean, system less baseline), ``interval`` (BCa
         bootstrap), ``effect`` (Cohen's d), ``permutation_holm`` (p corrected for all comparisons of the
         list), and all figures in ``paired``.
@@ -138,7 +139,7 @@ def compare(
         permutations=permutations,
         seed=seed,
     )
-    return found if several or not isinstance(measures, str) else found[0]
+    return found if several or not isinstance(measures, str) or len(names) > 1 else found[0]
 
 
 def fuse(runs: Iterable[AnyRun], *, k: float = DEFAULT_K, tag: str = "fused") -> Run:

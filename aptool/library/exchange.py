@@ -13,6 +13,7 @@ from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, first_line
 from aptool.formats.atomic import atomic_file
 from aptool.library.arguments import PathLike, check_list, check_path, check_text, check_type
+from aptool.library.frames import check_id
 from aptool.library.qrels import Qrels
 from aptool.library.run import Run
 
@@ -48,10 +49,13 @@ def from_ir_measures(records: Iterable[Any], tag: str = "run") -> Run:
     rows = []
     for number, record in enumerate(check_list("records", records, "records of ir_measures")):
         try:
-            rows.append((record.query_id, record.doc_id, float(record.score)))
+            question, answer, score = record.query_id, record.doc_id, float(record.score)
         except (AttributeError, TypeError, ValueError) as error:
             expected = "a record with query_id, doc_id and score"
             raise InputError("records", place=f"item {number}", value=record, expected=expected) from error
+        check_id("records", f"item {number}", "question_id", question)
+        check_id("records", f"item {number}", "answer_id", answer)
+        rows.append((question, answer, score))
     frame = pl.DataFrame(rows, schema=["question_id", "answer_id", "score"], orient="row")
     return Run.from_polars(frame, check_text("tag", tag))
 
@@ -69,17 +73,20 @@ def save_ranx(content: Run | Qrels, path: PathLike) -> None:
         AptoolError: the name ends in something else, or the file cannot be written.
     """
     name = check_path("path", path)
+    if not isinstance(content, Run):
+        check_type("content", content, Qrels, "a Run or Qrels")
     number = "score" if isinstance(content, Run) else "relevance"
     parquet = name.endswith(_PARQUET)
     if not parquet and not name.endswith(_JSON):
         raise InputError(
             name, problem="unknown kind of file", expected="a name that ends in .json or .parquet"
         )
+    if parquet and not isinstance(content, Run):
+        raise InputError(name, value=type(content).__name__, expected="a Run; qrels go into a file .json")
     frame = content.to_polars().select("question_id", "answer_id", number)
     with atomic_file(name) as temporary:
         if parquet:
-            renamed = {**_RANX, "relevance": "score"}
-            frame.rename(renamed, strict=False).write_parquet(temporary)
+            frame.rename(_RANX).write_parquet(temporary)
         else:
             temporary.write_text(json.dumps(content.to_dict()), encoding="utf-8")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from aptool.errors import AptoolError, InputError, shortened
+from aptool.errors import AptoolError, InputError, first_line, shortened
 from aptool.formats.ids import (
     ANSWER_ID,
     EXPECTED_ANSWER_ID,
@@ -44,7 +44,10 @@ def frame_from_polars(name: str, frame: object, columns: Mapping[str, pl.DataTyp
         InputError: it is no frame, or a column is missing or has another type.
     """
     if isinstance(frame, pl.LazyFrame):
-        frame = frame.collect()
+        try:
+            frame = frame.collect()
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise InputError(name, problem=first_line(error), expected="a frame that polars reads") from error
     if not isinstance(frame, pl.DataFrame):
         raise InputError(name, value=type(frame).__name__, expected="a polars DataFrame")
     found = {}
@@ -70,15 +73,19 @@ def frame_from_pandas(name: str, frame: object, columns: Mapping[str, pl.DataTyp
     if not len(frame):  # type: ignore[arg-type]
         raise InputError(name, problem="no row", expected="at least one question with a candidate")
     wanted = {other for column in columns for other in NAMES[column]}
-    found = {}
+    found: dict[str, pl.Series] = {}
     for column in frame.columns:  # type: ignore[attr-defined]
         if column not in wanted:
             continue
+        if list(frame.columns).count(column) > 1:  # type: ignore[attr-defined]
+            raise InputError(name, problem=f"two columns {column!r}", expected="one of each name")
         values = frame[column].tolist()  # type: ignore[index]
         try:
             found[column] = pl.Series(column, values, strict=True)
         except (TypeError, pl.exceptions.PolarsError):
-            _name_odd_value(name, column, values)
+            if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+                _name_odd_value(name, column, values)
+            found[column] = pl.Series(column, values, dtype=pl.Float64, strict=False)
     try:
         return frame_from_polars(name, pl.DataFrame(found), columns)
     except pl.exceptions.PolarsError as error:
@@ -184,7 +191,10 @@ def _plain(name: str, place: str, column: str, value: object, kind: pl.DataType)
         ):
             return int(value)
         raise InputError(name, place=place, column=column, value=value, expected="an integer of 64 bits")
-    number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else None
+    try:
+        number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else None
+    except OverflowError:
+        number = None
     if number is None or not -float("inf") < number < float("inf"):
         raise InputError(name, place=place, column=column, value=value, expected="a finite number")
     return number

@@ -184,8 +184,8 @@ class Model:
             alignment: keep the (M, L) alignment G = tanh(Qᵀ U A) as well.
 
         Returns:
-            The score, and ``question`` and ``answer``: each with ``words``, ``weights`` ((words,) float64, of
-            sum 1) and more.
+            The score, and ``question`` and ``answer``: each with ``words``, ``weights`` (float64, of sum 1,
+            of the words within the model's length limit) and more.
 
         Raises:
             AptoolError: what is given is no text, or the model's pooling gives no weights.

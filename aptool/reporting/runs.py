@@ -42,6 +42,7 @@ class Runs(NamedTuple):
     measures: tuple[str, ...]
     command: str | None  # the command that wrote the folder
     collections: dict[str, Location]  # folders of the collections, as far as recorded
+    fingerprints: dict[str, str]  # of the collections that were scored, as far as recorded
     lines: list[dict[str, Any]]  # its rows: means over seeds, and costs
 
     def on(self, collection: str) -> dict[str, list[RunEntry]]:
@@ -72,13 +73,14 @@ def read_runs(folder: PathOrUrl) -> Runs:
             raise ValueError("no measures")
         places = document.get("collections", {})
         collections = {name: _collection(place, one["path"]) for name, one in places.items()}
+        fingerprints = {name: one["fingerprint"] for name, one in places.items() if "fingerprint" in one}
         command, lines = document.get("command"), list(document.get("lines", []))
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise InputError(path, value=repr(error), expected="the results of `aptool matrix`") from error
     for entry in entries:
         if not is_run(entry.run):
             raise InputError(entry.run, problem="file not found", expected=f"a run file listed in {path}")
-    return Runs(place, entries, measures, command, collections, lines)
+    return Runs(place, entries, measures, command, collections, fingerprints, lines)
 
 
 def _collection(folder: Location, path: str) -> Location:
@@ -99,7 +101,7 @@ def find_collections(runs: Runs, given: Mapping[str, Location]) -> dict[str, Col
 
     Raises:
         UsageError: a collection is given under a name that is not in the runs, or its folder is unknown.
-        InputError: a collection cannot be read.
+        InputError: a collection cannot be read, or is another one than was scored.
     """
     names = list(dict.fromkeys(entry.collection for entry in runs.entries))
     for name in given:
@@ -119,6 +121,10 @@ def find_collections(runs: Runs, given: Mapping[str, Location]) -> dict[str, Col
             found[name] = Collection(runs.collections[name])
         else:
             raise UsageError(f"folder of collection {name!r} unknown; pass --collection {name}=FOLDER")
+        scored, own = runs.fingerprints.get(name), found[name].fingerprint
+        if scored is not None and scored != own:
+            expected = f"{scored}, which was scored; `aptool matrix` again scores what has changed"
+            raise InputError(found[name].path, place="fingerprint", value=own, expected=expected)
     return found
 
 

@@ -354,3 +354,17 @@ def test_a_level_above_every_relevance(aptool):
 
     assert (code, out) == (1, [])
     assert err[-1].endswith("expected a relevance level of at most 1, the highest relevance in it")
+
+
+def test_the_relevant_answer_is_that_of_the_measures_own_level(aptool, folder):
+    (folder / "dev.qrels").write_text("q1 0 a 1\nq1 0 b 2\nq1 0 c 0\nq2 0 a 2\n")
+    for tag, order in (("old", "acb"), ("new", "abc")):
+        lines = [f"q1 Q0 {answer} 1 {-place} {tag}\n" for place, answer in enumerate(order)]
+        (folder / f"dev.{tag}.run").write_text("".join([*lines, f"q2 Q0 a 1 1 {tag}\n"]))
+
+    given = ("compare", "dev.old.run", "dev.new.run", "--top", "1", "--json")
+    by_measure = aptool(*given, "--measures", "AP(rel=2)")
+    by_level = aptool(*given, "--measures", "AP", "--level", "2")
+
+    found = [json.loads("\n".join(one.out))["deltas"] for one in (by_measure, by_level)]
+    assert [one[0]["gained"][0]["relevant"] for one in found] == ["b", "b"]

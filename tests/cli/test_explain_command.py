@@ -214,6 +214,8 @@ def test_an_answer_outside_the_pool_is_found_among_the_shared_ones(aptool, model
     [
         ([], 2, "no --question and no --answer given; expected"),
         (["--question", "a"], 2, "no --answer given"),
+        (["--question", "a", "--answer", "b", "--split", "dev"], 2, "--split dev given without --collection"),
+        (["--question", "a", "--answer", "b", "--html", "x", "--png", "x"], 2, "both x; expected two files"),
         (["--question", "caf\udce9", "--answer", "a"], 2, "'caf\\udce9': expected text in UTF-8"),
         (["--collection", "shared", "--question-id", "q1"], 2, "no --answer-id given"),
         (

@@ -66,6 +66,7 @@ def test_fitted_on_other_runs(aptool, folder):
     [
         (["good.run"], "1 run given; expected two or more"),
         (["good.run", "bad.run", "--folds", "3"], "--folds given without --train QRELS"),
+        (["good.run", "bad.run", "--seed", "0"], "--seed given without --train QRELS"),
         (["good.run", "bad.run", "--train", "dev.qrels", "--k", "3"], "--k given with --train"),
         (
             ["good.run", "bad.run", "--train", "dev.qrels", "--train-run", "good.run"],

@@ -53,6 +53,7 @@ def test_what_is_whole(collection):
 def test_every_path_is_reported(collection):
     path = collection.path
     (path / "bad.qrels").write_text("q1 0 1 yes\n", encoding="utf-8")
+    assert check("--leaks", path / "dev.qrels")[0] == 0  # one split alone leaks nothing
     code, lines = check(path / "bad.qrels", path / "none.run", path / "dev.qrels")
     assert code == 1
     assert lines[0].startswith(f"{path}/bad.qrels: line 1: column 'relevance': 'yes'")

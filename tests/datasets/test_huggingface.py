@@ -108,6 +108,26 @@ def test_a_question_a_row_with_lists(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("value", [None, 7.5, True])
+def test_an_id_is_a_text_or_a_whole_number(tmp_path, value):
+    root = tmp_path / "mine"
+    root.mkdir()
+    row = {"question": "who?", "answer": "me", "label": 1, "qid": value}
+    (root / "train.jsonl").write_text(json.dumps(row) + "\n")
+
+    with pytest.raises(InputError, match=r"row 1: column 'qid': .*: expected a text or a whole number"):
+        build(tmp_path / "out", str(root), ColumnNames(question_id="qid"), name="mine")
+
+
+def test_positions_and_labels_agree(tmp_path):
+    root = tmp_path / "mine"
+    rows = [{"question": "who?", "candidates": ["me", "yes"], "relevant": [0], "label": [0, 1]}]
+    parquet(root / "test" / "0.parquet", rows)
+
+    with pytest.raises(InputError, match=r"column 'label': \[0, 1\]: expected \[1, 0\], as 'relevant' says"):
+        build(tmp_path / "out", str(root), ColumnNames(), name="mine")
+
+
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv"])
 def test_columns_that_are_not_there_are_answered_with_those_that_are(tmp_path, kind):
     root = tmp_path / "mine"

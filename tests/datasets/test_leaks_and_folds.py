@@ -83,6 +83,9 @@ def test_folds_that_cannot_be(collection, tmp_path):
         write_folds(collection, tmp_path / "folds", folds=1)
     with pytest.raises(AptoolError, match="too few questions for 999 folds"):
         write_folds(collection, tmp_path / "folds", folds=999)
+    once = write_folds(collection, tmp_path / "once", 3, ["train"])
+    twice = write_folds(collection, tmp_path / "twice", 3, ["train", "train"])
+    assert [fold.fingerprint for fold in twice] == [fold.fingerprint for fold in once]
     write_folds(collection, tmp_path / "fewer", 3)
     with pytest.raises(InputError, match=r"fewer/fold3: a fold beyond 2; expected all folds"):
         write_folds(collection, tmp_path / "fewer", 2)

@@ -206,6 +206,8 @@ def test_significance_is_a_p_of_at_most_one_less_the_confidence():
 def test_interval_of_equal_values_has_no_width():
     assert bootstrap_interval([0.25] * 7) == (0.25, 0.25)
     assert bootstrap_interval([0.5]) == (0.5, 0.5)
+    # Differences of 1/3 to 1/2 and of 5/6 to 1, which are both 1/6.
+    assert bootstrap_interval([1 / 2 - 1 / 3, 1 - 5 / 6]) == pytest.approx((1 / 6, 1 / 6))
 
 
 def test_interval_holds_the_mean_and_widens_with_confidence():

@@ -311,6 +311,13 @@ BAD = {
         "eval.toml: systems/both",
         "",
     ),
+    "set of what is not trained": (
+        'baseline = "random"',
+        'baseline = "random"\nset = ["k1=0.9"]',
+        1,
+        "eval.toml: systems/random",
+        "",
+    ),
     "name of two words": ("[systems.both]", '[systems."b oth"]', 1, "eval.toml: systems: 'b oth'", ""),
     "name that leads out of the folder": (
         "[systems.both]",
@@ -402,11 +409,25 @@ def test_a_missing_table_and_an_unwritable_output_end_in_one_line(
     assert "eval.toml/table.md: " in unwritable.err[0]
 
 
+def test_values_without_a_place_and_given_twice_end_in_one_line(aptool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "eval.toml").write_text(GOOD.replace('"C"', '"${place}"'))
+
+    unknown = aptool("matrix", "eval.toml", "--output", "out", "--let", "place=c", "--let", "plaec=d")
+    twice = aptool("matrix", "eval.toml", "--output", "out", "--let", "place=c", "--let", "place=d")
+
+    assert unknown.err == ["aptool: eval.toml: --let: 'plaec': expected one of place"]
+    assert (twice.code, len(twice.err)) == (2, 1)
+    assert "place given twice" in twice.err[0]
+
+
 @pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
 def test_the_tables_of_the_project_name_systems_that_can_be_trained(path):
     if path.stem == "transformers":
         pytest.importorskip("transformers")
-    values = dict.fromkeys(re.findall(r"\$\{(\w+)\}", path.read_text()), "given") | {"precision": "bf16"}
+    values = dict.fromkeys(re.findall(r"\$\{(\w+)\}", path.read_text()), "given")
+    if "precision" in values:
+        values["precision"] = "bf16"
 
     matrix = read_matrix(path, values)
 

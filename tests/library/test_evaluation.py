@@ -160,6 +160,8 @@ def test_one_run_and_one_measure_give_one_comparison():
     assert [type(one)] == [type(found) for found in library.compare(RUN, [BETTER], QRELS, "P@1")]
     assert len(library.compare(RUN, [BETTER, BETTER], QRELS, ["P@1", "AP"])) == 4
     assert len(library.compare(RUN, BETTER, QRELS, ["P@1"])) == 1
+    # A name that stands for nine measures.
+    assert [one.measure for one in library.compare(RUN, BETTER, QRELS, "P")][:2] == ["P_5", "P_10"]
 
 
 def test_runs_of_other_questions_are_not_compared():

@@ -1,6 +1,7 @@
 """Runs and qrels as ir_measures, ranx and trectools take them."""
 
 import json
+from types import SimpleNamespace
 
 import pandas as pd
 import polars as pl
@@ -37,6 +38,8 @@ def test_to_ir_measures_and_back():
     assert back.to_dict() == RUN.to_dict()
     with pytest.raises(AptoolError, match="records: item 0: 'x': expected a record with query_id"):
         aptool.from_ir_measures(["x"])
+    with pytest.raises(AptoolError, match="records: item 0: column 'question_id': 7: expected text"):
+        aptool.from_ir_measures([SimpleNamespace(query_id=7, doc_id="a", score=1.0)])
 
 
 def test_files_of_ranx(tmp_path):
@@ -50,6 +53,11 @@ def test_files_of_ranx(tmp_path):
     assert pl.read_parquet(tmp_path / "run.parquet").columns == ["q_id", "doc_id", "score"]
     for name in ("run.json", "run.parquet"):
         assert aptool.load_ranx(tmp_path / name).to_dict() == RUN.to_dict()
+    # Read back, relevance would be scores.
+    with pytest.raises(AptoolError, match=r"qrels\.parquet: 'Qrels': expected a Run"):
+        aptool.save_ranx(QRELS, tmp_path / "qrels.parquet")
+    with pytest.raises(AptoolError, match=r"content: .*expected a Run or Qrels"):
+        aptool.save_ranx({"q": {"a": 1.0}}, tmp_path / "run.json")
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,18 @@ def test_numbers_of_numpy_are_numbers():
     assert Qrels.from_dict({"q": {"a": np.int32(1)}}).to_dict() == {"q": {"a": 1}}
 
 
+def test_a_column_of_python_numbers_may_mix_integers_and_fractions():
+    scores = pd.Series([1, 2.5], dtype=object)
+    run = Run.from_pandas(pd.DataFrame({"qid": ["q", "q"], "docno": ["a", "b"], "score": scores}))
+
+    assert run.to_dict() == {"q": {"b": 2.5, "a": 1.0}}
+
+
+def test_a_lazy_frame_that_cannot_be_read_is_one_line(tmp_path):
+    with pytest.raises(AptoolError, match=r"run: .*; expected a frame that polars reads"):
+        Run.from_polars(pl.scan_csv(tmp_path / "nowhere.csv"))
+
+
 def test_the_order_of_a_run_is_that_of_trec_eval():
     # Equal scores: the answer id that is later as bytes comes first.
     assert list(Run.from_dict({"q": {"a": 1.0, "b": 1.0, "Z": 2.0}}).to_dict()["q"]) == ["Z", "b", "a"]
@@ -165,6 +177,10 @@ PANDAS = [
     (
         pd.DataFrame({"qid": ["q", "r"], "docno": ["a", "b"], "score": [1.0, math.nan]}),
         "run: row 1: column 'score': nan: expected a finite number",
+    ),
+    (
+        pd.DataFrame([["q", "a", "b", 1.0]], columns=["qid", "docno", "docno", "score"]),
+        "run: two columns 'docno'; expected one of each name",
     ),
     (run_frame().clear().to_pandas(), "run: no row; expected at least one question with a candidate"),
 ]

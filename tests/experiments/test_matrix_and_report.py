@@ -1,0 +1,96 @@
+"""What runs are not mixed up with: another collection, another limit, a measure that is no mean."""
+
+import json
+import shutil
+
+import pytest
+
+from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+
+TABLE = """
+{more}
+[collections.tiny]
+path = "c"
+folds = 2
+splits = ["dev"]
+[systems.random]
+baseline = "random"
+[systems.bm25]
+baseline = "bm25"
+[[rows]]
+collection = "tiny"
+systems = ["random", "bm25"]
+"""
+
+
+@pytest.fixture
+def copied(run_matrix, collection_folder, tmp_path):
+    """`c`, a copy of the collection, and the command `aptool matrix` on a table of it."""
+    shutil.copytree(collection_folder, tmp_path / "c")
+    return run_matrix
+
+
+def test_folds_are_tested_by_a_measure_that_is_a_mean(copied, tmp_path):
+    finished = copied(TABLE.format(more='measures = ["gm_map", "num_rel", "P_1"]'))
+
+    assert finished.code == 0, finished.err
+    (test,) = json.loads((tmp_path / "out/table.json").read_text())["paired"]
+    lines = {one["system"]: one for one in json.loads((tmp_path / "out/table.json").read_text())["lines"][:2]}
+    difference = lines[test["system"]]["means"]["P_1"] - lines[test["other"]]["means"]["P_1"]
+    assert (test["measure"], test["paired"]["difference"]) == ("P_1", pytest.approx(difference))
+
+    assert copied(TABLE.format(more='measures = ["gm_map"]')).code == 0
+    assert json.loads((tmp_path / "out/table.json").read_text())["paired"] == []
+
+
+def test_a_report_is_of_the_collections_that_were_scored(copied, aptool, tmp_path):
+    assert copied(TABLE.format(more="")).code == 0
+    with CollectionWriter(tmp_path / "c", name="tiny", source="made anew") as writer:
+        for split in ("train", "dev"):
+            pools = [LabelledPool(f"q{n}", "who?", ["a", "b"], ["me", "you"], {"a": 1}) for n in range(4)]
+            writer.add_split(split, pools)
+
+    refused = aptool("report", "out")
+
+    now = Collection(tmp_path / "c").fingerprint
+    assert refused.code == 1
+    assert f"c: fingerprint: '{now}': expected " in refused.err[0]
+    assert refused.err[0].endswith(", which was scored; `aptool matrix` again scores what has changed")
+
+
+def test_a_report_does_not_replace_a_file_of_a_collection(copied, aptool, tmp_path):
+    assert copied(TABLE.format(more="")).code == 0
+    before = (tmp_path / "c/collection.json").read_bytes()
+
+    refused = aptool("report", "out", "--output", "c/collection.json")
+
+    assert refused.code == 1
+    assert "read by the same command" in refused.err[0]
+    assert (tmp_path / "c/collection.json").read_bytes() == before
+
+
+def test_a_combination_that_cannot_be_fitted_is_named(copied, tmp_path):
+    with CollectionWriter(tmp_path / "c", name="tiny", source="too small") as writer:
+        for split in ("train", "dev"):
+            pools = [LabelledPool(f"q{n}", "who?", ["a", "b"], ["me", "you"], {"a": 1}) for n in range(4)]
+            writer.add_split(split, pools)
+    text = TABLE.format(more="").replace("folds = 2\n", "").replace('"bm25"]', '"bm25", "both"]')
+
+    refused = copied(text.replace("[[rows]]", '[systems.both]\ncombine = ["random", "bm25"]\n[[rows]]'))
+
+    assert refused.code == 1
+    assert refused.err[-1] == "aptool: both on tiny-dev: 4 judged questions are too few for 5 folds"
+
+
+def test_another_limit_is_another_collection(aptool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = TABLE.replace("folds = 2\n", "").format(more="")
+    for limit in (100, 200):
+        (tmp_path / "eval.toml").write_text(
+            text.replace('path = "c"', f'path = "c"\nbuild = "functions"\nlimit = {limit}')
+        )
+        finished = aptool("matrix", "eval.toml", "--output", "out")
+        assert finished.code == (0 if limit == 100 else 1), finished.err
+    assert finished.err == [
+        "aptool: c: limit: 200: expected 100, by which it was built, or the path of another folder"
+    ]
