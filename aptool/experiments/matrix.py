@@ -264,7 +264,7 @@ def _check_names(path: str | Location, collections: Mapping[str, list[EvaluatedS
 
 def _check_used(path: str | Location, table: Mapping[str, Any], values: Mapping[str, str]) -> None:
     """Checks that every value has a place to go to: a mistyped name would leave the table's own default."""
-    named = set(Template(json.dumps(table)).get_identifiers())
+    named = set(Template(json.dumps(table, default=str)).get_identifiers())
     for name in values:
         if name not in named:
             expected = f"one of {', '.join(sorted(named))}" if named else "no --let: the table has no ${name}"

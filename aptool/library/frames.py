@@ -82,10 +82,13 @@ def frame_from_pandas(name: str, frame: object, columns: Mapping[str, pl.DataTyp
         values = frame[column].tolist()  # type: ignore[index]
         try:
             found[column] = pl.Series(column, values, strict=True)
-        except (TypeError, pl.exceptions.PolarsError):
+        except (TypeError, OverflowError, pl.exceptions.PolarsError):
             if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
                 _name_odd_value(name, column, values)
-            found[column] = pl.Series(column, values, dtype=pl.Float64, strict=False)
+            plain = [
+                _plain(name, f"row {row}", column, value, pl.Float64()) for row, value in enumerate(values)
+            ]
+            found[column] = pl.Series(column, plain)
     try:
         return frame_from_polars(name, pl.DataFrame(found), columns)
     except pl.exceptions.PolarsError as error:
