@@ -126,7 +126,7 @@ def _judgements(path: Location) -> Iterator[Judgement]:
 
 
 def _old_pairs(root: Location, split: str) -> Iterator[Pair]:
-    files = [location(file) for file in corpus_files(str(root))] if root.is_dir() else [root]
+    files = [location(file) for file in corpus_files(str(root))]
     number = 0
     for path in _of_split(root, files, split):
         for place, file, fields in _rows([path]):
@@ -146,7 +146,7 @@ def _old_pairs(root: Location, split: str) -> Iterator[Pair]:
 
 def _rows(paths: list[Location]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """place, file and fields of every row of JSON lines or Parquet."""
-    for file in (file for path in paths for file in corpus_files(str(path))):
+    for file in map(str, paths):
         if file.endswith(".parquet"):
             with open_parquet(file) as reader:
                 for number, row in enumerate(reader.rows(reader.schema.names)):

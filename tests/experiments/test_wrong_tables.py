@@ -1,0 +1,184 @@
+"""A wrong table of `aptool matrix` ends in one line that names the place."""
+
+import pytest
+
+GOOD = """
+[collections.tiny]
+path = "C"
+[systems.random]
+baseline = "random"
+[systems.ap-cnn]
+preset = "ap-cnn"
+[systems.both]
+fuse = ["random", "ap-cnn"]
+[[rows]]
+collection = "tiny"
+systems = ["random"]
+"""
+BAD = {
+    "not TOML": ("baseline =", "baseline", 1, "eval.toml: ", "expected TOML"),
+    "unknown entry": ("[[rows]]", "[[row]]", 1, "eval.toml: top level: ", ""),
+    "unknown collection": (
+        'collection = "tiny"',
+        'collection = "tony"',
+        1,
+        "eval.toml: rows/0/collection: 'tony'",
+        "expected one of tiny",
+    ),
+    "unknown system": (
+        'systems = ["random"]',
+        'systems = ["bm25"]',
+        1,
+        "eval.toml: rows/0/systems: 'bm25'",
+        "expected one of random, ap-cnn, both",
+    ),
+    "unknown part": (
+        'fuse = ["random", "ap-cnn"]',
+        'fuse = ["random", "x"]',
+        1,
+        "eval.toml: systems/both/fuse: 'x'",
+        "",
+    ),
+    "a name that folds have": (
+        '[collections.tiny]\npath = "C"',
+        '[collections.tiny]\npath = "C"\nfolds = 2\n[collections.tiny-fold1]\npath = "D"',
+        1,
+        "eval.toml: collections/tiny-fold1: 'tiny-fold1'",
+        "expected another name, as 'tiny-fold1' would be both that of 'tiny' and of 'tiny-fold1'",
+    ),
+    "a name that splits have": (
+        '[collections.tiny]\npath = "C"',
+        '[collections.tiny]\npath = "C"\nsplits = ["dev"]\n[collections.tiny-dev]\npath = "D"',
+        1,
+        "eval.toml: collections/tiny-dev: 'tiny-dev'",
+        "expected another name",
+    ),
+    "fusion of a fusion": (
+        'fuse = ["random", "ap-cnn"]',
+        'fuse = ["random", "both"]',
+        1,
+        "eval.toml: systems/both/fuse: 'both'",
+        "expected a system that is not itself fused",
+    ),
+    "fusion without its parts": (
+        'systems = ["random"]',
+        'systems = ["random", "both"]',
+        1,
+        "fuse of both: 'ap-cnn'",
+        "expected one of random, both",
+    ),
+    "method without combine": (
+        'fuse = ["random", "ap-cnn"]',
+        'fuse = ["random", "ap-cnn"]\nmethod = "logistic"',
+        1,
+        "eval.toml: systems/both",
+        "",
+    ),
+    "set of what is not trained": (
+        'baseline = "random"',
+        'baseline = "random"\nset = ["k1=0.9"]',
+        1,
+        "eval.toml: systems/random",
+        "",
+    ),
+    "name of two words": ("[systems.both]", '[systems."b oth"]', 1, "eval.toml: systems: 'b oth'", ""),
+    "name that leads out of the folder": (
+        "[systems.both]",
+        '[systems.".."]',
+        1,
+        "eval.toml: systems: '..'",
+        "",
+    ),
+    "unknown measure": (
+        "[collections.tiny]",
+        'measures = ["mrr"]\n[collections.tiny]',
+        1,
+        "eval.toml: measures: ['mrr']",
+        "did you mean 'recip_rank'?",
+    ),
+    "a name that nothing was given for": (
+        'path = "C"',
+        'path = "${place}/C"',
+        1,
+        "eval.toml: '${place}/C'",
+        "expected --let place=...",
+    ),
+    "split and splits": (
+        'path = "C"',
+        'path = "C"\nsplit = "dev"\nsplits = ["dev"]',
+        1,
+        "eval.toml: collections/tiny: ",
+        "",
+    ),
+    "no seed": (
+        'systems = ["random"]',
+        'systems = ["random"]\nseeds = []',
+        1,
+        "eval.toml: rows/0/seeds: []",
+        "",
+    ),
+    "a seed twice": (
+        'systems = ["random"]',
+        'systems = ["random"]\nseeds = [3, 3]',
+        1,
+        "eval.toml: rows/0/seeds: [3, 3]",
+        "",
+    ),
+    "unknown preset": ('preset = "ap-cnn"', 'preset = "ap-cmn"', 2, "preset 'ap-cmn'", "expected one of"),
+    "unknown option": (
+        'preset = "ap-cnn"',
+        'preset = "ap-cnn"\nset = ["training.epoch=1"]',
+        1,
+        "training.epoch",
+        "expected 'epochs' perhaps",
+    ),
+    "missing collection": ('path = "C"', 'path = "none"', 1, "none: no collection.json in it", ""),
+    "unknown split": (
+        'path = "C"',
+        'path = "C"\nsplit = "test2"',
+        1,
+        "split 'test2'",
+        "expected one of train, dev, test",
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "code", "place", "expected"), BAD.values(), ids=BAD.keys())
+def test_a_wrong_table_ends_in_one_line(run_matrix, collection_folder, old, new, code, place, expected):
+    text = GOOD.replace('["random"]', '["random", "ap-cnn"]') if "preset" in old else GOOD
+    assert old in text
+
+    finished = run_matrix(text.replace(old, new).replace('"C"', f'"{collection_folder}"'))
+
+    assert (finished.code, finished.out, len(finished.err)) == (code, [], 1)
+    assert place in finished.err[0]
+    assert expected in finished.err[0]
+
+
+def test_a_missing_table_and_an_unwritable_output_end_in_one_line(
+    aptool, tmp_path, collection_folder, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "eval.toml").write_text(GOOD.replace('"C"', f'"{collection_folder}"'))
+
+    missing = aptool("matrix", "none.toml", "--output", "out")
+    unwritable = aptool("matrix", "eval.toml", "--output", "eval.toml")
+
+    assert (missing.code, missing.err) == (
+        1,
+        ["aptool: none.toml: file not found; expected an experiment matrix"],
+    )
+    assert (unwritable.code, len(unwritable.err)) == (1, 1)
+    assert "eval.toml/table.md: " in unwritable.err[0]
+
+
+def test_values_without_a_place_and_given_twice_end_in_one_line(aptool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "eval.toml").write_text(GOOD.replace('"C"', '"${place}"'))
+
+    unknown = aptool("matrix", "eval.toml", "--output", "out", "--let", "place=c", "--let", "plaec=d")
+    twice = aptool("matrix", "eval.toml", "--output", "out", "--let", "place=c", "--let", "place=d")
+
+    assert unknown.err == ["aptool: eval.toml: --let: 'plaec': expected one of place"]
+    assert (twice.code, len(twice.err)) == (2, 1)
+    assert "place given twice" in twice.err[0]
