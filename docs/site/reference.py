@@ -73,7 +73,7 @@ def library() -> None:
     values = [getattr(aptool, name) for name in aptool.__all__ if not name.startswith("_")]
     write(
         "library",
-        "# Library",
+        "# Classes and functions",
         "Each is an attribute of `aptool`. [The library](../library.md) introduces them with examples.",
         *(f"::: {value.__module__}.{value.__qualname__}" for value in values),
     )
