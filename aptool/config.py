@@ -6,6 +6,7 @@ with a default, and the whole recipe is saved with the model.
 """
 
 import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import resources
@@ -331,8 +332,13 @@ def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str
     return table
 
 
+# ``.5``, which TOML has no number for.
+_POINT_FIRST = re.compile(r"[+-]?\.[0-9]+(e[+-]?[0-9]+)?")
+
+
 def _override_value(text: str) -> Any:
     try:
         return parse_toml(f"value = {text}", "--set")["value"]
     except InputError:
-        return text.strip()
+        # TOML wants a digit before and after the point of a number.
+        return float(text) if _POINT_FIRST.fullmatch(text.strip()) else text.strip()

@@ -84,6 +84,11 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts: ``1 question``, ``2,000 questions``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an exception's message, or its type where there is no message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -66,5 +66,5 @@ def report_collection(collection: Collection, names: ColumnNames | None = None) 
         if relevant:
             logger.info(
                 f"{split}: the first stage ({counts['system']}) missed {missed:,} of {relevant:,} relevant "
-                f"candidates ({missed / relevant:.1%}); {counts['relevant_added']:,} of them were added"
+                f"answers ({missed / relevant:.1%}); {counts['relevant_added']:,} of them were added"
             )

@@ -24,7 +24,7 @@ from aptool.cli.runs import (
     short_names,
     split_measures,
 )
-from aptool.errors import AptoolError, UsageError, first_few
+from aptool.errors import AptoolError, UsageError, counted, first_few
 
 if TYPE_CHECKING:
     import polars as pl
@@ -104,6 +104,8 @@ def compare(
     needed = tuple(dict.fromkeys([*names, by]))
     check_comparable(needed)
     reviewing = parse_review(review, runs, dev, dev_qrels, pools)
+    if pools and not top and reviewing is None:
+        raise UsageError("--pools: requires --top above 0 or --review")
     runs = _in_order(runs, baseline)
     read = {run: read_run(run) for run in runs}
     qrels = qrels or qrels_beside(runs)
@@ -200,7 +202,7 @@ def _report_candidates(
     questions = differing.join(judgements, on="question_id", how="semi")["question_id"].unique().sort()
     if len(questions):
         examples = first_few(questions.head(6).to_list(), len(questions))
-        count = f"{len(questions)} question{'s'[: len(questions) > 1]}"
+        count = counted(len(questions), "question")
         logger.info(f"{run}: ranks different candidates than {baseline} for {count} ({examples})")
 
 

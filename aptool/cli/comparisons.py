@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aptool.cli.tables import print_table
+from aptool.errors import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,11 +43,12 @@ def print_comparisons(
                 f"{paired.difference:+.4f}",
                 f"[{paired.interval.low:.4f}, {paired.interval.high:.4f}]",
                 *(str(count) for count in (paired.wins, paired.ties, paired.losses)),
-                f"{paired.effect:+.2f}",
+                f"{paired.effect:+.2f}" if math.isfinite(paired.effect) else "",
             ]
         )
-        p_values = (paired.permutation.p, one.permutation_holm, paired.t_test.p, one.t_holm)
-        tests.append([f"  {names[one.system]}", *map(_p, p_values)])
+        of_t = (paired.t_test.p, one.t_holm) if math.isfinite(paired.t_test.t) else ()
+        p_values = (paired.permutation.p, one.permutation_holm, *of_t)
+        tests.append([f"  {names[one.system]}", *map(_p, p_values), *[""] * (2 - len(of_t))])
     print_table(means)
     click.echo()
     print_table(tests)
@@ -54,8 +56,8 @@ def print_comparisons(
     _print_power(comparisons, confidence)
     count = len(comparisons)
     click.echo(
-        f"{comparisons[0].paired.questions} questions; p of the permutation test, corrected for "
-        f"{count} comparison{'s'[: count > 1]}:"
+        f"{counted(comparisons[0].paired.questions, 'question')}; p of the permutation test, corrected for "
+        f"{counted(count, 'comparison')}:"
     )
     for one in comparisons:
         click.echo(_verdict(names[baseline], names[one.system], one, confidence))
@@ -70,12 +72,13 @@ def _print_power(comparisons: list[Comparison], confidence: float) -> None:
         detectable = one.detectable(confidence)
         if detectable is not None:
             largest[one.measure] = max(detectable, largest.get(one.measure, 0.0))
-    if largest:
-        found = f"(power {POWER:g}, alpha {1 - confidence:.3g})"
-        click.echo(
-            f"with {comparisons[0].paired.questions} questions this difference would be found {found}:"
-        )
-        click.echo(", ".join(f"{difference:.4f} ({measure})" for measure, difference in largest.items()))
+    if not largest:
+        click.echo("the differences of all questions are equal: they have no d, and intervals no width")
+        return
+    found = f"(power {POWER:g}, alpha {1 - confidence:.3g})"
+    questions = counted(comparisons[0].paired.questions, "question")
+    click.echo(f"with {questions} this difference would be found {found}:")
+    click.echo(", ".join(f"{difference:.4f} ({measure})" for measure, difference in largest.items()))
 
 
 def _verdict(baseline: str, system: str, one: Comparison, confidence: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from aptool.cli.runs import (
     split_measures,
 )
 from aptool.cli.tables import print_table
-from aptool.errors import UsageError, printable
+from aptool.errors import MOST_EXAMPLES, UsageError, first_few, printable
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
     Intervals = dict[str, dict[str, Interval]]
     Groups = dict[str, list[Group]]
+
+logger = logging.getLogger(__name__)
 
 # More measures than this are shown as rows, with the runs as columns; intervals are wide.
 _MOST_COLUMNS = 8
@@ -74,11 +77,9 @@ _PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
     metavar="FILE",
     help="Write the measures of each question to a .parquet, .csv or .jsonl file.",
 )
-@click.option("--json", "output_format", flag_value="json", help="Print JSON, in full precision.")
-@click.option("--markdown", "output_format", flag_value="markdown", help="Print a Markdown table.")
-@click.option(
-    "--latex", "output_format", flag_value="latex", help="Print a LaTeX table (with the package booktabs)."
-)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
+@click.option("--markdown", is_flag=True, help="Print a Markdown table.")
+@click.option("--latex", is_flag=True, help="Print a LaTeX table (with the package booktabs).")
 def evaluate(
     runs: tuple[str, ...],
     qrels: str | None,
@@ -93,7 +94,9 @@ def evaluate(
     dev: tuple[str, ...],
     dev_qrels: str | None,
     per_question: str | None,
-    output_format: str | None,
+    as_json: bool,
+    markdown: bool,
+    latex: bool,
 ) -> None:
     """Evaluate runs as trec_eval does.
 
@@ -109,9 +112,14 @@ def evaluate(
     from aptool.evaluation.names import measure_names
     from aptool.evaluation.significance import CONFIDENCE
     from aptool.formats.trec import read_qrels, read_run
+    from aptool.reporting.markup import latex_table, markdown_table
 
+    if as_json + markdown + latex > 1:
+        raise UsageError("--json, --markdown and --latex: expected at most one of them")
     names = measure_names(split_measures(measures))
     reviewing = parse_review(review, runs, dev, dev_qrels, pools)
+    if pools and by is None and reviewing is None:
+        raise UsageError("--pools: requires --by or --review")
     if per_question is not None:
         _check_per_question(per_question)
     read = {run: read_run(run) for run in runs}
@@ -150,15 +158,19 @@ def evaluate(
         level_of_tests = CONFIDENCE if confidence is None else confidence
         judged = Judged(frames, evaluations, judgements, qrels, names, level, level_of_tests)
         reviewed = answer(judged, reviewing)
-    if output_format == "json":
+    if as_json:
         facts = {"qrels": qrels, "measures": names, **({"level": level} if level > 1 else {})}
         facts |= {"confidence": confidence} if ranges else {}
         facts |= {"review": reviewed.figures} if reviewed is not None else {}
         click.echo(_as_json(facts, read, evaluations, ranges, reachable, groups))
         return
-    _print(_rows(names, evaluations, ranges, reachable, groups), output_format)
+    rows = _rows(names, evaluations, ranges, reachable, groups)
     # With a table for a paper, all else goes to stderr, as messages do.
-    err = output_format is not None
+    err = markdown or latex
+    if err:
+        click.echo((latex_table if latex else markdown_table)(rows), nl=False)
+    else:
+        print_table(rows)
     for run, one in reachable.items():
         click.echo(_limits_line(run, one), err=err)
     if reviewed is not None:
@@ -181,6 +193,13 @@ def _groups(
         name = location_of_pools(qrels).name
         raise UsageError(f"--by {by}: no {name} beside the qrels; pass --pools FILE")
     kinds = question_groups(found.files, relevant, by, found.answers)
+    judged = next(iter(evaluations.values())).per_question
+    without = judged.join(kinds, on="question_id", how="anti")["question_id"]
+    if len(without) == judged.height:
+        raise UsageError(f"--by {by}: no question of {qrels} is in {', '.join(found.files)}")
+    if len(without):
+        examples = first_few(without.head(MOST_EXAMPLES + 1).to_list(), len(without))
+        logger.info(f"--by {by}: questions not in the pools, in no group: {len(without)} ({examples})")
     return {run: break_down(one.per_question, kinds, names) for run, one in evaluations.items()}
 
 
@@ -215,15 +234,6 @@ def _write_per_question(path: str, evaluations: dict[str, Evaluation]) -> None:
             frame.write_csv(temporary)
         else:
             frame.write_ndjson(temporary)
-
-
-def _print(rows: list[list[str]], output_format: str | None) -> None:
-    from aptool.reporting.markup import latex_table, markdown_table
-
-    if output_format is None:
-        print_table(rows)
-    else:
-        click.echo((latex_table if output_format == "latex" else markdown_table)(rows), nl=False)
 
 
 def _limits_line(run: str, limits: Limits) -> str:

@@ -65,9 +65,12 @@ def explain(
         raise UsageError(f"--split {split} given without --collection; expected both or neither")
     if html is not None and html == png:
         raise UsageError(f"--html and --png are both {html}; expected two files")
+    for option, path, suffix in (("--html", html, ".html"), ("--png", png, ".png")):
+        if path is not None and path.suffix != suffix:
+            raise UsageError(f"{option} {path}: expected a name ending in {suffix}")
     folder = folder if folder is not None else default_model()
 
-    from aptool.formats.atomic import check_apart, check_writable, files_of
+    from aptool.formats.atomic import check_writable
     from aptool.models.checkpoints.read import load_any
     from aptool.models.device import pick_device
     from aptool.reporting.heatmap import heat_maps
@@ -75,7 +78,6 @@ def explain(
     for path in (html, png):
         if path is not None:
             check_writable(path)
-            check_apart(path, files_of(folder, *([collection] if collection is not None else [])))
     if collection is not None:
         from aptool.evaluation.texts import find_pair
         from aptool.formats.collection import Collection

@@ -14,8 +14,8 @@ def export(folder: str, output: Path) -> None:
     Models with mean or first pooling over a pretrained network become sentence encoders, those with maxsim
     ColBERTs of PyLate.
     """
+    from aptool.models.checkpoints.read import load_any
     from aptool.models.export import export_model
-    from aptool.models.model import load_model
 
-    library = export_model(load_model(folder), output)
+    library = export_model(load_any(folder), output, source=folder)
     click.echo(f"{output}: a model of {library}")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
-from aptool.cli.parameters import LOCATION, UTF8
+from aptool.cli.parameters import UTF8, check_one_word
 from aptool.errors import UsageError
-
-if TYPE_CHECKING:
-    from aptool.formats.location import Location
 
 # The defaults of `evaluation`, which is too slow to import for --help.
 _K, _FOLDS = 60.0, 5
@@ -18,7 +15,7 @@ _K, _FOLDS = 60.0, 5
 
 @click.command("fuse")
 @click.argument("runs", nargs=-1, required=True)
-@click.option("--output", required=True, type=LOCATION, help="Run file.")
+@click.option("--output", required=True, type=click.Path(), help="Run file.")  # a slash at its end is kept
 @click.option("--train", "qrels", metavar="QRELS", help="Learn the fusion from these judgements.")
 @click.option(
     "--train-run",
@@ -46,7 +43,7 @@ _K, _FOLDS = 60.0, 5
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def fuse(
     runs: tuple[str, ...],
-    output: Location,
+    output: str,
     qrels: str | None,
     train_runs: tuple[str, ...],
     method: Literal["logistic", "lambdamart"] | None,
@@ -73,12 +70,14 @@ def fuse(
         raise UsageError(f"{len(train_runs)} --train-run for {len(runs)} runs; expected one for each")
     if train_runs and folds is not None:
         raise UsageError("--folds given with --train-run; expected one or the other")
-    from aptool.formats.atomic import check_apart, check_writable, files_of
+    check_one_word("--tag", tag)
+    from aptool.formats.atomic import check_apart, files_of
+    from aptool.formats.run_output import check_run_file
     from aptool.library.evaluation import fuse as fuse_runs
     from aptool.library.evaluation import learn_fusion
     from aptool.library.run import Run
 
-    check_writable(output)
+    check_run_file(output)
     check_apart(output, files_of(*runs, *train_runs, *([qrels] if qrels is not None else [])))
     loaded = [Run.load(run) for run in runs]
     if qrels is None:
@@ -98,9 +97,7 @@ def fuse(
     _print(output, runs, learned.weights, as_json)
 
 
-def _print(
-    output: Location, runs: tuple[str, ...], weights: list[tuple[float, float]], as_json: bool
-) -> None:
+def _print(output: str, runs: tuple[str, ...], weights: list[tuple[float, float]], as_json: bool) -> None:
     from aptool.cli.tables import print_table
 
     if as_json:
@@ -108,9 +105,9 @@ def _print(
 
         pairs = zip(runs, weights, strict=False)
         entries = [{"run": run, "weight": mean, "sd": sd} for run, (mean, sd) in pairs]
-        click.echo(json.dumps({"output": str(output), "runs": list(runs), "weights": entries}, indent=2))
+        click.echo(json.dumps({"output": output, "runs": list(runs), "weights": entries}, indent=2))
         return
     if weights:
         rows = [[run, f"{mean:.4f}", f"{sd:.4f}"] for run, (mean, sd) in zip(runs, weights, strict=True)]
         print_table([["run", "weight", "sd over folds"], *rows])
-    click.echo(str(output))
+    click.echo(output)

@@ -16,7 +16,7 @@ from aptool.cli.collections import (
     questions_option,
     report_collection,
 )
-from aptool.cli.parameters import LOCATION, Seed, whole_number
+from aptool.cli.parameters import LOCATION, Seed, check_one_word, whole_number
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -253,6 +253,6 @@ def _by_split(arguments: tuple[str, ...]) -> dict[str, str]:
 
 
 def _checked(name: str | None) -> str | None:
-    if name is not None and len(name.split()) != 1:
-        raise UsageError(f"--name {name!r}: expected one word")
+    if name is not None:
+        check_one_word("--name", name)
     return name

@@ -9,12 +9,12 @@ from aptool.cli.defaults import default_model, default_run
 from aptool.cli.parameters import (
     LOCATION,
     UTF8,
+    check_one_word,
     device_option,
     kind_option,
     model_option,
     tokens_per_batch_option,
 )
-from aptool.errors import UsageError
 
 if TYPE_CHECKING:
     from aptool.formats.location import Location
@@ -74,8 +74,8 @@ def score(
     Run the same command again after an interruption to resume.
     """
     check_cluster_options(cluster, workers, gpus_per_worker)
-    if tag is not None and len(tag.split()) != 1:
-        raise UsageError(f"--tag {tag!r}: expected one word")
+    if tag is not None:
+        check_one_word("--tag", tag)
     folder = folder if folder is not None else default_model()
     output = output if output is not None else str(default_run(pools))
 

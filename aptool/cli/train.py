@@ -11,10 +11,12 @@ from aptool.cli.cluster_options import check_cluster_options, cluster_options, c
 from aptool.cli.defaults import default_collection
 from aptool.cli.parameters import LOCATION, Seed, complete_preset, device_option
 from aptool.config import CHECKPOINT_MINUTES
+from aptool.errors import counted
 from aptool.progress import measures_line
 
 if TYPE_CHECKING:
     from aptool.cluster.resources import Workers
+    from aptool.config import Recipe
     from aptool.formats.location import Location
     from aptool.training.fit import Fit
     from aptool.training.recorders import Log
@@ -157,16 +159,19 @@ def train(
         what = f"best epoch {one.best_epoch} of {len(one.history)}" if one.history else "untrained"
         click.echo(f"{name}: {what}, dev {measures_line(one.dev)}")
     if seeds is None:
-        click.echo(_details(one))
+        click.echo(_details(one, recipe))
         return
     spread = ", ".join(f"{name} {mean:.4f} ± {sd:.4f}" for name, (mean, sd) in result.measures.items())
     click.echo(f"{output}: mean ± sd of {seeds} seeds, dev {spread}; best seed {result.best}")
 
 
-def _details(fit: "Fit") -> str:
+def _details(fit: "Fit", recipe: "Recipe") -> str:
     """Training time and vocabulary, in one line."""
+    trained = f"{counted(len(fit.history), 'epoch')} in {fit.seconds:.0f} s"
+    if recipe.encoder["type"] in ("transformer", "cross"):
+        return f"{trained}; vocabulary of {fit.words:,} subword tokens"
     return (
-        f"{len(fit.history)} epochs in {fit.seconds:.0f} s; vocabulary of {fit.words} words, "
-        f"{fit.words - fit.words_with_vectors} without a vector; "
+        f"{trained}; vocabulary of {counted(fit.words, 'word')}, "
+        f"{fit.words - fit.words_with_vectors:,} without a vector; "
         f"{fit.dev_words_unknown:.1%} of dev tokens unknown"
     )

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import polars as pl
 
 from aptool.datasets.lines import read_lines
-from aptool.errors import InputError
+from aptool.errors import InputError, counted
 from aptool.formats.collection import MANIFEST, Collection, answers_beside
 from aptool.formats.location import PathOrUrl, location
 from aptool.formats.parquet import open_parquet
@@ -46,14 +46,16 @@ def check_path(path: str) -> str:
         qrels = read_qrels(path)
         questions = qrels["question_id"].n_unique()
         relevant = qrels.filter(pl.col("relevance") > 0).height
-        return f"qrels, {questions:,} questions, {qrels.height:,} judgements, {relevant:,} relevant"
+        judgements = counted(qrels.height, "judgement")
+        return f"qrels, {counted(questions, 'question')}, {judgements}, {relevant:,} relevant"
     return _check_run(path)
 
 
 def _check_run(path: str) -> str:
     run = read_run(path)
     questions = run.frame["question_id"].n_unique()
-    return f"run {run.tag!r}, {questions:,} questions, {run.frame.height:,} scored candidates"
+    candidates = counted(run.frame.height, "scored candidate")
+    return f"run {run.tag!r}, {counted(questions, 'question')}, {candidates}"
 
 
 def _check_parquet(path: str) -> str:
@@ -63,8 +65,11 @@ def _check_parquet(path: str) -> str:
         return f"answers, {len(read_answers(path).answer_ids):,}"
     shared = answers_beside(path)
     found = _check_pools(path, read_answers(shared) if shared is not None else None)
-    groups = f"{found.row_groups:,} row group" + ("s" if found.row_groups != 1 else "")
-    return f"pools, {len(found.question_ids):,} questions, {found.candidates:,} candidates in {groups}"
+    questions, candidates = (
+        counted(len(found.question_ids), "question"),
+        counted(found.candidates, "candidate"),
+    )
+    return f"pools, {questions}, {candidates} in {counted(found.row_groups, 'row group')}"
 
 
 def _check_pools(path: PathOrUrl, answers: Answers | None) -> _PoolsFound:
@@ -102,7 +107,8 @@ def _check_collection(path: str) -> str:
         questions += len(found.question_ids)
         candidates += found.candidates
     splits = ", ".join(collection.splits)
-    return f"collection {collection.name} ({splits}), {questions:,} questions, {candidates:,} candidates"
+    counts = f"{counted(questions, 'question')}, {counted(candidates, 'candidate')}"
+    return f"collection {collection.name} ({splits}), {counts}"
 
 
 def _check_split(collection: Collection, split: str, answers: Answers | None) -> _PoolsFound:

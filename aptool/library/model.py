@@ -32,6 +32,7 @@ from aptool.models.model import (
 from aptool.reporting.heatmap import Explanation, heat_maps
 from aptool.scoring.answer_store import open_store
 from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
+from aptool.scoring.score import check_tag
 from aptool.scoring.systems import ModelSystem
 from aptool.scoring.tokenized import TokenizedPools
 
@@ -164,13 +165,15 @@ class Model:
             fill: encode answers that the store lacks, and add them; otherwise they are an error.
 
         Raises:
-            AptoolError: the pools are not what they should be, or a score is not finite.
+            AptoolError: the pools or the tag are not what they should be, or a score is not finite.
         """
         check_type("pools", pools, Pools, "Pools, such as those of Collection.pools or Pools.load")
+        if tag is not None:
+            check_tag(check_text("tag", tag))
         store = check_encoded(encoded, fill, self._precision)
         with filling(store, fill):
             run = run_of(pools, functools.partial(self.system, encoded=store, fill=fill))
-        return run if tag is None else Run.from_scores(run.frame, check_text("tag", tag))
+        return run if tag is None else Run.from_scores(run.frame, tag)
 
     def explain(self, question: str, answer: str, *, alignment: bool = False) -> Explanation:
         """Shows how much each word of a pair counts.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from aptool.errors import InputError, shortened
+from aptool.errors import InputError, counted, shortened
 from aptool.formats.atomic import atomic_file, check_apart
 from aptool.formats.collection import answers_of_all
 from aptool.formats.location import ObjectPath
@@ -164,7 +164,7 @@ class Pools:
             files = list(dict.fromkeys(unit.path for unit in self._on_disk().units))
             return f"Pools({', '.join(files)})"
         questions = self._frame["question_id"].n_unique()
-        return f"Pools({questions} questions, {self._frame.height} candidates)"
+        return f"Pools({counted(questions, 'question')}, {counted(self._frame.height, 'candidate')})"
 
 
 def _read(units: list[Unit], answers: str | None) -> pl.DataFrame:

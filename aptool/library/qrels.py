@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from aptool.errors import counted
 from aptool.formats.trec import read_qrels, write_qrels
 from aptool.library.arguments import PathLike, check_path
 from aptool.library.frames import (
@@ -98,4 +99,4 @@ class Qrels:
 
     def __repr__(self) -> str:
         questions = self.frame["question_id"].n_unique()
-        return f"Qrels({questions} questions, {self.frame.height} judgements)"
+        return f"Qrels({counted(questions, 'question')}, {counted(self.frame.height, 'judgement')})"

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from aptool.errors import counted
+from aptool.formats.run_output import check_run_file
 from aptool.formats.trec import rank_candidates, read_run, write_run
 from aptool.library.arguments import PathLike, check_path, check_text
 from aptool.library.frames import (
@@ -99,18 +101,23 @@ class Run:
         return nested(self.to_polars(), "score")
 
     def save(self, path: PathLike, tag: str | None = None) -> None:
-        """Writes a TREC run file; it appears whole or not at all.
+        """Writes a TREC run file; it appears whole or not at all, and replaces nothing but a run.
 
         Args:
             path: the file; gzip if its name ends in ``.gz``.
             tag: the name of the system in the file, one word; None is the run's own.
 
         Raises:
-            AptoolError: the file cannot be written, or the tag is not one word.
+            AptoolError: the file cannot be written, one that is not a run is there, or the tag is not one
+                word.
         """
         tag = self.tag if tag is None else check_text("tag", tag)
-        write_run(check_path("path", path), self.frame, tag)
+        file = check_path("path", path)
+        check_run_file(file)
+        write_run(file, self.frame, tag)
 
     def __repr__(self) -> str:
         questions = self.frame["question_id"].n_unique()
-        return f"Run({self.tag!r}: {questions} questions, {self.frame.height} candidates)"
+        return (
+            f"Run({self.tag!r}: {counted(questions, 'question')}, {counted(self.frame.height, 'candidate')})"
+        )

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 
 from aptool.errors import UsageError
-from aptool.formats.atomic import check_apart, files_of
+from aptool.formats.run_output import check_run_output
 from aptool.library.arguments import PathLike, check_choice, check_integer, check_path, check_text
 from aptool.library.encoded import check_encoded, filling
 from aptool.library.executors import Address, check_workers, connected, executor_on
 from aptool.library.model import PRECISIONS, Model, Precision, check_device
 from aptool.library.pools import Pools
 from aptool.scoring.record import ScoredRun
-from aptool.scoring.score import AnySystem, Executor, check_output, check_tag
+from aptool.scoring.score import AnySystem, Executor, check_tag
 from aptool.scoring.score import score as score_units
 from aptool.scoring.systems import ModelLoader, System
 
@@ -70,7 +70,7 @@ def score(
             it.
     """
     path = check_path("output", output)
-    check_output(path)
+    check_run_output(path)
     if tag is not None:
         check_tag(check_text("tag", tag))
     check_choice("precision", precision, PRECISIONS)
@@ -84,11 +84,8 @@ def score(
     store = check_encoded(encoded, fill, precision)
     if store is not None and isinstance(model, System):
         raise UsageError("encoded: expected a model folder or a Model; a system has its own answers")
-    if isinstance(model, Model):
-        check_apart(path, files_of(model.folder))
-    elif not isinstance(model, System):
+    if not isinstance(model, Model | System):
         model = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
-        check_apart(path, files_of(model))
     check_workers(cluster, workers, gpus_per_worker, wait)
     if executor is not None and cluster is not None:
         raise UsageError("cluster: expected none, as an executor is given")

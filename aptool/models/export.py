@@ -30,12 +30,13 @@ _SIMILARITIES: dict[type[Any], str] = {Cosine: "cosine", Dot: "dot"}
 _SPECIAL = {"unk_token": ("[UNK]", "<unk>"), "mask_token": ("[MASK]", "<mask>")}
 
 
-def export_model(model: LoadedModel, folder: Path) -> str:
+def export_model(model: LoadedModel, folder: Path, *, source: object = "model") -> str:
     """Writes a folder that another library loads, whole or not at all.
 
     Args:
         model: over a pretrained network, with ``mean``, ``first`` or ``maxsim`` pooling.
         folder: a new or empty folder, or an exported one, which is replaced.
+        source: where the model is from, for messages.
 
     Returns:
         The library's name.
@@ -45,7 +46,7 @@ def export_model(model: LoadedModel, folder: Path) -> str:
         AptoolError: ``transformers`` is not installed.
     """
     ranker, recipe = model.ranker, model.recipe
-    _check(model, folder)
+    _check(model, source)
     pooling, limits = ranker.pooling, recipe.text
     longest = max(limits.max_question_tokens, limits.max_answer_tokens)
     modules = [("Transformer", "", _LIBRARY + "Transformer")]
@@ -89,7 +90,7 @@ def export_model(model: LoadedModel, folder: Path) -> str:
     return library
 
 
-def _check(model: LoadedModel, folder: Path) -> None:
+def _check(model: LoadedModel, source: object) -> None:
     """Checks that a library has this kind of model.
 
     Raises:
@@ -97,10 +98,11 @@ def _check(model: LoadedModel, folder: Path) -> None:
     """
     ranker, pooling = model.ranker, model.ranker.pooling
     exported = (*_MODES, MaxSimPooling)
-    problem = None
     if model.config.get("model_type") != "aptool":
-        problem, wanted = "a model of another library", "one that aptool trained; copy its folder instead"
-    elif not isinstance(ranker.encoder, TransformerEncoder):
+        expected = "a model that aptool trained; of this one, copy the folder"
+        raise InputError(source, problem="a model of another library", expected=expected)
+    problem = None
+    if not isinstance(ranker.encoder, TransformerEncoder):
         kind = model.recipe.encoder["type"]
         problem, wanted = f"a model over a {kind} encoder", "one over a pretrained network"
     elif type(pooling) not in exported:
@@ -111,7 +113,7 @@ def _check(model: LoadedModel, folder: Path) -> None:
     elif not isinstance(ranker.head, NoHead):
         problem, wanted = f"a {model.recipe.head['type']} head", "none"
     if problem is not None:
-        raise InputError(folder, problem=f"no other library has {problem}", expected=wanted)
+        raise InputError(source, problem=f"no other library has {problem}", expected=wanted)
 
 
 def _write_network(model: LoadedModel, folder: Path, longest: int) -> None:

@@ -21,12 +21,11 @@ from typing import NamedTuple, TypeAlias
 
 from aptool import environment
 from aptool.errors import UsageError
-from aptool.formats.atomic import check_apart, check_writable
 from aptool.formats.claim import Claim, claimed_folder
 from aptool.formats.ir_metadata import check_metadata, write_metadata
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.pools import Answers, Unit, read_answers
-from aptool.formats.run_folder import check_run_folder, names_folder
+from aptool.formats.run_output import check_run_output
 from aptool.formats.storage import Input, check_unchanged, stat
 from aptool.models.device import pick_device
 from aptool.models.ragged import PADDING, padding_share
@@ -219,24 +218,11 @@ def score(
     """
     if tag is not None:
         check_tag(tag)
-    check_output(output)
+    check_run_output(output)
     shared = Input(str(answers), stat(answers).version) if answers is not None else None
-    check_apart(output, [one.path for one in _inputs(units, shared)])
     check_metadata(location(output))
     executor = executor if executor is not None else LocalExecutor()
     return executor.drive(partial(_score, units, system, output, tag, shared, environment.command()))
-
-
-def check_output(output: PathOrUrl) -> None:
-    """Checks, before any work, that a run can be written.
-
-    Raises:
-        InputError: it cannot.
-    """
-    if names_folder(output):
-        check_run_folder(output)
-    else:
-        check_writable(output)
 
 
 def check_tag(tag: str) -> None:

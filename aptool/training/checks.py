@@ -1,10 +1,10 @@
 """What is checked before any work of a training: its recipe, splits, device, and where its files go."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import torch
 
-from aptool.config import Recipe
+from aptool.config import Recipe, TeacherOptions
 from aptool.errors import InputError, UsageError
 from aptool.evaluation.names import measure_names
 from aptool.formats.atomic import check_apart
@@ -45,6 +45,8 @@ def check_training(
     if options.shared_draw and options.negatives == "pool":
         expected = "training.negatives=corpus or mix: negatives of a question's own pool cannot be shared"
         raise InputError(recipe.preset, place="training.shared_draw", value=True, expected=expected)
+    if not recipe.teacher.run:
+        _check_no_teacher(recipe)
     check_model_folder(output)
     folder = training_folder(output)
     if folder.exists() and not folder.is_dir():
@@ -58,6 +60,17 @@ def check_training(
     collection.qrels(splits[1])
     check_sources(collection, recipe, splits[0])
     return recipe, training_key(collection, recipe, seed, splits, torch.device(device).type)
+
+
+def _check_no_teacher(recipe: Recipe) -> None:
+    """Checks that nothing is set of a teacher that is not there."""
+    for option in fields(TeacherOptions):
+        value = getattr(recipe.teacher, option.name)
+        if value != option.default:
+            place = f"teacher.{option.name}"
+            raise InputError(
+                recipe.preset, place=place, value=value, expected="a teacher: --teacher or teacher.run"
+            )
 
 
 def _with_measure(recipe: Recipe) -> Recipe:

@@ -368,3 +368,26 @@ def test_the_relevant_answer_is_that_of_the_measures_own_level(aptool, folder):
 
     found = [json.loads("\n".join(one.out))["deltas"] for one in (by_measure, by_level)]
     assert [one[0]["gained"][0]["relevant"] for one in found] == ["b", "b"]
+
+
+def test_equal_differences_have_no_effect_size_and_no_t_test(aptool, folder):
+    (folder / "dev.qrels").write_text("q1 0 a 1\n")
+
+    code, out, _ = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P_1")
+
+    words = [line.split() for line in out]
+    assert code == 0
+    # One question: +1, and half of its two signs are as far from 0 on either side.
+    assert words[3] == ["new", "1.0000", "+1.0000", "[1.0000,", "1.0000]", "1", "0", "0"]
+    assert words[7] == ["new", "1.0000", "1.0000"]
+    assert out[9].startswith("the differences of all questions are equal")
+    assert out[10].startswith("1 question;")
+    assert "nan" not in "".join(out)
+
+
+def test_pools_that_would_not_be_read_are_refused(aptool):
+    code, out, err = aptool(
+        "compare", "dev.old.run", "dev.new.run", "--top", "0", "--pools", "nowhere.parquet"
+    )
+
+    assert (code, out, err) == (2, [], ["aptool: --pools: requires --top above 0 or --review"])

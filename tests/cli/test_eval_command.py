@@ -7,6 +7,7 @@ import sys
 
 import polars as pl
 import pytest
+from tiny import row, write_pools
 
 QRELS = "q1 0 a 1\nq1 0 b 0\nq2 0 a 0\nq2 0 b 1\n"
 # Reciprocal ranks 1 and 1/2, hence a mean of 3/4; one relevant answer each, so average precision is the same.
@@ -393,3 +394,32 @@ def test_tables_for_papers_and_pages(aptool, folder):
         ],
         [],
     )
+
+
+def test_options_that_would_be_ignored_are_refused(aptool, folder):
+    for arguments, reason in (
+        (("--json", "--markdown"), "--json, --markdown and --latex: expected at most one of them"),
+        (("--latex", "--markdown"), "expected at most one of them"),
+        (("--pools", "nowhere.parquet"), "--pools: requires --by or --review"),
+    ):
+        code, out, err = aptool("eval", "dev.run", "--qrels", "dev.qrels", *arguments)
+
+        assert (code, out, len(err)) == (2, [], 1)
+        assert reason in err[0]
+
+
+def test_questions_that_the_pools_lack_are_said(aptool, folder):
+    write_pools("q2.pools.parquet", [row("q2", "who?", (("a", "one"), ("b", "two")))])
+    write_pools("q9.pools.parquet", [row("q9", "who?", (("a", "one"),))])
+    by_type = ("eval", "dev.run", "--qrels", "dev.qrels", "--by", "type", "--pools")
+
+    code, out, err = aptool(*by_type, "q2.pools.parquet")
+
+    assert code == 0
+    assert out[2].split()[:3] == ["who", "1", "0.5000"]
+    assert err == ["--by type: questions not in the pools, in no group: 1 (q1)"]
+
+    code, out, err = aptool(*by_type, "q9.pools.parquet")
+
+    assert (code, out) == (2, [])
+    assert err == ["aptool: --by type: no question of dev.qrels is in q9.pools.parquet"]

@@ -87,3 +87,23 @@ def test_an_input_is_not_replaced(aptool, folder):
 
     assert finished.code == 1
     assert "read by the same command" in finished.err[0]
+
+
+def test_the_output_replaces_nothing_but_a_run(aptool, folder):
+    labels = (folder / "dev.qrels").read_bytes()
+    for output, problem in (("dev.qrels", "not a run"), ("fused/", "a folder")):
+        finished = aptool("fuse", "good.run", "bad.run", "--output", output)
+
+        assert (finished.code, finished.out) == (1, [])
+        assert len(finished.err) == 1
+        assert f"{output}: {problem}" in finished.err[0]
+    assert (folder / "dev.qrels").read_bytes() == labels
+    assert not (folder / "fused").exists()
+    with pytest.raises(library.AptoolError, match="not a run"):
+        library.Run.load("good.run").save("dev.qrels")
+
+
+def test_a_tag_of_two_words_is_refused_as_by_score(aptool, folder):
+    finished = aptool("fuse", "good.run", "bad.run", "--output", "fused.run", "--tag", "my run")
+
+    assert (finished.code, finished.err) == (2, ["aptool: --tag 'my run': expected one word"])

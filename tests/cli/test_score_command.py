@@ -243,7 +243,7 @@ def test_what_is_read_is_not_written_over(score, folder, shared):
     (folder / "link").symlink_to(pools)
     before = pools.read_bytes(), answers.read_bytes()
 
-    said = "read by the same command; expected another file to write to"
+    said = "not a run; expected a run to replace, or nothing yet"
     for name in ("test.pools.parquet", "link"):
         assert_one_line(score(output=name), 1, f"{name}: {said}")
     assert_one_line(
@@ -284,7 +284,7 @@ def test_a_run_does_not_replace_a_file_of_its_model(aptool, folder, model_folder
         "score", folder / "test.pools.parquet", "--model", copy, "--output", copy / "model.safetensors"
     )
 
-    assert_one_line(finished, 1, "model.safetensors: read by the same command")
+    assert_one_line(finished, 1, "model.safetensors: not a run")
     assert (copy / "model.safetensors").read_bytes() == weights
 
 

@@ -43,9 +43,9 @@ def test_what_is_whole(collection):
         f"{folder}/dev.pools.parquet: pools, 2 questions, 3 candidates in 1 row group",
         f"{folder}/answers.parquet: answers, 2",
         f"{folder}/dev.qrels: qrels, 2 questions, 3 judgements, 1 relevant",
-        f"{folder}/dev.run: run 'mine', 1 questions, 2 scored candidates",
+        f"{folder}/dev.run: run 'mine', 1 question, 2 scored candidates",
         f"{folder}/collection.json: collection small (dev), 2 questions, 3 candidates",
-        f"{folder}/without-suffix: run 'mine', 1 questions, 2 scored candidates",
+        f"{folder}/without-suffix: run 'mine', 1 question, 2 scored candidates",
         f"{folder}/judgements.txt: qrels, 2 questions, 3 judgements, 1 relevant",
     ]
 

@@ -108,7 +108,11 @@ def test_students_learn_scores_of_the_training_pools_of_their_fold(matrix, aptoo
         assert aptool("score", f"{fold}/dev.pools.parquet", "--model", name, "--output", "own.run").code == 0
         assert scores("own.run") == scores(f"out/tiny-fold1/{name}/seed2/dev.run")
     plain = [word for word in arguments if word not in ("--teacher", teacher)]
-    assert aptool("train", *plain[:-1], "plain", *sets).code == 0
+    refused = aptool("train", *plain[:-1], "plain", *sets)
+    assert (refused.code, len(refused.err)) == (1, 1)
+    assert "teacher.loss: 'margin-mse': expected a teacher" in refused.err[0]
+    without = [word for one in given if not one.startswith("teacher.") for word in ("--set", one)]
+    assert aptool("train", *plain[:-1], "plain", *without).code == 0
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("self-taught", "plain")]
     assert weights[0] != weights[1]
 

@@ -36,6 +36,8 @@ def find_folder(name: PathOrUrl) -> Location:
     text = str(name)
     if Path(text).is_dir():
         return Path(text)
+    if Path(text).exists():
+        raise InputError(text, problem="a file", expected="the folder of a model")
     raise AptoolError(
         f"{text}: folder not found; expected a model "
         f"(`aptool train COLLECTION --output {text}` trains one), or a name on the Hugging Face hub"

@@ -1,0 +1,57 @@
+"""A run replaces a run or nothing: a mistyped output leaves labels, pools and models as they are."""
+
+import gzip
+
+import pytest
+
+from aptool.errors import InputError
+from aptool.formats.run_output import check_run_file, check_run_output
+
+LINE = b"q1 Q0 a 1 2.5 bm25\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        LINE,
+        b"# of a tool\n\n" + LINE,
+        LINE * 10_000,
+        gzip.compress(LINE),
+        b"",
+        b"\n",
+        LINE.replace(b" ", b"\t"),
+    ],
+)
+def test_a_run_is_replaced(tmp_path, content):
+    (tmp_path / "out").write_bytes(content)
+
+    check_run_file(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"q1 0 a 1\n",  # qrels
+        b"PAR1\x15\x04\x15",
+        b'{"format": 1, "model_type": "aptool", "recipe": {}}',
+        b"notes of mine, which has more than six words in it\n",
+        b"# only a comment\n",
+        gzip.compress(b"q1 0 a 1\n"),
+        b"\x1f\x8bnot gzip",
+        b"\0" * 100,
+    ],
+)
+def test_another_file_is_not(tmp_path, content):
+    file = tmp_path / "out"
+    file.write_bytes(content)
+
+    with pytest.raises(InputError, match="out: not a run; expected a run to replace, or nothing yet"):
+        check_run_output(file)
+
+    assert file.read_bytes() == content
+
+
+def test_only_score_writes_a_folder(tmp_path):
+    check_run_output(f"{tmp_path}/new/")
+    with pytest.raises(InputError, match="new/: a folder; expected a file"):
+        check_run_file(f"{tmp_path}/new/")
