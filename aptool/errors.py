@@ -4,6 +4,7 @@ Any other exception is a fault of the program.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 _UNSET = object()
 _LONGEST_VALUE = 80
@@ -15,6 +16,10 @@ class AptoolError(Exception):
     """The input or the environment is at fault: exit code 1."""
 
     exit_code = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As another process gets it: the exit code and the line, not what a subclass is made from."""
+        return error_with, (self.exit_code, str(self))
 
 
 class UsageError(AptoolError):

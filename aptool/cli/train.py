@@ -134,8 +134,10 @@ def train(
     from aptool.training.recorders import fit_recorded
     from aptool.training.seeds import fit_seeds, summarize, to_dict
 
-    if teacher is not None:
-        recipe = recipe.with_teacher(teacher_run(teacher, opened, output, device))
+    if teacher is not None:  # in this process, also where the device is that of a cluster's workers
+        recipe = recipe.with_teacher(
+            teacher_run(teacher, opened, output, device if cluster is None else "auto")
+        )
     with connected(cluster) as found:
         trainer = trainer_on(found, device, workers, gpus_per_worker, checkpoint_minutes)
 

@@ -61,7 +61,10 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
         UsageError: the address has no valid form.
         AptoolError: Ray is not installed, no cluster answers, or its token or versions differ.
     """
-    wanted = checked_address(address or os.environ.get("RAY_ADDRESS", "") or "auto")
+    if not address and (default := os.environ.get("RAY_ADDRESS", "")):
+        wanted = checked_address(default, "RAY_ADDRESS")
+    else:
+        wanted = checked_address(address or "auto")
     # Whether a cluster that is started here sends usage statistics to Ray's makers is for its owner to
     # decide.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -89,8 +92,8 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
                     ray.shutdown()
 
 
-def checked_address(address: str) -> str:
-    """The address, if it has a valid form.
+def checked_address(address: str, source: str = "--cluster") -> str:
+    """The address, if it has a valid form; ``source`` says where it is from.
 
     Raises:
         UsageError: it has not.
@@ -99,13 +102,11 @@ def checked_address(address: str) -> str:
         return address
     if address.startswith(("http://", "https://")):
         raise UsageError(
-            f"--cluster {address!r}: the address of Ray's jobs server; expected host:port of the head, or "
+            f"{source} {address!r}: the address of Ray's jobs server; expected host:port of the head, or "
             "`ray job submit -- aptool ... --cluster`, which runs the command there"
         )
-    raise UsageError(
-        f"--cluster {address!r}: expected host:port, ray://host:port, auto or local; "
-        "to use the default address, put --cluster last"
-    )
+    remedy = "; to use the default address, put --cluster last" if source == "--cluster" else ""
+    raise UsageError(f"{source} {address!r}: expected host:port, ray://host:port, auto or local{remedy}")
 
 
 def _connected(ray: Any, address: str) -> Cluster:

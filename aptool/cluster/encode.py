@@ -11,11 +11,11 @@ from typing import Any
 
 import ray
 
+from aptool.cluster.node import Versions, check_versions, host, versions
 from aptool.cluster.ray_data import cause
-from aptool.cluster.resources import Cluster, Resources, count
-from aptool.cluster.score import absolute_path
+from aptool.cluster.resources import Cluster, Resources
+from aptool.cluster.score import absolute_path, starting_line
 from aptool.cluster.waiting import said_while_missing
-from aptool.cluster.worker import host
 from aptool.errors import AptoolError, error_with
 from aptool.formats.location import location
 from aptool.formats.urls import is_remote
@@ -54,25 +54,21 @@ class ClusterEncoding:
             AptoolError: a chunk cannot be encoded; what others have added to the store stays.
         """
         cluster, each = self._cluster, self._each
-        room = cluster.check_room(None, each)
-        most = room if self._workers is None else min(room, self._workers)
-        logger.info(
-            f"cluster {cluster.address}: {count(most, 'worker')} with {each} each; Ray's logs are in "
-            f"{cluster.logs}"
-        )
+        room = cluster.check_room(None, each, self._workers)
+        logger.info(starting_line(cluster, self._workers, room, each))
         model = absolute_path(pinned_name(job.model))
         job = job._replace(model=model, store=absolute_path(job.store))
         task: Any = ray.remote(_encode).options(**each.options, max_retries=RESTARTS, name="aptool encode")
         device = "cuda" if each.gpus else "cpu"
         # Workers that were not asked for may come as the cluster grows: Ray starts as many tasks as fit.
-        limit = most if self._workers is not None else AHEAD * max(most, len(cluster.nodes()))
+        limit = self._workers if self._workers is not None else AHEAD * max(room, len(cluster.nodes()))
         waiting = iter([_absolute(chunk) for chunk in chunks])
         running: list[Any] = []
         try:
             with said_while_missing(lambda: cluster.missing(1, each)):
                 while True:
                     while len(running) < limit and (chunk := next(waiting, None)) is not None:
-                        running.append(task.remote(job, chunk, device))
+                        running.append(task.remote(job, chunk, device, versions()))
                     if not running:
                         return
                     ended, running = ray.wait(running, num_returns=1)
@@ -101,8 +97,12 @@ def _absolute(chunk: Chunk) -> Chunk:
     return chunk._replace(path=absolute_path(chunk.path), version=version, shared=shared)
 
 
-def _encode(job: EncodeJob, chunk: Chunk, device: str) -> Encoded:
+def _encode(job: EncodeJob, chunk: Chunk, device: str, wanted: Versions) -> Encoded:
     """Encodes on a worker."""
+    try:
+        check_versions(wanted)
+    except AptoolError as error:
+        raise AptoolError(f"node {host()}: {error}") from error
     if not (location(job.store) / MANIFEST).is_file():
         raise AptoolError(
             f"{job.store}: not found on node {host()}: expected a store on storage that all nodes share"

@@ -18,12 +18,18 @@ class MessageBoard:
 
     def __init__(self) -> None:
         self._messages: list[tuple[int, str, Any]] = []
+        self._has_error = False
 
     def post(self, worker: int, kind: str, value: Any) -> None:
         """Adds a message; of consecutive progress of a worker, only the latest is kept."""
         if self._messages and kind == "progress" and self._messages[-1][:2] == (worker, kind):
             self._messages.pop()
         self._messages.append((worker, kind, value))
+        self._has_error |= kind == "error"
+
+    def has_error(self) -> bool:
+        """Whether an error was ever posted."""
+        return self._has_error
 
     def take(self) -> list[tuple[int, str, Any]]:
         """All messages since the last time."""
@@ -57,6 +63,13 @@ class BoardPost:
     def __call__(self, kind: str, value: Any) -> None:
         """Posts a message, without waiting for it."""
         self._board.post.remote(self._worker, kind, value)
+
+    def has_error(self) -> bool:
+        """Whether any worker has posted an error; False while the board does not answer."""
+        try:
+            return bool(ray.get(self._board.has_error.remote(), timeout=30))
+        except ray.exceptions.RayError:
+            return False
 
     def flush(self) -> None:
         """Waits for all messages: a board takes those of one process in order."""

@@ -178,7 +178,7 @@ class Cluster:
             return AptoolError(
                 f"--cluster {self.address}: {self.free()} free, of {self.total()}, on "
                 f"{count(len(self.nodes()), 'node')}: room for {fit}; expected room for "
-                f"{count(wanted, 'worker')} with {each} each{within}"
+                f"{count(wanted, 'worker')} with {self._lacking(wanted, each)} each{within}"
             )
 
         wait = Wait(self.wait, silent=0.0 if self.missing(wanted, each) else SILENT_SECONDS)
@@ -203,8 +203,14 @@ class Cluster:
         if needed.gpus > total.gpus:
             lack = f"{count(needed.gpus, 'GPU')}; the cluster has {total.gpus:g}"
         elif needed.cpus <= total.cpus:
-            lack = f"nodes with room for {count(workers, 'worker')} with {each} each"
+            lack = f"nodes with room for {count(workers, 'worker')} with {self._lacking(workers, each)} each"
         return f"waiting for {lack}, its autoscaler may add nodes"
+
+    def _lacking(self, workers: int, each: Resources) -> str:
+        """What a worker needs; its memory is named where the nodes have too little of that alone."""
+        nodes, without = self.nodes(), each._replace(memory=0)
+        fit, enough = (sum(fitting(node.total, one) for node in nodes) for one in (each, without))
+        return f"{each}, {each.memory / 1e9:.1f} GB of memory" if fit < workers <= enough else str(each)
 
     @contextlib.contextmanager
     def requested(self, workers: int, each: Resources) -> Iterator[None]:

@@ -19,6 +19,7 @@ import numpy as np
 import ray
 
 from aptool.cluster.connection import connect
+from aptool.cluster.node import versions
 from aptool.cluster.ray_data import cause, map_units
 from aptool.cluster.resources import Cluster, Resources, count, worker_resources
 from aptool.cluster.waiting import said_while_missing
@@ -27,13 +28,14 @@ from aptool.errors import AptoolError, error_with
 from aptool.formats.claim import Claim
 from aptool.formats.location import Location
 from aptool.formats.pools import Unit, pool_sizes, read_answers
-from aptool.formats.storage import Input
+from aptool.formats.storage import Input, check_unchanged
 from aptool.formats.stores import store_of
 from aptool.formats.urls import is_remote
 from aptool.models import hub
 from aptool.models.checkpoints.files import pinned_name
 from aptool.models.checkpoints.read import load_any
 from aptool.scoring.answer_store import stored_precision
+from aptool.scoring.job import digest_of
 from aptool.scoring.parts import Part, read_indices
 from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
 from aptool.scoring.record import ScoredRun
@@ -212,12 +214,7 @@ class ClusterExecutor(Executor):
         assert self._claim is not None
         cluster, each, workers = self.cluster, system.resources, self._workers
         room = cluster.check_room(None, each, workers)
-        described = f"room for {count(room, 'worker')}"
-        if workers is not None:
-            described = count(workers, "worker") + (f", {described} now," if room < workers else "")
-        logger.info(
-            f"cluster {cluster.address}: {described} with {each} each; Ray's logs are in {cluster.logs}"
-        )
+        logger.info(starting_line(cluster, workers, room, each))
         shared = _absolute_input(answers) if answers is not None else None
         todo = [part._replace(unit=_absolute(part.unit), path=part.path.absolute()) for part in missing]
         inputs = dict.fromkeys(
@@ -231,7 +228,12 @@ class ClusterExecutor(Executor):
             owner=self._claim.token,
             answers=shared,
             paths=(*system.paths, *(path for path in inputs if not is_remote(path))),
+            versions=versions(),
+            contents=tuple((path, digest_of(path)) for path in inputs if not is_remote(path)),
         )
+        # What was listed is what has these digests.
+        check_unchanged([Input(part.unit.path, part.unit.version) for part in missing])
+        check_unchanged([answers] if answers is not None else [])
         faults: dict[int, str] = {}
         scored: set[int] = set()
         with (
@@ -267,6 +269,14 @@ class ClusterExecutor(Executor):
         _await(missing)
         check_counts(parts)
         self._claim.reissue()  # from here on no worker writes anything
+
+
+def starting_line(cluster: Cluster, workers: int | None, room: int, each: Resources) -> str:
+    """Where units are about to be worked on, and by how many workers."""
+    described = f"room for {count(room, 'worker')}"
+    if workers is not None:
+        described = count(workers, "worker") + (f", {described} now," if room < workers else "")
+    return f"cluster {cluster.address}: {described} with {each} each; Ray's logs are in {cluster.logs}"
 
 
 def closing_line(scored: ScoredRun) -> str:

@@ -10,8 +10,10 @@ a node or the driver training resumes from there; Ray's part is to start the wor
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,12 +21,15 @@ from typing import Any, NamedTuple
 
 import ray
 import ray.train
+from pyarrow import ArrowException
+from pyarrow.fs import FileSystem
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util import metrics
 
 from aptool.cluster.messages import POLL_SECONDS, listening, start_board
+from aptool.cluster.node import versions
 from aptool.cluster.resources import Cluster, Resources, Workers, count, fitting
-from aptool.cluster.train_worker import Growth, TrainingJob, train_worker, versions
+from aptool.cluster.train_worker import Growth, TrainingJob, train_worker
 from aptool.cluster.waiting import said_while_missing
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import AptoolError, UsageError, first_line
@@ -33,6 +38,7 @@ from aptool.formats.claim import Claim, claimed_folder
 from aptool.formats.collection import Collection
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.storage import stat
+from aptool.formats.urls import is_remote
 from aptool.progress import get_progress
 from aptool.relay import WorkerError
 from aptool.training.checkpoint import STATE, trained_key, training_folder
@@ -95,6 +101,7 @@ def fit_on_cluster(
             f"--cluster {cluster.address}: training cannot be driven through Ray's client: expected "
             "host:port, or `ray job submit -- aptool train ... --cluster`"
         )
+    _check_known_to_ray(output)
     each = each if each is not None else Resources()
     device = "cuda" if each.gpus else "cpu"
     _, key = check_training(collection, recipe, output, seed, device=device)
@@ -108,7 +115,7 @@ def fit_on_cluster(
         job = TrainingJob(
             *(Path.cwd(), collection.path, recipe, location(output), seed),
             owner=claim.token,
-            versions=tuple(versions().items()),
+            versions=versions(),
             gpu=bool(each.gpus),
             checkpoint_minutes=checkpoint_minutes,
         )
@@ -120,6 +127,21 @@ def fit_on_cluster(
             "expected an output on storage that all nodes share"
         )
     return result
+
+
+def _check_known_to_ray(output: PathOrUrl) -> None:
+    """Checks that Ray Train can keep its state beside a model: it opens URLs with Arrow.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if not is_remote(output) or str(output).startswith(("s3://", "gs://")):
+        return
+    try:
+        FileSystem.from_uri(str(output))
+    except (ArrowException, ValueError) as error:
+        expected = "a folder, s3://, gs:// or abfss://CONTAINER@ACCOUNT... of storage that all nodes share"
+        raise UsageError(f"--output {output}: Ray has no access to such URLs; expected {expected}") from error
 
 
 def _train(
@@ -145,12 +167,13 @@ def _train(
     folder = training_folder(job.output)
     checkpoint = _checkpoint_version(folder)
     fewest, most = workers if isinstance(workers, tuple) else (workers or 1, workers)
+    minibatch = job.recipe.training.minibatch
+    if most is not None and most > minibatch:
+        wanted = f"no more than the {count(minibatch, 'question')} of a minibatch"
+        raise UsageError(f"--workers {most}: expected {wanted} (training.minibatch)")
     while True:
-        number, each = shared_out(cluster, workers, least, release_seconds)
+        number, each = shared_out(cluster, workers, least, release_seconds, minibatch)
         release_seconds = RELEASE_SECONDS
-        if (most or number) > job.recipe.training.minibatch:
-            wanted = f"no more than the {job.recipe.training.minibatch} questions of a minibatch"
-            raise UsageError(f"--workers {most or number}: expected {wanted} (training.minibatch)")
         many = count(number, "worker")
         logger.info(f"cluster {cluster.address}: {many} with {each} each; Ray's logs are in {cluster.logs}")
         try:
@@ -250,9 +273,31 @@ def _attempt(
             "growth": room.append,
             "end": lambda _: None,
         }
-        with listening(board, lambda kind, value: receive[kind](value)):
-            trainer.fit()
+        try:
+            with listening(board, lambda kind, value: receive[kind](value)):
+                _in_thread(trainer.fit)
+        except (ray.train.TrainingFailedError, ray.exceptions.RayError):
+            if not errors:  # else Ray says how the workers ended that had one
+                raise
     return Ended(errors[0] if errors else None, bool(room))
+
+
+def _in_thread(work: Callable[[], Any]) -> None:
+    """Does work in another thread: in the main one Ray takes Ctrl-C for itself, and keeps it."""
+    ended: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            ended.set_exception(error)
+        else:
+            ended.set_result(None)
+
+    threading.Thread(target=run, name="aptool training", daemon=True).start()
+    while not ended.done():  # with Ray in the process, a signal does not end a wait without a limit
+        wait([ended], timeout=POLL_SECONDS)
+    ended.result()
 
 
 def _checkpoint_version(folder: Location) -> str | None:
@@ -262,7 +307,7 @@ def _checkpoint_version(folder: Location) -> str | None:
 
 
 def shared_out(
-    cluster: Cluster, workers: Workers, each: Resources, timeout: float = 0
+    cluster: Cluster, workers: Workers, each: Resources, timeout: float = 0, largest: int | None = None
 ) -> tuple[int, Resources]:
     """The number of workers and what each gets: the free cores are shared out among them.
 
@@ -271,6 +316,7 @@ def shared_out(
         workers: see ``fit_on_cluster``.
         each: the least that one needs.
         timeout: seconds to wait for resources that are taken, where no single number is given.
+        largest: the most workers where no number is given.
 
     Raises:
         AptoolError: there is no room for them.
@@ -280,7 +326,7 @@ def shared_out(
         number = most = workers
     else:
         fewest, most = workers or (1, None)
-        count_in = partial(_most_workers, most, each)
+        count_in = partial(_most_workers, most, each, largest)
         goal = count_in([fitting(node.total, each) for node in cluster.nodes()])
         until = time.monotonic() + timeout
         while (found := count_in(cluster.room(each))) < goal and time.monotonic() < until:
@@ -299,17 +345,19 @@ def shared_out(
     return number, each._replace(cpus=max(low, each.cpus))
 
 
-def _most_workers(most: int | None, each: Resources, room: list[int]) -> int:
+def _most_workers(most: int | None, each: Resources, largest: int | None, room: list[int]) -> int:
     """At most so many workers, else one per GPU or, without GPUs, one per node.
 
     Args:
         most: None is without limit.
         each: what one gets.
+        largest: the limit where ``most`` is None.
         room: how many fit on each node.
     """
     if most is not None:
         return min(most, sum(room))
-    return sum(room) if each.gpus else sum(fit > 0 for fit in room)
+    many = sum(room) if each.gpus else sum(fit > 0 for fit in room)
+    return min(many, largest) if largest is not None else many
 
 
 def _cause(error: BaseException) -> str:

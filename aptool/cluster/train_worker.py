@@ -4,7 +4,6 @@ import contextlib
 import os
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import ray.train
 from ray.train.torch import get_device
 
 from aptool.cluster.messages import BoardPost
+from aptool.cluster.node import Versions, check_versions, host
 from aptool.cluster.resources import Cluster, Resources
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import AptoolError
@@ -22,7 +22,6 @@ from aptool.relay import WorkerError, relayed_to
 from aptool.training.checkpoint import training_folder
 from aptool.training.fit import fit
 from aptool.training.process_group import SINGLE_PROCESS, TorchProcessGroup
-from aptool.version import __version__
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class TrainingJob:
     output: Location
     seed: int
     owner: str
-    versions: tuple[tuple[str, str], ...]
+    versions: Versions
     gpu: bool
     checkpoint_minutes: float = CHECKPOINT_MINUTES
 
@@ -77,7 +76,10 @@ def train_worker(config: dict[str, Any]) -> None:
     context = ray.train.get_context()
     rank, size = context.get_world_rank(), context.get_world_size()
     group = TorchProcessGroup(rank, size) if size > 1 else SINGLE_PROCESS
-    post = BoardPost(config["board"]) if rank == 0 else None
+    board = BoardPost(config["board"])
+    if board.has_error():
+        return  # the workers before these ended with it
+    post = board if rank == 0 else None
     try:
         with group.together():
             collection = opened(job)
@@ -94,10 +96,14 @@ def train_worker(config: dict[str, Any]) -> None:
             )
     except AptoolError as error:
         # Not raised: Ray would start the workers again, into the same error.
+        alone = size > 1 and error is not group.raised
         if post is not None and growth is not None and growth.ended:
             post("growth", None)
-        elif post is not None:
-            post("error", WorkerError.of(error))
+        elif post is not None or alone:
+            board("error", WorkerError.of(error, f"node {host()}" if alone else ""))
+        if alone:  # the others wait for this process
+            board.flush()
+            raise RuntimeError("an error of one worker ends all") from error
     if post is not None:
         post.flush()
 
@@ -116,12 +122,7 @@ def opened(job: TrainingJob) -> Collection:
             f"{training_folder(job.output).absolute()}: not found, or not the driver's folder: "
             "expected an output on storage that all nodes share"
         )
-    here = versions()
-    differ = [
-        f"{name} {here[name]} there, {wanted} here" for name, wanted in job.versions if here[name] != wanted
-    ]
-    if differ:
-        raise AptoolError(f"{'; '.join(differ)}: expected the same versions")
+    check_versions(job.versions)
     return Collection(job.collection)
 
 
@@ -133,8 +134,3 @@ def _is_current(job: TrainingJob) -> bool:
 def _check_claim(job: TrainingJob) -> None:
     if not _is_current(job):
         raise SupersededError(job.output)
-
-
-def versions() -> dict[str, str]:
-    """Of the packages that must be the same on all nodes."""
-    return {"aptool": __version__, "torch": version("torch")}

@@ -11,10 +11,10 @@ from typing import Any
 import ray
 
 from aptool.cluster.messages import BoardPost, start_board, take_messages
+from aptool.cluster.node import Versions, check_versions, host, versions
 from aptool.cluster.ray_data import cause
 from aptool.cluster.resources import Cluster, Resources, count
 from aptool.cluster.waiting import LINE_SECONDS
-from aptool.cluster.worker import host
 from aptool.errors import AptoolError, UsageError
 from aptool.experiments.plan import Trial
 from aptool.experiments.side_by_side import Event, run_trial
@@ -80,7 +80,7 @@ class ClusterProcesses:
         task = ray.remote(_run_trial).options(
             **self._each.options, max_retries=RESTARTS, name=f"trial {trial}"
         )
-        reference = task.remote(trial, runner, Path.cwd(), BoardPost(self._board, number))
+        reference = task.remote(trial, runner, Path.cwd(), BoardPost(self._board, number), versions())
         self._tasks[reference] = number, trial
 
     def events(self, timeout: float) -> list[Event]:
@@ -106,8 +106,14 @@ class ClusterProcesses:
         return found
 
 
-def _run_trial(trial: Trial, runner: TrialRunner, start: Path, post: BoardPost) -> tuple[str, Any]:
+def _run_trial(
+    trial: Trial, runner: TrialRunner, start: Path, post: BoardPost, wanted: Versions
+) -> tuple[str, Any]:
     """Runs on a worker; relative paths start from the folder of the driver."""
+    try:
+        check_versions(wanted)
+    except AptoolError as differ:
+        return "error", WorkerError.of(differ, f"{trial}: node {host()}")
     # Where the folder does not exist absolute paths still work.
     with contextlib.suppress(OSError):
         os.chdir(start)

@@ -10,22 +10,23 @@ reported and not retried forever.
 import os
 import pickle
 import secrets
-import socket
 import time
 from collections.abc import Callable, Container
 from functools import lru_cache
 from typing import NamedTuple
 
+from aptool.cluster.node import Versions, check_versions, host
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_writable, remove_leftovers, remove_matching
 from aptool.formats.claim import DRIVER, SupersededError, holds
 from aptool.formats.location import Location, location
 from aptool.formats.pools import Answers, read_answers
 from aptool.formats.storage import Input
+from aptool.formats.store import ReplacedError
 from aptool.formats.stores import store_of
 from aptool.models.device import is_out_of_memory
 from aptool.models.ragged import PADDING
-from aptool.scoring.job import Task, read_task, score_task
+from aptool.scoring.job import Task, digest_of, read_task, score_task
 from aptool.scoring.parts import ATTEMPTS, Part, parts_folder, write_part
 from aptool.scoring.systems import System
 
@@ -45,6 +46,8 @@ class ScoringJob(NamedTuple):
     owner: str  # the token of the driver's claim
     answers: Input | None  # the shared answers
     paths: tuple[str, ...] = ()  # files and folders that every node must see
+    versions: Versions = ()  # the driver's
+    contents: tuple[tuple[str, str], ...] = ()  # local input files, and the driver's ``digest_of`` each
 
 
 class Outcome(NamedTuple):
@@ -88,7 +91,27 @@ def opened(job: ScoringJob) -> tuple[System, Answers | None]:
     system = job.load(job.device)
     if system.fingerprint != job.fingerprint:
         raise AptoolError("the model differs from the driver's: expected the same model folder on every node")
-    return system, read_answers(*job.answers) if job.answers is not None else None
+    return system, _shared_answers(job)
+
+
+def _shared_answers(job: ScoringJob) -> Answers | None:
+    """The shared answers, after a check that they are the driver's."""
+    if job.answers is None:
+        return None
+    answers = read_answers(*job.answers)
+    check_content(job, job.answers.path)
+    return answers
+
+
+def check_content(job: ScoringJob, path: str) -> None:
+    """Checks that a local file is what the driver has planned with, on whichever disk it is here.
+
+    Raises:
+        ReplacedError: it is not.
+    """
+    wanted = dict(job.contents).get(path)
+    if wanted is not None and digest_of(path) != wanted:
+        raise ReplacedError(path)
 
 
 def read(job: ScoringJob, number: int, part: Part) -> Reading:
@@ -101,6 +124,7 @@ def read(job: ScoringJob, number: int, part: Part) -> Reading:
     try:
         begin(part, "read")
         task = pickle.dumps(read_task(part, system, answers), protocol=5)
+        check_content(job, part.unit.path)
         end(part, "read")
     except AptoolError as error:
         return Reading(number, b"", str(error), False)
@@ -111,7 +135,7 @@ def read(job: ScoringJob, number: int, part: Part) -> Reading:
 def opened_to_read(job: ScoringJob) -> tuple[System, Answers | None]:
     """Like ``opened`` for reading alone: the fingerprint, which depends on the device, is not compared."""
     check_node(job)
-    return job.load(job.device), read_answers(*job.answers) if job.answers is not None else None
+    return job.load(job.device), _shared_answers(job)
 
 
 class Worker:
@@ -185,7 +209,11 @@ class Worker:
     def _write(self, part: Part, reading: Reading | None = None) -> None:
         """Scores a unit, which is read first if no ``reading`` is given, and writes its part."""
         system, answers = opened(self._job)
-        task: Task = pickle.loads(reading.task) if reading is not None else read_task(part, system, answers)
+        if reading is not None:
+            task: Task = pickle.loads(reading.task)
+        else:
+            task = read_task(part, system, answers)
+            check_content(self._job, part.unit.path)
         frame = score_task(task, system)
         self._check_owner()
         write_part(part, frame, system.truncated(task.prepared))
@@ -243,8 +271,9 @@ def check_node(job: ScoringJob) -> None:
     """Checks that this node sees the files of the job and can write its parts.
 
     Raises:
-        AptoolError: it does not.
+        AptoolError: it does not, or has other versions.
     """
+    check_versions(job.versions)
     for path in job.paths:
         if not location(path).exists():
             raise InputError(path, problem="file not found", expected="a path that every node sees")
@@ -255,8 +284,3 @@ def check_node(job: ScoringJob) -> None:
             expected="an output on storage that all nodes share",
         )
     check_writable(job.folder / "part")
-
-
-def host() -> str:
-    """The name of this node."""
-    return socket.gethostname()

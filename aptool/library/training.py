@@ -116,7 +116,9 @@ def train(
         if found is not None and output is None:
             raise InputError("output", value=None, expected="a folder on storage that all nodes share")
         if taught_by is not None:
-            recipe = recipe.with_teacher(teacher_run(taught_by, opened.opened, folder, device))
+            # The device is that of a cluster's workers; a model that teaches scores here.
+            here = device if found is None else "auto"
+            recipe = recipe.with_teacher(teacher_run(taught_by, opened.opened, folder, here))
         train_on = trainer_on(found, device, workers, gpus_per_worker, checkpoint_minutes)
         fit_it = partial(train_on, opened.opened, recipe, folder, seed=seed)
         if log is None:

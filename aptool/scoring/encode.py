@@ -21,7 +21,7 @@ from aptool.formats.collection import answers_beside
 from aptool.formats.location import location
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Answers, Unit, list_units, read_answers, read_pools
-from aptool.formats.storage import stat
+from aptool.formats.storage import Input, check_unchanged, stat
 from aptool.models.checkpoints.read import load_any
 from aptool.models.device import pick_device
 from aptool.models.model import LoadedModel
@@ -179,7 +179,7 @@ def encode(
     Raises:
         UsageError: the store has another precision, or there is no such device.
         InputError: an input is not valid, the model encodes no answers, the store is another model's or
-            another process's, or there is no room for it.
+            another process's, there is no room for it, or an input was replaced meanwhile.
     """
     started = time.monotonic()
     # Where others encode, this process only takes a sample.
@@ -191,6 +191,8 @@ def encode(
         )
     precision = precision_for(output, loaded, model, precision)
     chunks = list_chunks(files, answers)
+    names = dict.fromkeys(path for chunk in chunks for path in (chunk.path, chunk.shared) if path is not None)
+    inputs = [Input(path, stat(path).version) for path in names]
     job = EncodeJob(model, kind, output, tokens_per_batch)
     with writing_to(output), get_progress().task("encode") as update:
         store = AnswerStore(location(output).absolute(), precision, loaded.fingerprint)
@@ -204,6 +206,7 @@ def encode(
             done = done.plus(one)
             speed = done.tokens / max(time.monotonic() - started, 1e-3)
             update(done.texts, total, f"answers, {speed:,.0f} tokens/s")
+        check_unchanged(inputs)
     return done._replace(seconds=round(time.monotonic() - started, 3))
 
 

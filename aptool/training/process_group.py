@@ -25,10 +25,12 @@ class ProcessGroup:
     Attributes:
         rank: of this process, from 0.
         size: number of processes.
+        raised: the last error that was raised in all processes.
     """
 
     rank = 0
     size = 1
+    raised: AptoolError | None = None
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in place and identical in all of them."""
@@ -49,6 +51,7 @@ class ProcessGroup:
             AptoolError: the error of this process or of another one.
         """
         if error is not None:
+            self.raised = error
             raise error
 
     @contextmanager
@@ -120,7 +123,8 @@ class TorchProcessGroup(ProcessGroup):
             own = error.exit_code, f"node {socket.gethostname()}: {error}"
         for one in self.gather(own):
             if one is not None:
-                raise error_with(*one)
+                self.raised = error_with(*one)
+                raise self.raised
 
 
 class MinibatchShard:

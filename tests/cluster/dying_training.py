@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from aptool.cluster import train
@@ -51,6 +52,29 @@ def slow_worker(config):
         train_worker(config)
     finally:
         loop._step = step
+
+
+def _short_of_memory(rank, config):
+    """The worker of one rank runs out of memory in its third step; the other one does not."""
+    import ray.train
+    import torch
+
+    steps, losses = iter(range(1, 1000)), loop.batch_losses
+    if ray.train.get_context().get_world_rank() == rank:
+
+        def short(*given):
+            if next(steps) == 3:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return losses(*given)
+
+        loop.batch_losses = short
+    try:
+        train_worker(config)
+    finally:
+        loop.batch_losses = losses
+
+
+short_of_memory = [partial(_short_of_memory, rank) for rank in (0, 1)]
 
 
 def kill_after(epoch):

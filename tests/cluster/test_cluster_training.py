@@ -5,45 +5,20 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from recorded import recorded
 from safetensors.torch import load_file
 from tiny import options, recipe
+from trainings import ASKED, SEED, trained
 
-from aptool.errors import AptoolError, UsageError
 from aptool.formats.collection import Collection
-from aptool.training.checkpoint import training_folder
 from aptool.training.fit import fit
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
-# Negatives are sampled, mined and the other answers of the minibatch; word vectors are trained.
-ASKED = ("training.in_batch=true", "training.loss=softmax", "vectors.source=learned")
-# Five minibatches an epoch, four epochs.
-SEED = 3
 # How the lines begin that training logs, and those of its progress.
 OURS = ("epoch ", "learning ", "train: ", "training ", "vectors for ")
-
-
-def trained(cluster, collection, output, *overrides, rate=None, on_epoch=lambda entry: None, **more):
-    from aptool.cluster.train import fit_on_cluster  # imports Ray, which reads the environment then
-
-    asked = recipe("ap-cnn", *ASKED, *overrides)
-    if rate is not None:  # a learning rate that a recipe file could not have
-        asked = replace(asked, training=replace(asked.training, learning_rate=rate))
-    with recorded(on_epoch) as told:
-        result = fit_on_cluster(
-            Collection(collection),
-            asked,
-            output,
-            cluster=cluster,
-            seed=SEED,
-            **more,
-        )
-    return result, told
 
 
 @pytest.fixture(scope="module")
@@ -341,27 +316,3 @@ def test_a_complete_model_is_not_trained_again(cluster, collection_folder, toget
 
     assert (len(told.messages), told.epochs) == (1, [])
     assert told.messages[0].startswith(f"{together}: already trained")
-
-
-def test_an_error_on_the_workers_is_one_line_and_no_restart(cluster, collection_folder, tmp_path):
-    with pytest.raises(AptoolError, match=r"the loss is nan after \d+ updates") as error:
-        trained(
-            *(cluster, collection_folder, tmp_path / "model"), "training.optimizer=sgd", rate=1e30, workers=2
-        )
-
-    assert "\n" not in str(error.value)
-    assert not (tmp_path / "model").exists()
-
-
-def test_more_workers_than_there_is_room_for(cluster, address, collection_folder, tmp_path):
-    with pytest.raises(AptoolError) as error:
-        trained(replace(cluster, wait=0), collection_folder, tmp_path / "model", workers=3)
-
-    assert f"{address}: 2 CPUs and 0 GPUs free, of 2 CPUs" in str(error.value)
-    assert "room for 2; expected room for 3 workers with 1 CPU and 0 GPUs each" in str(error.value)
-    assert not training_folder(tmp_path / "model").exists()
-
-
-def test_more_workers_than_questions_in_a_minibatch(cluster, collection_folder, tmp_path):
-    with pytest.raises(UsageError, match="--workers 2: expected no more than the 1 questions of a minibatch"):
-        trained(cluster, collection_folder, tmp_path / "model", "training.minibatch=1", workers=2)

@@ -10,13 +10,15 @@ import pytest
 from slow import run_out_of_memory
 from tiny import labelled_pools, row, write_pools
 
-from aptool.cluster.worker import ScoringJob, Worker, begin, check_node, host
-from aptool.errors import InputError
+from aptool.cluster.node import host, versions
+from aptool.cluster.worker import ScoringJob, Worker, begin, check_node
+from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.claim import DRIVER, Claim
 from aptool.formats.pools import list_units
+from aptool.formats.store import ReplacedError
 from aptool.formats.stores import store_of
 from aptool.scoring.baselines import RandomSystem
-from aptool.scoring.job import plan
+from aptool.scoring.job import digest_of, plan
 from aptool.scoring.parts import parts_folder
 
 NOBODY = 65534
@@ -167,3 +169,40 @@ def test_a_model_on_an_object_store_is_seen_by_its_url(bucket, job):
     store.create(key, b"{}")
 
     check_node(job._replace(paths=(f"{bucket}/m",)))
+
+
+def test_a_node_with_other_versions_scores_nothing(place, job):
+    wanted = dict(versions())
+    other = job._replace(versions=(("aptool", "0.1.0"), ("torch", wanted["torch"])))
+
+    outcome = Worker(other).score(0, first_part(place))
+
+    assert outcome.fatal
+    assert outcome.error == (
+        f"node {host()}: aptool {wanted['aptool']} there, 0.1.0 here: expected the same versions"
+    )
+    assert Worker(job._replace(versions=versions())).score(0, first_part(place)).error == ""
+
+
+def test_a_file_that_is_not_the_drivers_is_not_scored(place, job):
+    path = str(place / "test.pools.parquet")
+    planned, part = job._replace(contents=((path, digest_of(path)),)), first_part(place)
+    part = part._replace(unit=part.unit._replace(version=None))  # times are a node's own
+    before = Path(path).read_bytes()
+    write_pools(path, [row("q1", "who?", [("a1", "someone else"), ("a2", "nobody")])])
+
+    assert "replaced while it was read" in Worker(planned).score(0, part).error
+    assert not part.path.exists()
+
+    Path(path).write_bytes(before)  # with another time
+    assert Worker(planned).score(0, part).error == ""
+
+
+@pytest.mark.parametrize(
+    "error", [InputError("a.run", place="line 3", value=1, expected="2"), ReplacedError("a"), UsageError("b")]
+)
+def test_an_error_of_another_process_is_the_same_line(error):
+    found = pickle.loads(pickle.dumps(error))
+
+    assert isinstance(found, AptoolError)
+    assert (str(found), found.exit_code) == (str(error), error.exit_code)

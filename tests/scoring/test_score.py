@@ -159,7 +159,7 @@ def test_a_model_is_loaded_from_its_folder(system, model_folder):
 def test_an_input_is_not_overwritten(system, folder):
     before = Path("test.pools.parquet").read_bytes()
 
-    with pytest.raises(InputError, match="^test.pools.parquet: not a run; expected a run to replace"):
+    with pytest.raises(InputError, match=r"^test.pools.parquet: not a run; expected a run to replace"):
         scoring.score(list_units(["test.pools.parquet"]), system, "test.pools.parquet", tag="x")
 
     assert Path("test.pools.parquet").read_bytes() == before

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tiny import recipe
 
+from aptool.cluster.node import versions
 from aptool.cluster.resources import Cluster, Node, Resources
 from aptool.errors import AptoolError
 
@@ -73,9 +74,10 @@ def job(worker, collection_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.training").mkdir()
     (tmp_path / "model.training" / "driver").write_text('{"token": "mine"}')
-    versions = tuple(worker.versions().items())
     asked = recipe("ap-cnn")
-    return worker.TrainingJob(tmp_path, collection_folder, asked, Path("model"), 0, "mine", versions, False)
+    return worker.TrainingJob(
+        *(tmp_path, collection_folder, asked, Path("model"), 0, "mine"), versions=versions(), gpu=False
+    )
 
 
 def test_a_worker_that_sees_what_the_driver_sees_begins(worker, job):

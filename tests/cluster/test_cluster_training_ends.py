@@ -1,0 +1,115 @@
+"""How a training on a cluster ends that cannot go on, or is interrupted."""
+
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tiny import options
+from trainings import trained
+
+from aptool.errors import AptoolError, UsageError
+from aptool.training.checkpoint import training_folder
+
+
+def test_an_error_on_the_workers_is_one_line_and_no_restart(cluster, collection_folder, tmp_path):
+    with pytest.raises(AptoolError, match=r"the loss is nan after \d+ updates") as error:
+        trained(
+            *(cluster, collection_folder, tmp_path / "model"), "training.optimizer=sgd", rate=1e30, workers=2
+        )
+
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "model").exists()
+
+
+def test_more_workers_than_there_is_room_for(cluster, address, collection_folder, tmp_path):
+    with pytest.raises(AptoolError) as error:
+        trained(replace(cluster, wait=0), collection_folder, tmp_path / "model", workers=3)
+
+    assert f"{address}: 2 CPUs and 0 GPUs free, of 2 CPUs" in str(error.value)
+    assert "room for 2; expected room for 3 workers with 1 CPU and 0 GPUs each" in str(error.value)
+    assert not training_folder(tmp_path / "model").exists()
+
+
+def test_more_workers_than_questions_in_a_minibatch(cluster, collection_folder, tmp_path):
+    with pytest.raises(UsageError, match="--workers 2: expected no more than the 1 question of a minibatch"):
+        trained(cluster, collection_folder, tmp_path / "model", "training.minibatch=1", workers=2)
+
+
+def test_without_a_number_no_more_workers_than_questions_in_a_minibatch(cluster, collection_folder, tmp_path):
+    result, told = trained(
+        *(cluster, collection_folder, tmp_path / "model"), "training.minibatch=1", "training.epochs=1"
+    )
+
+    assert ": 1 worker with " in told.messages[0]
+    assert len(result.history) == 1
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_of_one_worker_ends_all(cluster, collection_folder, tmp_path, monkeypatch, rank):
+    """The other one waits for its gradients, and would for hours."""
+    import dying_training
+
+    begun = time.monotonic()
+    monkeypatch.setattr("aptool.cluster.train.train_worker", dying_training.short_of_memory[rank])
+    with pytest.raises(AptoolError) as error:
+        trained(cluster, collection_folder, tmp_path / "model", workers=2)
+
+    assert str(error.value).startswith("node ")
+    assert "out of memory" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "model").exists()
+    assert time.monotonic() - begun < 600  # many times what is needed
+
+
+def test_an_interrupted_training_says_so_and_goes_on_the_next_time(
+    run, address, surroundings, collection_folder, tmp_path
+):
+    settings = [part for option in options("ap-cnn") for part in ("--set", option)]
+    arguments = [
+        "train",
+        collection_folder,
+        "--output",
+        "model",
+        *settings,
+        "--cluster",
+        address,
+        "--workers",
+        2,
+    ]
+    program = [Path(__file__).with_name("dying_training.py"), 99, *arguments]
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        command = [sys.executable, *map(str, program)]
+        # Where a shell has started the tests in the background, its children would take no notice of Ctrl-C.
+        training = subprocess.Popen(
+            command,
+            stdout=file,
+            stderr=file,
+            cwd=tmp_path,
+            env=surroundings,
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        )
+    try:
+        while "epoch 1: " not in log.read_text():
+            assert training.poll() is None, log.read_text()
+            time.sleep(0.1)
+        (tmp_path / "model.hold").touch()
+        training.send_signal(signal.SIGINT)
+        assert training.wait(600) == 130, log.read_text()
+    finally:
+        training.kill()
+        training.wait()
+    assert log.read_text().splitlines()[-1] == "aptool: interrupted"
+    assert not (tmp_path / "model").exists()
+    (tmp_path / "model.hold").unlink()
+
+    again = run("-m", "aptool", *arguments)
+
+    assert again.code == 0, again.err
+    assert any("epoch 4: " in line for line in again.err)
+    assert not any("epoch 1: " in line for line in again.err)

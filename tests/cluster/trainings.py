@@ -1,0 +1,31 @@
+"""A small training on a cluster, for several test files."""
+
+from dataclasses import replace
+
+from recorded import recorded
+from tiny import recipe
+
+from aptool.formats.collection import Collection
+
+# Negatives are sampled, mined and the other answers of the minibatch; word vectors are trained.
+ASKED = ("training.in_batch=true", "training.loss=softmax", "vectors.source=learned")
+# Five minibatches an epoch, four epochs.
+SEED = 3
+
+
+def trained(cluster, collection, output, *overrides, rate=None, on_epoch=lambda entry: None, **more):
+    from aptool.cluster.train import fit_on_cluster  # imports Ray, which reads the environment then
+
+    asked = recipe("ap-cnn", *ASKED, *overrides)
+    if rate is not None:  # a learning rate that a recipe file could not have
+        asked = replace(asked, training=replace(asked.training, learning_rate=rate))
+    with recorded(on_epoch) as told:
+        result = fit_on_cluster(
+            Collection(collection),
+            asked,
+            output,
+            cluster=cluster,
+            seed=SEED,
+            **more,
+        )
+    return result, told
