@@ -10,37 +10,35 @@ from aptool.formats.run_output import check_run_file, check_run_output
 LINE = b"q1 Q0 a 1 2.5 bm25\n"
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        LINE,
-        b"# of a tool\n\n" + LINE,
-        LINE * 10_000,
-        gzip.compress(LINE),
-        b"",
-        b"\n",
-        LINE.replace(b" ", b"\t"),
-    ],
-)
+RUNS = {
+    "plain": LINE,
+    "after a comment": b"# of a tool\n\n" + LINE,
+    "long": LINE * 10_000,
+    "gzip": gzip.compress(LINE, mtime=0),
+    "empty": b"",
+    "blank": b"\n",
+    "tabs": LINE.replace(b" ", b"\t"),
+}
+OTHERS = {
+    "qrels": b"q1 0 a 1\n",
+    "Parquet": b"PAR1\x15\x04\x15",
+    "JSON": b'{"format": 1, "model_type": "aptool", "recipe": {}}',
+    "notes": b"notes of mine, which has more than six words in it\n",
+    "comment": b"# only a comment\n",
+    "gzip of qrels": gzip.compress(b"q1 0 a 1\n", mtime=0),
+    "almost gzip": b"\x1f\x8bnot gzip",
+    "zeros": b"\0" * 100,
+}
+
+
+@pytest.mark.parametrize("content", RUNS.values(), ids=RUNS)
 def test_a_run_is_replaced(tmp_path, content):
     (tmp_path / "out").write_bytes(content)
 
     check_run_file(tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"q1 0 a 1\n",  # qrels
-        b"PAR1\x15\x04\x15",
-        b'{"format": 1, "model_type": "aptool", "recipe": {}}',
-        b"notes of mine, which has more than six words in it\n",
-        b"# only a comment\n",
-        gzip.compress(b"q1 0 a 1\n"),
-        b"\x1f\x8bnot gzip",
-        b"\0" * 100,
-    ],
-)
+@pytest.mark.parametrize("content", OTHERS.values(), ids=OTHERS)
 def test_another_file_is_not(tmp_path, content):
     file = tmp_path / "out"
     file.write_bytes(content)
