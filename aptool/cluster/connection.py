@@ -170,7 +170,11 @@ def connection_error(
             f"--cluster {address}: no connection to Ray's client server; expected one there that accepts our "
             f"token: {TOKEN_HINT}"
         )
-    return _unreachable(address, first_line(error))
+    reason, last = first_line(error), text.strip().splitlines()[-1:]
+    # Ray's client server sends the traceback of its own error.
+    if reason.endswith(":") and last:
+        reason = f"{reason.rstrip(':')}: {last[0].strip()}"
+    return _unreachable(address, reason)
 
 
 def _unreachable(address: str, reason: str) -> AptoolError:

@@ -132,7 +132,10 @@ def test_missing_resources_are_named_every_half_minute_until_the_wait_ends(monke
     assert cluster.missing(2, Resources(1, 1)) == (
         "waiting for 2 GPUs; the cluster has 0, its autoscaler may add nodes"
     )
-    assert cluster.missing(1, Resources(1, memory=9e9)).startswith("waiting for nodes with room for 1 worker")
+    assert cluster.missing(1, Resources(1, memory=9e9)) == (
+        "waiting for nodes with room for 1 worker with 1 CPU and 0 GPUs, 9.0 GB of memory each, its "
+        "autoscaler may add nodes"
+    )
     assert cluster.missing(2, Resources(1)) == ""
 
 
@@ -248,3 +251,16 @@ def test_prints_of_a_thread_are_dropped_and_others_are_not(capsys):
 @pytest.mark.parametrize(("number", "words"), [(1, "1 CPU"), (2, "2 CPUs"), (0.5, "0.5 CPUs"), (0, "0 CPUs")])
 def test_counts(number, words):
     assert count(number, "CPU") == words
+
+
+def test_the_reason_in_a_traceback_of_rays_client_server_is_its_last_line():
+    sent = "Initialization failure from server:\nTraceback (most recent call last):\n  ...\nOSError: no room\n"
+
+    line = str(connection_error("ray://head:1", ConnectionAbortedError(sent)))
+
+    assert "Initialization failure from server: OSError: no room: expected" in line
+
+
+def test_an_address_of_the_environment_is_named_by_it():
+    with pytest.raises(UsageError, match=r"^RAY_ADDRESS 'nonsense': expected host:port, .* or local$"):
+        checked_address("nonsense", "RAY_ADDRESS")
