@@ -254,7 +254,7 @@ def test_counts(number, words):
 
 
 def test_the_reason_in_a_traceback_of_rays_client_server_is_its_last_line():
-    sent = "Initialization failure from server:\nTraceback (most recent call last):\n  ...\nOSError: no room\n"
+    sent = "Initialization failure from server:\nTraceback (most recent call last):\n ...\nOSError: no room"
 
     line = str(connection_error("ray://head:1", ConnectionAbortedError(sent)))
 
