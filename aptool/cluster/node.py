@@ -1,7 +1,8 @@
 """The node that a process of the cluster is on, and whether it has the driver's versions."""
 
 import socket
-from importlib.metadata import version
+
+import torch
 
 from aptool.errors import AptoolError
 from aptool.version import __version__
@@ -17,7 +18,7 @@ def host() -> str:
 
 def versions() -> Versions:
     """Of the packages that must be the same on all nodes; a build of torch for another device is the same."""
-    return ("aptool", __version__), ("torch", version("torch").partition("+")[0])
+    return ("aptool", __version__), ("torch", torch.__version__.partition("+")[0])
 
 
 def check_versions(wanted: Versions) -> None:

@@ -89,7 +89,7 @@ def test_the_command_counts_what_the_first_stage_missed(aptool, folder, tmp_path
     finished = aptool("data", "import", "beir", folder, "--output", tmp_path / "out")
 
     assert finished.code == 0, finished.err
-    assert "test: the first stage (BM25) missed 1 of 3 relevant candidates (33.3%); 0 of them were added" in (
+    assert "test: the first stage (BM25) missed 1 of 3 relevant answers (33.3%); 0 of them were added" in (
         finished.err
     )
     assert aptool("data", "check", tmp_path / "out").code == 0
