@@ -73,6 +73,7 @@ def test_overrides_are_parsed_as_toml_or_else_are_text():
             "training.margin = 1",  # an integer is accepted as a float
             "text.lowercase=false",
             "training.schedule=linear",
+            "training.temperature=.05",  # which is no number in TOML
             'vectors.source="my vectors.txt"',
             "training.epochs=8",  # the later of two wins
         ],
@@ -83,6 +84,7 @@ def test_overrides_are_parsed_as_toml_or_else_are_text():
     assert isinstance(recipe.training.margin, float)
     assert recipe.text.lowercase is False
     assert recipe.training.schedule == "linear"
+    assert recipe.training.temperature == 0.05
     assert recipe.vectors.source == "my vectors.txt"
 
 

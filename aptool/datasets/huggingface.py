@@ -132,7 +132,7 @@ def data_files(folder: str, config: str | None = None) -> DataFiles:
         splits = {"train": [f"{root}/{file}" for file in data]}  # as the hub has it
     if not splits:
         if config is not None and any(file.endswith(SUFFIXES) for file in files):
-            raise InputError(folder, problem=f"no configuration {config!r}", expected="another, or none")
+            raise InputError(folder, problem=f"no config {config!r}", expected="another one, or none")
         shown = first_few(files) or "nothing"
         raise InputError(
             folder, problem=f"no data file: {shown}", expected=f"files that end in {', '.join(SUFFIXES)}"

@@ -1,5 +1,6 @@
 """`aptool encode` and `aptool score --encoded`: the run of encoding anew, or one line that says why not."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -260,6 +261,18 @@ def test_no_room_is_said_before_anything_is_encoded(run, tmp_path, monkeypatch):
 
     refused(run("encode", tmp_path / "store"), "0.0 GB free", "expected about", "--precision fp16")
     assert not (tmp_path / "store").exists()
+
+
+def test_an_input_that_is_replaced_meanwhile(run, pools, tmp_path, monkeypatch):
+    own = shutil.copy(pools, tmp_path / "own.pools.parquet")
+    encode = encoding._run_here
+
+    def replaced(*given):
+        yield from encode(*given)
+        os.utime(own, (1, 1))
+
+    monkeypatch.setattr(encoding, "_run_here", replaced)
+    refused(run("encode", tmp_path / "store", inputs=own), "own.pools.parquet: replaced while it was read")
 
 
 def test_the_library_has_the_same_words(collection_folder, model_folder, pools, tmp_path):

@@ -154,6 +154,9 @@ def test_a_folder_without_data_says_what_is_there(tmp_path):
         data_files(str(tmp_path))
     with pytest.raises(InputError, match="no data file: nothing"):
         data_files(str(tmp_path / "nowhere"))
+    (tmp_path / "train.csv").write_text("a\n1\n")
+    with pytest.raises(InputError, match="no config 'x'; expected another one, or none"):
+        data_files(str(tmp_path), "x")
 
 
 def test_a_remote_folder(tmp_path):

@@ -111,3 +111,15 @@ def test_models_over_words_are_refused_and_other_folders_are_kept(collection_fol
     with pytest.raises(AptoolError):
         export_model(load_model(trained("pooling.type=mean", "training.epochs=0")), tmp_path / "mine")
     assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
+
+
+def test_a_model_of_another_library_is_copied_not_exported(trained, aptool, tmp_path):
+    export_model(load_model(trained("pooling.type=mean", "training.epochs=0")), tmp_path / "theirs")
+
+    refused = aptool("export", tmp_path / "theirs", "--output", tmp_path / "out")
+
+    assert (refused.code, len(refused.err)) == (1, 1)
+    assert (
+        f"{tmp_path / 'theirs'}: a model of another library; expected a model that aptool" in refused.err[0]
+    )
+    assert not (tmp_path / "out").exists()
