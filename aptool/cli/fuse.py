@@ -6,8 +6,9 @@ from typing import Literal
 
 import click
 
-from aptool.cli.parameters import UTF8, check_one_word
+from aptool.cli.parameters import UTF8
 from aptool.errors import UsageError
+from aptool.formats.ids import check_one_word
 
 # The defaults of `evaluation`, which is too slow to import for --help.
 _K, _FOLDS = 60.0, 5

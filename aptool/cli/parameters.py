@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from aptool.errors import UsageError
 from aptool.options import BELOW
 
 if TYPE_CHECKING:
@@ -80,16 +79,6 @@ class HiddenArgument(click.Argument):
     def get_usage_pieces(self, ctx: click.Context) -> list[str]:
         """None."""
         return []
-
-
-def check_one_word(option: str, value: str) -> None:
-    """Checks the value of an option that names something in files whose fields blanks separate.
-
-    Raises:
-        UsageError: it is not one word.
-    """
-    if value.split() != [value]:
-        raise UsageError(f"{option} {value!r}: expected one word")
 
 
 def one_output(output: "Location | None", argument: "Location | None") -> "Location":

@@ -16,8 +16,9 @@ from aptool.cli.collections import (
     questions_option,
     report_collection,
 )
-from aptool.cli.parameters import LOCATION, Seed, check_one_word, whole_number
+from aptool.cli.parameters import LOCATION, Seed, whole_number
 from aptool.errors import UsageError
+from aptool.formats.ids import check_one_word
 
 if TYPE_CHECKING:
     from aptool.datasets.retrieval import PoolOptions

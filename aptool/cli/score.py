@@ -9,12 +9,12 @@ from aptool.cli.defaults import default_model, default_run
 from aptool.cli.parameters import (
     LOCATION,
     UTF8,
-    check_one_word,
     device_option,
     kind_option,
     model_option,
     tokens_per_batch_option,
 )
+from aptool.formats.ids import check_one_word
 
 if TYPE_CHECKING:
     from aptool.formats.location import Location

@@ -8,7 +8,7 @@ with U+FEFF, which is taken for a byte order mark.
 
 import re
 
-from aptool.errors import InputError
+from aptool.errors import InputError, UsageError
 
 # Unicode's white space and control characters. Spelled out, the class means the same in Python, RE2, Rust and
 # ECMAScript, which differ in what they mean by \s.
@@ -22,6 +22,20 @@ EXPECTED_ANSWER_ID = "an id without white space or control characters"
 EXPECTED_QUESTION_ID = f"{EXPECTED_ANSWER_ID} that does not begin with '#'"
 
 _ANSWER_ID = re.compile(f"[^{_FORBIDDEN}\ud800-\udfff]+")
+
+
+def check_one_word(name: str, value: str) -> None:
+    """Checks a word that names a run or a collection in files whose fields blanks separate.
+
+    Args:
+        name: of the option or argument, for the message.
+        value: what was given.
+
+    Raises:
+        UsageError: it is not one word.
+    """
+    if value.split() != [value]:
+        raise UsageError(f"{name} {value!r}: expected one word")
 
 
 def is_answer_id(value: object) -> bool:

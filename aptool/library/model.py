@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from aptool.errors import AptoolError, InputError
+from aptool.formats.ids import check_one_word
 from aptool.formats.location import location
 from aptool.formats.pools import read_answers
 from aptool.library.arguments import PathLike, check_choice, check_list, check_path, check_text, check_type
@@ -32,7 +33,6 @@ from aptool.models.model import (
 from aptool.reporting.heatmap import Explanation, heat_maps
 from aptool.scoring.answer_store import open_store
 from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
-from aptool.scoring.score import check_tag
 from aptool.scoring.systems import ModelSystem
 from aptool.scoring.tokenized import TokenizedPools
 
@@ -169,7 +169,7 @@ class Model:
         """
         check_type("pools", pools, Pools, "Pools, such as those of Collection.pools or Pools.load")
         if tag is not None:
-            check_tag(check_text("tag", tag))
+            check_one_word("tag", check_text("tag", tag))
         store = check_encoded(encoded, fill, self._precision)
         with filling(store, fill):
             run = run_of(pools, functools.partial(self.system, encoded=store, fill=fill))

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from aptool.errors import UsageError
+from aptool.formats.ids import check_one_word
 from aptool.formats.run_output import check_run_output
 from aptool.library.arguments import PathLike, check_choice, check_integer, check_path, check_text
 from aptool.library.encoded import check_encoded, filling
@@ -10,7 +11,7 @@ from aptool.library.executors import Address, check_workers, connected, executor
 from aptool.library.model import PRECISIONS, Model, Precision, check_device
 from aptool.library.pools import Pools
 from aptool.scoring.record import ScoredRun
-from aptool.scoring.score import AnySystem, Executor, check_tag
+from aptool.scoring.score import AnySystem, Executor
 from aptool.scoring.score import score as score_units
 from aptool.scoring.systems import ModelLoader, System
 
@@ -72,7 +73,7 @@ def score(
     path = check_path("output", output)
     check_run_output(path)
     if tag is not None:
-        check_tag(check_text("tag", tag))
+        check_one_word("tag", check_text("tag", tag))
     check_choice("precision", precision, PRECISIONS)
     check_device(device)
     if tokens_per_batch is not None:

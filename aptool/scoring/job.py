@@ -105,9 +105,9 @@ def score_task(task: Task, system: System) -> pl.DataFrame:
     )
 
 
-def digest_of(path: str, version: str | None = None) -> str:
+def digest_of(path: str) -> str:
     """A hash of a file's end, which has the places and statistics of a Parquet file's columns."""
-    with storage.open_native(path, version) as file:
+    with storage.open_native(path) as file:
         return hashlib.sha256(_tail(file)).hexdigest()
 
 

@@ -20,8 +20,8 @@ from queue import SimpleQueue
 from typing import NamedTuple, TypeAlias
 
 from aptool import environment
-from aptool.errors import UsageError
 from aptool.formats.claim import Claim, claimed_folder
+from aptool.formats.ids import check_one_word
 from aptool.formats.ir_metadata import check_metadata, write_metadata
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.pools import Answers, Unit, read_answers
@@ -217,22 +217,12 @@ def score(
         AptoolError: a unit could not be scored; parts that are written stay.
     """
     if tag is not None:
-        check_tag(tag)
+        check_one_word("tag", tag)
     check_run_output(output)
     shared = Input(str(answers), stat(answers).version) if answers is not None else None
     check_metadata(location(output))
     executor = executor if executor is not None else LocalExecutor()
     return executor.drive(partial(_score, units, system, output, tag, shared, environment.command()))
-
-
-def check_tag(tag: str) -> None:
-    """Checks the tag of a run.
-
-    Raises:
-        UsageError: it is not one word.
-    """
-    if len(tag.split()) != 1 or tag != tag.strip():
-        raise UsageError(f"tag {tag!r}: expected one word")
 
 
 def _score(

@@ -25,7 +25,7 @@ class ProcessGroup:
     Attributes:
         rank: of this process, from 0.
         size: number of processes.
-        raised: the last error that was raised in all processes.
+        raised: the last error that several processes have raised together.
     """
 
     rank = 0
@@ -51,7 +51,6 @@ class ProcessGroup:
             AptoolError: the error of this process or of another one.
         """
         if error is not None:
-            self.raised = error
             raise error
 
     @contextmanager
