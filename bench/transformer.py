@@ -1,4 +1,4 @@
-"""Attentive pooling over a transformer against a cross-encoder with the same network, on the same pools.
+"""Poolings over a transformer against a cross-encoder with the same network, on the same pools.
 
     python -m bench.transformer [--network FOLDER] [--scale 0.02] [--repeats 5] [--device cuda]
 
@@ -27,7 +27,7 @@ from aptool.scoring.scorer import Scorer
 from bench import workloads
 from bench.figures import benchmark_parser, write_figures
 
-SYSTEMS = ("ap-minilm", "mean-minilm", "cross-minilm")
+SYSTEMS = ("ap-minilm", "mean-minilm", "maxsim-minilm", "mean-maxsim-minilm", "cross-minilm")
 MINILM = {
     "model_type": "bert",
     "hidden_size": 384,
@@ -100,7 +100,7 @@ def run(
     systems = rankers(network, device)
     rows = []
     print(f"{device}, {torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}\n")
-    print("workload     system            pairs   pairs/s   / cross    encoding")
+    print("workload     system                 pairs   pairs/s   / cross    encoding")
     for title, workload in (("insuranceqa", workloads.insuranceqa(scale)), ("wikiqa", workloads.wikiqa())):
         every = np.arange(len(workload.pair_question))
         some = np.sort(np.random.default_rng(0).choice(every, min(sample, len(every)), replace=False))
@@ -125,7 +125,7 @@ def run(
             }
             rows.append(row)
             print(
-                f"{title:<12} {name:<14} {row['pairs']:>8,} {row['pairs_per_second']:>9,.0f} "
+                f"{title:<12} {name:<19} {row['pairs']:>8,} {row['pairs_per_second']:>9,.0f} "
                 f"{row['to_cross']:>9.1f} {row['encoding']:>11.1%}",
                 flush=True,
             )
