@@ -54,7 +54,10 @@ def review(results: CollectionResults) -> list[Answer]:
     gaps = {one.name: found for one in results.systems if (found := _gaps(one, results))}
     if gaps and split != DEV:
         answers.append(gap_answer(gaps, split, dev_sampled=False))
-    return [*answers, leaks_answer(find_leaks(collection, split), split)]
+    # The questions of all folds, or of a first split, have no other split to leak from.
+    if leaks := find_leaks(collection, split):
+        answers.append(leaks_answer(leaks, split))
+    return answers
 
 
 def _seeds(system: SystemResults, measure: str) -> list[Agreement]:

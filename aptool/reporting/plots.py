@@ -7,6 +7,7 @@ dashes and markers.
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -149,8 +150,7 @@ def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> F
     with _figure(FILE_THEME, size, rows=len(drawn), share_x=False) as (figure, panels):
         for name, axes in zip(drawn, panels, strict=True):
             _lines(axes, data, name, measure, styles)
-            axes.set_xscale("log")
-            axes.margins(x=0.15, y=0.1)
+            _logarithmic(axes)
             axes.set_xlabel(titles[name])
             axes.set_ylabel(measure_title(measure))
             for row in data.drop_nulls(name).iter_rows(named=True):
@@ -212,7 +212,7 @@ def line_chart(
         _lines(axes, data, x, y, styles)
         axes.set_xlabel(x_label, loc="right")
         if log:
-            axes.set_xscale("log")
+            _logarithmic(axes)
         else:
             _whole_numbers(axes)
     return figure
@@ -331,6 +331,29 @@ def _whole_numbers(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _logarithmic(axes: Axes) -> None:
+    """Makes the x axis of points logarithmic, with round numbers at its ticks, however narrow its range is."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    axes.set_xscale("log")
+    axes.margins(x=0.15, y=0.1)  # room for names at the points
+    low, high = axes.get_xlim()
+    decades = math.log10(high / low)
+    ticks = LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)) if decades > 1 else MaxNLocator(5)
+    axes.xaxis.set_major_locator(ticks)
+    # Those of matplotlib for such an axis are formulas, which are turned off for the names of systems.
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _short(value: float) -> str:
+    """1500 as 1.5k."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
 
 
 def _legend(axes: Axes, handles: Sequence[Any]) -> None:

@@ -111,6 +111,30 @@ def test_points_are_where_their_figures_are(folder, aptool):
     assert "max_sim" in (folder / "costs.svg").read_text()
 
 
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        ((31.0, 66.0), ["30", "40", "50", "60", "70"]),
+        ((1536.0, 48000.0), ["1k", "2k", "5k", "10k", "20k", "50k"]),
+        ((50.0, 11e6), ["10", "100", "1k", "10k", "100k", "1M", "10M"]),
+        ((0.4, 3.0), ["0.5", "1", "2"]),
+    ],
+)
+def test_ticks_of_costs_are_round_numbers_in_plain_text(costs, expected):
+    pytest.importorskip("matplotlib")
+    from aptool.reporting.plots import plot_costs
+
+    data = pl.DataFrame({"system": ["_a", "b$"], "map": [0.5, 0.6], "cost": costs})
+    figure = plot_costs(data, "map", {"cost": "cost"})
+
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    low, high = axes.get_xlim()
+    shown = [label.get_text() for label in axes.get_xticklabels() if low <= label.get_position()[0] <= high]
+    assert shown == expected
+    assert low < costs[0] < costs[1] < high
+
+
 def test_one_collection_and_one_panel(folder, aptool):
     pytest.importorskip("matplotlib")
 
