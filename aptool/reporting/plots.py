@@ -97,7 +97,7 @@ def plot_accuracy_by_length(data: pl.DataFrame, *, least_questions: int = LEAST_
         _lines(axes, enough if len(enough) else data, "length", "accuracy", _styles(data))
         axes.set_xlabel("maximum length of the relevant answer, words")
         axes.set_ylabel("accuracy (P@1)")
-        _legend(axes, axes.get_lines())
+        _legend(axes, _named_lines(axes))
     return figure
 
 
@@ -124,7 +124,7 @@ def plot_training(data: pl.DataFrame, *, measure: str | None = None) -> Figure:
             )
         panels[-1].set_xlabel("epoch" if measure is None else "epoch (best on dev circled)")
         _whole_numbers(panels[-1])
-        _legend(panels[0], panels[0].get_lines())
+        _legend(panels[0], _named_lines(panels[0]))
     return figure
 
 
@@ -176,10 +176,10 @@ def plot_scores(data: pl.DataFrame) -> Figure:
     height = _FILE_SIZE[1] * (1 if rows == 1 else 0.65 * rows)
     with _figure(FILE_THEME, (_FILE_SIZE[0], height), rows=rows, share_x=False) as (figure, panels):
         for system, axes in zip(systems, panels, strict=True):
-            _histograms(axes, data.filter(pl.col("system") == system), FILE_THEME)
+            named = _histograms(axes, data.filter(pl.col("system") == system), FILE_THEME)
             axes.set_ylabel("share of candidates")
             axes.set_xlabel(f"score of {system}")
-        _legend(panels[0], [patch for patch in panels[0].patches if patch.get_fill()])
+        _legend(panels[0], named)
     return figure
 
 
@@ -313,18 +313,22 @@ def _lines(axes: Axes, data: pl.DataFrame, x: str, y: str, styles: Mapping[str, 
         )
 
 
-def _histograms(axes: Axes, data: pl.DataFrame, theme: Theme) -> None:
-    """Outlines of both distributions, the relevant answers hatched."""
+def _histograms(axes: Axes, data: pl.DataFrame, theme: Theme) -> dict[str, Any]:
+    """Outlines of both distributions, the relevant answers hatched; returns what a legend shows, by name."""
+    named = {}
     edges = [*data["low"], data["high"].item(-1)]
     for column, colour, hatch, label in (
         ("others", theme.other, "", "other candidates"),
         ("relevant", theme.relevant, "//", "relevant answers"),
     ):
         axes.stairs(data[column], edges, color=colour, linewidth=1.5)
-        axes.stairs(
-            data[column], edges, fill=True, facecolor=f"{colour}40", edgecolor=colour, hatch=hatch,
-            linewidth=0, label=label,
-        )  # fmt: skip
+        area = axes.stairs(data[column], edges, fill=True, color=f"{colour}40", linewidth=0)
+        # Lines by themselves: in an SVG the pattern of a filled patch has no transparency.
+        lines = axes.stairs(
+            data[column], edges, fill=True, facecolor="none", edgecolor=colour, hatch=hatch, linewidth=0
+        )
+        named[label] = (area, lines)
+    return named
 
 
 def _whole_numbers(axes: Axes) -> None:
@@ -334,7 +338,7 @@ def _whole_numbers(axes: Axes) -> None:
 
 
 def _logarithmic(axes: Axes) -> None:
-    """Makes the x axis of points logarithmic, with round numbers at its ticks, however narrow its range is."""
+    """Makes the x axis of points logarithmic, with round numbers at its ticks however narrow it is."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     axes.set_xscale("log")
@@ -356,9 +360,13 @@ def _short(value: float) -> str:
     return f"{value:g}"
 
 
-def _legend(axes: Axes, handles: Sequence[Any]) -> None:
+def _named_lines(axes: Axes) -> dict[str, Any]:
+    return {str(line.get_label()): line for line in axes.get_lines()}
+
+
+def _legend(axes: Axes, named: Mapping[str, Any]) -> None:
     # Labels are passed explicitly: matplotlib leaves out labels that begin with an underscore.
-    labels = [str(handle.get_label()) for handle in handles]
+    handles, labels = list(named.values()), list(named)
     axes.legend(
         handles, labels, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.3, handlelength=2.6
     )

@@ -90,8 +90,12 @@ def test_a_histogram_is_as_high_as_its_shares():
 
     assert [outline.values.tolist() for outline in outlines] == [[1.0, 0.0], [0.25, 0.75]]
     assert [outline.edges.tolist() for outline in outlines] == [[0, 1, 2]] * 2
-    _, root = element(figure)
+    svg, root = element(figure)
     assert [one.text for one in root.iter("text")] == ["0", "2"]
+    # The hatching hides nothing: between its lines the area below shows, in the page's colours.
+    (hatching,) = root.iter("pattern")
+    assert [one.get("fill") for one in hatching.iter("rect")] == ["none"]
+    assert not re.search("#[0-9a-f]{6}", svg)
 
 
 def test_the_colours_of_charts_are_variables_of_the_page():
