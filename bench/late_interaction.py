@@ -1,11 +1,15 @@
 """Poolings whose answers are encoded: pairs a second, beside those of attentive pooling.
 
     python -m bench.late_interaction [--scale 0.1] [--features 384] [--repeats 5] [--output late.json]
+        [--runs runs/late --picture late.svg]
 
 Random states stand for those of an encoder, on which speed does not depend. What is computed once for each
 answer is made before; what is timed is one call of the kernel for all pairs: the questions' part and the
 pairs'. There are two workloads: InsuranceQA's test1, whose pools share answers, and WikiQA's dev split, whose
 pools do not. The poolings alternate in every repeat; figures are medians.
+
+With the folder of a matrix whose systems have the names of poolings, a picture shows their accuracy against
+the bytes kept of an answer there, and against these pairs a second where pools share answers.
 """
 
 import statistics
@@ -14,11 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 
 from aptool.models.build import POOLINGS
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine
+from aptool.reporting.costs import COSTS, cost_table
+from aptool.reporting.figures import save_plot
+from aptool.reporting.plots import plot_costs
+from aptool.reporting.runs import read_runs
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.kernels.pair_scorer import PairScorer
@@ -96,6 +105,18 @@ def run(scale: float, features: int, repeats: int) -> list[dict[str, Any]]:
     return rows
 
 
+def draw(rows: list[dict[str, Any]], runs: Path, picture: Path) -> None:
+    """Draws a matrix's first collection: its main measure against what is kept and what is timed here."""
+    found = read_runs(runs)
+    measure = found.measures[0]
+    accuracy = cost_table(found, measure).drop("pairs_per_second", "train_seconds")
+    first = accuracy.filter(collection=accuracy["collection"][0])
+    shared = pl.DataFrame(rows).filter(workload="insuranceqa")
+    data = first.join(shared.select("pooling", "pairs_per_second"), left_on="system", right_on="pooling")
+    titles = {**COSTS, "pairs_per_second": "pairs scored in a second, answers encoded and shared by pools"}
+    save_plot(plot_costs(data, measure, titles), data, picture)
+
+
 def main() -> None:
     """Prints the table."""
     parser = benchmark_parser(__doc__)
@@ -103,9 +124,15 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=384, help="of a state (default 384)")
     parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
     parser.add_argument("--output", type=Path, help="JSON file")
+    parser.add_argument("--runs", type=Path, help="folder of a matrix, for the picture")
+    parser.add_argument("--picture", type=Path, help=".svg or .png file of accuracy against costs")
     options = parser.parse_args()
+    if (options.runs is None) != (options.picture is None):
+        parser.error("--runs and --picture belong together")
     rows = run(options.scale, options.features, options.repeats)
     write_figures(rows, options.output)
+    if options.picture is not None:
+        draw(rows, options.runs, options.picture)
 
 
 if __name__ == "__main__":

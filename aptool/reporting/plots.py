@@ -74,6 +74,9 @@ FILE_THEME = Theme(
     line_width=1.8,
 )
 _FILE_SIZE = (6.4, 4.0)  # inches
+_NAME_SIZE = FILE_THEME.font_size - 2
+# Where a name may stand at its point, in points of 1/72 inch: above or below, to the right or the left.
+_NAME_PLACES = ((5, 3), (-5, 3), (5, -9), (-5, -9))
 
 
 def line_style(theme: Theme, number: int) -> LineStyle:
@@ -153,15 +156,10 @@ def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> F
             _logarithmic(axes)
             axes.set_xlabel(titles[name])
             axes.set_ylabel(measure_title(measure))
-            for row in data.drop_nulls(name).iter_rows(named=True):
-                axes.annotate(
-                    row["system"],
-                    (row[name], row[measure]),
-                    (5, 3),
-                    textcoords="offset points",
-                    fontsize=FILE_THEME.font_size - 2,
-                    color=FILE_THEME.text,
-                )
+        figure.draw_without_rendering()  # lays the panels out: only then is it known which names would meet
+        for name, axes in zip(drawn, panels, strict=True):
+            points = data.drop_nulls(name).select("system", name, measure).rows()
+            _name_points(axes, points, points_per_pixel=72 / figure.dpi)
     return figure
 
 
@@ -350,6 +348,32 @@ def _logarithmic(axes: Axes) -> None:
     # Those of matplotlib for such an axis are formulas, which are turned off for the names of systems.
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _name_points(axes: Axes, points: Sequence[tuple[Any, ...]], *, points_per_pixel: float) -> None:
+    """Writes (name, x, y) at their points, from the highest, each at the first place where no name stands."""
+    from matplotlib.transforms import Bbox
+
+    taken: list[Bbox] = []
+    for name, x, y in sorted(points, key=lambda point: -point[2]):
+        across, up = axes.transData.transform((x, y)) * points_per_pixel
+        width = 0.55 * _NAME_SIZE * len(name)
+        boxes = [
+            Bbox.from_bounds(across + dx - (width if dx < 0 else 0), up + dy, width, _NAME_SIZE)
+            for dx, dy in _NAME_PLACES
+        ]
+        free = [number for number, box in enumerate(boxes) if not any(map(box.overlaps, taken))]
+        place = free[0] if free else 0
+        taken.append(boxes[place])
+        axes.annotate(
+            name,
+            (x, y),
+            _NAME_PLACES[place],
+            textcoords="offset points",
+            horizontalalignment="right" if _NAME_PLACES[place][0] < 0 else "left",
+            fontsize=_NAME_SIZE,
+            color=FILE_THEME.text,
+        )
 
 
 def _short(value: float) -> str:

@@ -97,11 +97,9 @@ def test_points_are_where_their_figures_are(folder, aptool):
     figure = plot_costs(written, "map", COSTS)
     kept, rate = figure.axes
     assert kept.get_xscale() == rate.get_xscale() == "log"
-    assert [label.get_text() for label in kept.texts] == [
-        "mean",
-        "max_sim",
-    ]  # the cross-encoder keeps nothing
-    assert [label.xy for label in rate.texts] == [(50, 0.5), (40, 0.6), (1, 0.7)]
+    # The cross-encoder keeps nothing.
+    assert {label.get_text() for label in kept.texts} == {"mean", "max_sim"}
+    assert {tuple(label.xy) for label in rate.texts} == {(50, 0.5), (40, 0.6), (1, 0.7)}
     # On the page y grows downwards.
     root = ElementTree.parse(folder / "costs.svg").getroot()
     groups = [one for one in root.iter(f"{SVG}g") if (one.get("id") or "").startswith("series-")]
@@ -109,6 +107,22 @@ def test_points_are_where_their_figures_are(folder, aptool):
     assert float(first.get("x")) < float(second.get("x"))
     assert float(first.get("y")) > float(second.get("y"))
     assert "max_sim" in (folder / "costs.svg").read_text()
+
+
+@pytest.mark.parametrize("second", [0.8273, 0.8275])
+def test_names_of_points_at_one_place_do_not_hide_each_other(second):
+    pytest.importorskip("matplotlib")
+    from aptool.reporting.plots import plot_costs
+
+    data = pl.DataFrame(
+        {"system": ["mean", "codes", "far"], "map": [0.8275, second, 0.81], "cost": [1536.0, 1536.0, 48e3]}
+    )
+    figure = plot_costs(data, "map", {"cost": "cost"})
+
+    figure.canvas.draw()
+    names = {label.get_text(): label.get_window_extent() for label in figure.axes[0].texts}
+    assert names.keys() == {"mean", "codes", "far"}
+    assert not names["mean"].overlaps(names["codes"])
 
 
 @pytest.mark.parametrize(
