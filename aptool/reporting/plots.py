@@ -7,7 +7,6 @@ dashes and markers.
 
 from __future__ import annotations
 
-import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +14,7 @@ import polars as pl
 
 from aptool.errors import AptoolError
 from aptool.evaluation.names import measure_title
+from aptool.reporting.points import logarithmic, name_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -74,9 +74,6 @@ FILE_THEME = Theme(
     line_width=1.8,
 )
 _FILE_SIZE = (6.4, 4.0)  # inches
-_NAME_SIZE = FILE_THEME.font_size - 2
-# Where a name may stand at its point, in points of 1/72 inch: above or below, to the right or the left.
-_NAME_PLACES = ((5, 3), (-5, 3), (5, -9), (-5, -9))
 
 
 def line_style(theme: Theme, number: int) -> LineStyle:
@@ -153,13 +150,13 @@ def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> F
     with _figure(FILE_THEME, size, rows=len(drawn), share_x=False) as (figure, panels):
         for name, axes in zip(drawn, panels, strict=True):
             _lines(axes, data, name, measure, styles)
-            _logarithmic(axes)
+            logarithmic(axes)
             axes.set_xlabel(titles[name])
             axes.set_ylabel(measure_title(measure))
         figure.draw_without_rendering()  # lays the panels out: only then is it known which names would meet
         for name, axes in zip(drawn, panels, strict=True):
             points = data.drop_nulls(name).select("system", name, measure).rows()
-            _name_points(axes, points, points_per_pixel=72 / figure.dpi)
+            name_points(axes, points, FILE_THEME.text, FILE_THEME.font_size - 2, 72 / figure.dpi)
     return figure
 
 
@@ -210,7 +207,7 @@ def line_chart(
         _lines(axes, data, x, y, styles)
         axes.set_xlabel(x_label, loc="right")
         if log:
-            _logarithmic(axes)
+            logarithmic(axes)
         else:
             _whole_numbers(axes)
     return figure
@@ -333,55 +330,6 @@ def _whole_numbers(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _logarithmic(axes: Axes) -> None:
-    """Makes the x axis of points logarithmic, with round numbers at its ticks however narrow it is."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
-
-    axes.set_xscale("log")
-    axes.margins(x=0.15, y=0.1)  # room for names at the points
-    low, high = axes.get_xlim()
-    decades = math.log10(high / low)
-    ticks = LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)) if decades > 1 else MaxNLocator(5)
-    axes.xaxis.set_major_locator(ticks)
-    # Those of matplotlib for such an axis are formulas, which are turned off for the names of systems.
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
-    axes.xaxis.set_minor_locator(NullLocator())
-
-
-def _name_points(axes: Axes, points: Sequence[tuple[Any, ...]], *, points_per_pixel: float) -> None:
-    """Writes (name, x, y) at their points, from the highest, each at the first place where no name stands."""
-    from matplotlib.transforms import Bbox
-
-    taken: list[Bbox] = []
-    for name, x, y in sorted(points, key=lambda point: -point[2]):
-        across, up = axes.transData.transform((x, y)) * points_per_pixel
-        width = 0.55 * _NAME_SIZE * len(name)
-        boxes = [
-            Bbox.from_bounds(across + dx - (width if dx < 0 else 0), up + dy, width, _NAME_SIZE)
-            for dx, dy in _NAME_PLACES
-        ]
-        free = [number for number, box in enumerate(boxes) if not any(map(box.overlaps, taken))]
-        place = free[0] if free else 0
-        taken.append(boxes[place])
-        axes.annotate(
-            name,
-            (x, y),
-            _NAME_PLACES[place],
-            textcoords="offset points",
-            horizontalalignment="right" if _NAME_PLACES[place][0] < 0 else "left",
-            fontsize=_NAME_SIZE,
-            color=FILE_THEME.text,
-        )
-
-
-def _short(value: float) -> str:
-    """1500 as 1.5k."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:g}{letter}"
-    return f"{value:g}"
 
 
 def _named_lines(axes: Axes) -> dict[str, Any]:
