@@ -174,7 +174,7 @@ def plot_scores(data: pl.DataFrame) -> Figure:
             named = _histograms(axes, data.filter(pl.col("system") == system), FILE_THEME)
             axes.set_ylabel("share of candidates")
             axes.set_xlabel(f"score of {system}")
-        _legend(panels[0], named)
+        _legend(panels[0], named)  # that of the last panel: all are drawn alike
     return figure
 
 
@@ -317,12 +317,13 @@ def _histograms(axes: Axes, data: pl.DataFrame, theme: Theme) -> dict[str, Any]:
         ("relevant", theme.relevant, "//", "relevant answers"),
     ):
         axes.stairs(data[column], edges, color=colour, linewidth=1.5)
-        area = axes.stairs(data[column], edges, fill=True, color=f"{colour}40", linewidth=0)
-        # Lines by themselves: in an SVG the pattern of a filled patch has no transparency.
-        lines = axes.stairs(
-            data[column], edges, fill=True, facecolor="none", edgecolor=colour, hatch=hatch, linewidth=0
-        )
-        named[label] = (area, lines)
+        parts = [axes.stairs(data[column], edges, fill=True, color=f"{colour}40", linewidth=0)]
+        if hatch:
+            # Lines by themselves: in an SVG the pattern of a filled patch has no transparency.
+            lines = axes.stairs(data[column], edges, fill=True, edgecolor=colour, hatch=hatch, linewidth=0)
+            lines.set_facecolor("none")
+            parts.append(lines)
+        named[label] = tuple(parts)
     return named
 
 

@@ -51,8 +51,8 @@ def name_points(
             Bbox.from_bounds(across + dx - (width if dx < 0 else 0), up + dy, width, size)
             for dx, dy in _PLACES
         ]
-        free = [number for number, box in enumerate(boxes) if not any(map(box.overlaps, taken))]
-        place = free[0] if free else 0
+        free = (number for number, box in enumerate(boxes) if not any(map(box.overlaps, taken)))
+        place = next(free, 0)
         taken.append(boxes[place])
         axes.annotate(
             name,
