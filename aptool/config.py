@@ -138,17 +138,11 @@ class TrainingOptions:
             positive.
         margin: Margin m of the hinge loss.
         temperature: Temperature of the softmax, by which scores are divided.
-        relevant_answers: Relevant answers of a question in one softmax, up to this many, sampled anew in each
-            epoch; the loss is the mean of their cross-entropies. Needs ``loss = "softmax"`` and
-            ``pairs = "one"``.
-        label_smoothing: Share of the softmax's target that is spread evenly over all answers.
         negatives: Where negatives are sampled from: ``corpus`` (all answers of the training split), ``pool``
             (the pool of the question, or the corpus if it has no negative) or ``mix`` (half of each).
         sampled_negatives: Negatives sampled per question, of which the hard ones are trained on; 0 for none.
         hard_negatives: Number of sampled negatives to train on, those with the highest scores. The paper's is
             1.
-        shared_draw: Share the negatives sampled from the corpus among all questions of a minibatch, so that
-            far fewer answers are encoded to find the hard ones. Not the paper's sampling.
         in_batch: Use the other answers of a minibatch as negatives too, except those relevant to the
             question.
         mining_interval: Updates between two samplings of negatives; 0 samples once an epoch. With 1,
@@ -160,8 +154,6 @@ class TrainingOptions:
         learning_rate: Initial learning rate.
         embedding_rate: Learning rate of the word embeddings, relative to that of all other weights: below 1,
             they stay closer to their initial values.
-        layer_decay: Learning rate of each layer of a pretrained network, relative to that of the layer above
-            it: 0.9 lets the lower layers change less. 0 is the same rate for all.
         schedule: ``constant``; ``inverse``: the learning rate divided by the number of the epoch, from 1;
             ``linear``: linear decay to zero over all updates.
         warmup: Share of all updates over which the learning rate rises linearly from zero.
@@ -183,19 +175,15 @@ class TrainingOptions:
     loss: Literal["hinge", "softmax", "logistic"] = "hinge"
     margin: float = 0.5
     temperature: float = bounded(0.05, least=0.001)
-    relevant_answers: int = bounded(1, least=1, below=1001)
-    label_smoothing: float = bounded(0.0, below=1)
     negatives: Literal["corpus", "pool", "mix"] = "corpus"
     sampled_negatives: int = bounded(50, below=MOST_NEGATIVES + 1)
     hard_negatives: int = bounded(1, least=1, below=MOST_NEGATIVES + 1)
-    shared_draw: bool = False
     in_batch: bool = False
     mining_interval: int = bounded(1)
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     weight_decay: float = bounded(0.01, below=1000)
     learning_rate: float = bounded(1.1, least=1e-12, below=1000)
     embedding_rate: float = bounded(1.0, below=1000)
-    layer_decay: float = bounded(0.0, below=1)
     schedule: Literal["constant", "inverse", "linear"] = "inverse"
     warmup: float = bounded(0.0, below=1)
     dropout: float = bounded(0.0, below=1)

@@ -16,13 +16,17 @@ T = TypeVar("T")
 
 _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
 
-# Options of aptool 0.1 that have another name now.
-RENAMED = {
-    "training.draws": "training.sampled_negatives",
-    "training.keep": "training.hard_negatives",
-    "training.refresh": "training.mining_interval",
-    "pooling.normalise": "pooling.normalize",
+# Removed options of recipes and their defaults; LAST_WITH_REMOVED is the last version that had them.
+REMOVED = {
+    "pooling.residual": 0.0,
+    "pooling.normalize": False,
+    "training.label_smoothing": 0.0,
+    "training.relevant_answers": 1,
+    "training.shared_draw": False,
+    "training.layer_decay": 0.0,
 }
+REMOVED_TYPES = {"similarity.type": ("euclid",)}
+LAST_WITH_REMOVED = "0.2.0"
 
 
 # Bounds of numbers that have none of their own. A count beyond 31 bits does not fit wherever it goes to, and
@@ -49,13 +53,16 @@ def build_options(kind: type[T], table: dict[str, Any], where: str, place: str =
         place: prefix of the entries' names, for errors: ``"training."``.
 
     Raises:
-        InputError: an entry is unknown (the message suggests the nearest name), renamed, missing, of the
+        InputError: an entry is unknown (the message suggests the nearest name), removed, missing, of the
             wrong type or out of bounds.
     """
     hints = get_type_hints(kind)
     known = {option.name: option for option in fields(kind)}  # type: ignore[arg-type]
     values = {}
     for name, value in table.items():
+        if name not in known and place + name in REMOVED:
+            _check_removed(value, where, place + name)
+            continue
         if name not in known:
             raise _unknown(name, list(known), where, place)
         values[name] = _checked(hints[name], value, where, place + name)
@@ -70,13 +77,21 @@ def build_options(kind: type[T], table: dict[str, Any], where: str, place: str =
 
 def _unknown(name: str, known: list[str], where: str, place: str) -> InputError:
     """The error for a name that is not one of ``known``."""
-    if place + name in RENAMED:
-        new = RENAMED[place + name]
-        return InputError(where, place=place + name, problem="renamed since aptool 0.1", expected=new)
     near = difflib.get_close_matches(name, sorted(known), n=1)
     expected = f"{near[0]!r} perhaps" if near else f"one of {', '.join(sorted(known))}"
     problem = "unknown option" if place else "unknown section"
     return InputError(where, place=place + name, problem=problem, expected=expected)
+
+
+def _check_removed(value: Any, where: str, place: str) -> None:
+    """Accept a removed option at its default, as recipes of earlier models have it."""
+    if value != REMOVED[place]:
+        raise InputError(where, place=place, value=value, expected=expected_without(repr(REMOVED[place])))
+
+
+def expected_without(alternative: str) -> str:
+    """The expectation of an error about a removed option or type."""
+    return f"{alternative}; aptool {LAST_WITH_REMOVED} was the last version with it"
 
 
 def bounds_of(hint: Any) -> dict[str, float]:

@@ -6,6 +6,7 @@ import pytest
 
 from aptool.config import Recipe, load_recipe, preset_names, recipe_from_dict
 from aptool.errors import AptoolError, InputError, UsageError, shortened
+from aptool.models.build import check_recipe
 
 # The paper's Table 2: c (per direction for the biLSTMs), k, minibatch, margin, λ; and which divide λ by the
 # epoch's number (section 4.2: all but QA-CNN).
@@ -116,13 +117,6 @@ def test_an_override_of_another_form_is_wrong_usage(override):
         ("training.epoch=5", "training.epoch: unknown option; expected 'epochs' perhaps"),
         ("trainign.epochs=5", "trainign: unknown section; expected 'training' perhaps"),
         ("training.xyzzy=5", "training.xyzzy: unknown option; expected one of "),
-        # Names of aptool 0.1 come with the new ones.
-        ("training.draws=5", "training.draws: renamed since aptool 0.1; expected training.sampled_negatives"),
-        ("training.keep=1", "training.keep: renamed since aptool 0.1; expected training.hard_negatives"),
-        (
-            "training.refresh=9",
-            "training.refresh: renamed since aptool 0.1; expected training.mining_interval",
-        ),
         # Types.
         ("training.epochs=many", "training.epochs: 'many': expected an integer"),
         ("training.epochs=2.5", "training.epochs: 2.5: expected an integer"),
@@ -150,18 +144,6 @@ def test_a_wrong_entry_is_named_with_what_was_expected(override, message):
         load_recipe("ap-cnn", [override])
 
     assert str(error.value).startswith(f"ap-cnn: {message}")
-
-
-def test_a_recipe_file_with_an_old_name_says_the_new_one(tmp_path):
-    path = tmp_path / "mine.toml"
-    path.write_text('[encoder]\ntype = "cnn"\n[pooling]\ntype = "max"\n[training]\ndraws = 5\n')
-
-    with pytest.raises(InputError) as error:
-        load_recipe(str(path))
-
-    assert str(error.value) == (
-        f"{path}: training.draws: renamed since aptool 0.1; expected training.sampled_negatives"
-    )
 
 
 @pytest.mark.parametrize(
@@ -207,3 +189,34 @@ def test_a_long_value_is_cut_and_stays_on_one_line():
     assert shortened("a\nb") == r"'a\nb'"
     assert len(shortened("x" * 1000)) == 80
     assert shortened("x" * 1000).endswith("x…")
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "default", "other"),
+    [
+        ("pooling", "residual", 0.0, 0.5),
+        ("pooling", "normalize", False, True),
+        ("training", "label_smoothing", 0.0, 0.1),
+        ("training", "relevant_answers", 1, 2),
+        ("training", "shared_draw", False, True),
+        ("training", "layer_decay", 0.0, 0.9),
+    ],
+)
+def test_removed_option_is_accepted_at_its_default_only(section, name, default, other):
+    recipe = load_recipe("ap-cnn")
+    table = recipe.to_dict()
+
+    table[section][name] = default
+    assert recipe_from_dict(table, "config.json").training == recipe.training
+    check_recipe(recipe_from_dict(table, "config.json"))
+
+    table[section][name] = other
+    message = rf": {section}\.{name}: {other}: expected {default}; aptool 0\.2\.0 was the last"
+    with pytest.raises(InputError, match=message):
+        check_recipe(recipe_from_dict(table, "config.json"))
+
+
+def test_removed_similarity_is_named():
+    expected = r"similarity\.type: 'euclid': expected one of cosine, .*; aptool 0\.2\.0 was the last"
+    with pytest.raises(InputError, match=expected):
+        check_recipe(load_recipe("ap-cnn", ["similarity.type=euclid"]))

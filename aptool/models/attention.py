@@ -1,7 +1,7 @@
 """Attentive pooling: a text is weighted by how it aligns with its partner (paper, section 3, eq. 13 to 18).
 
 ``AttentivePooling.forward`` is the paper's definition from top to bottom. The options below it
-(initialization of U, sharpness, residual, normalization) change nothing at their defaults.
+(initialization of U, sharpness) change nothing at their defaults.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from aptool.models.device import send
 from aptool.models.pooling import StateOptions, VectorPooling, segment_max
 from aptool.models.ragged import Ragged, similar_lengths
-from aptool.models.similarity import uniform, unit
+from aptool.models.similarity import uniform
 from aptool.options import bounded
 
 
@@ -50,22 +50,16 @@ class AttentivePooling(VectorPooling):
             scale: Factor applied to U at initialization.
             sharpness: Factor applied to g before the softmax. As g is within [-1, 1], the largest attention
                 weight of a text is at most exp(2 · sharpness) times its smallest: 7.4 times in the paper.
-            residual: Share of the attention weight that is distributed evenly over the states of a text.
-            normalize: Scale states to unit length before pooling.
         """
 
         init: Literal["uniform", "identity"] = "uniform"
         scale: float = 1.0
         sharpness: float = bounded(1.0, below=40)
-        residual: float = bounded(0.0, below=1)
-        normalize: bool = False
 
     def __init__(self, size: int, options: Options) -> None:
         super().__init__()
         self.U = nn.Parameter(initial_u(size, options))  # (c, c)
         self.sharpness = options.sharpness
-        self.residual = options.residual
-        self.normalize = options.normalize
 
     @classmethod
     def max_weights(cls, size: int, options: Any) -> int:
@@ -83,8 +77,8 @@ class AttentivePooling(VectorPooling):
             answers: states, values (N', c), of n answers of up to L tokens; pair i is question i with answer
                 i.
         """
-        Q, mask_q = self.normalize_states(questions).padded()  # eq. 1 or 8: (n, M, c), (n, M)
-        A, mask_a = self.normalize_states(answers).padded()  # eq. 2 or 8: (n, L, c), (n, L)
+        Q, mask_q = questions.padded()  # eq. 1 or 8: (n, M, c), (n, M)
+        A, mask_a = answers.padded()  # eq. 2 or 8: (n, L, c), (n, L)
         G = (Q @ self.U) @ A.transpose(1, 2)  # eq. 13 before its tanh: (n, M, L)
         G = G.masked_fill(
             ~(mask_q[:, :, None] & mask_a[:, None, :]), -torch.inf
@@ -99,12 +93,10 @@ class AttentivePooling(VectorPooling):
 
     def attention_weights(self, g: Tensor, mask: Tensor) -> Tensor:
         """Eq. 16: softmax of the importance scores g (n, T) over the tokens of each text, ``mask`` (n, T)."""
-        sigma = self.scale_logits(g).masked_fill(~mask, -torch.inf).softmax(1)
-        return self._with_residual(sigma[..., None], mask)[..., 0] if self.residual else sigma
+        return self.scale_logits(g).masked_fill(~mask, -torch.inf).softmax(1)
 
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
         """See ``Pooling.score_matrix``: the same equations for every question with every answer."""
-        questions, answers = self.normalize_states(questions), self.normalize_states(answers)
         G = (questions.values @ self.U) @ answers.values.T  # eq. 13 before its tanh, of all pairs: (N, N')
         g_q = self.scale_logits(segment_max(G.T.contiguous(), answers).tanh())  # eq. 14: (k, N)
         g_a = self.scale_logits(segment_max(G, questions).tanh())  # eq. 15: (n, N')
@@ -119,9 +111,9 @@ class AttentivePooling(VectorPooling):
         groups = similar_lengths(states)
         sums = []
         for own, some in zip(weights.grouped(groups), states.grouped(groups), strict=True):
-            sigma, mask = own.padded()  # (n', T, k)
-            if self.residual or not self.similarity.scale_free:
-                sigma = self._with_residual(sigma / sigma.sum(1, keepdim=True), mask)
+            sigma = own.padded()[0]  # (n', T, k)
+            if not self.similarity.scale_free:
+                sigma = sigma / sigma.sum(1, keepdim=True)
             sums.append(sigma.transpose(1, 2) @ some.padded()[0])
         if len(groups) == 1:
             return sums[0]
@@ -135,23 +127,11 @@ class AttentivePooling(VectorPooling):
 
     def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:
         """Eq. 13 for one pair: G (M, L) of the states (M, c) of a question and (L, c) of an answer."""
-        return ((self._normalized(questions) @ self.U) @ self._normalized(answers).T).tanh()
-
-    def normalize_states(self, states: Ragged) -> Ragged:
-        """States scaled to unit length if the option says so, else as they are."""
-        return states.with_values(self._normalized(states.values))
+        return ((questions @ self.U) @ answers.T).tanh()
 
     def scale_logits(self, g: Tensor) -> Tensor:
         """The logits of the softmax: g times the sharpness."""
         return g if self.sharpness == 1 else g * self.sharpness
-
-    def _normalized(self, values: Tensor) -> Tensor:
-        return unit(values) if self.normalize else values
-
-    def _with_residual(self, sigma: Tensor, mask: Tensor) -> Tensor:
-        """(n, T, k) attention weights mixed with even weights over each text; ``mask`` is (n, T)."""
-        even = mask / mask.sum(1, keepdim=True)  # (n, T)
-        return torch.lerp(sigma, even[..., None].expand_as(sigma), self.residual)
 
 
 def initial_u(size: int, options: AttentivePooling.Options) -> Tensor:

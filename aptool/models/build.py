@@ -37,7 +37,7 @@ from aptool.models.ranker import Ranker
 from aptool.models.similarity import SIMILARITIES, Cosine, Similarity
 from aptool.models.transformer import CrossInput, TransformerEncoder
 from aptool.models.words import WordVectors
-from aptool.options import build_options
+from aptool.options import REMOVED_TYPES, build_options, expected_without
 from aptool.text.tokenizer import TextTokenizer, WordTokenizer
 
 # ``encoder.type`` of a recipe.
@@ -169,36 +169,12 @@ def check_recipe(recipe: Recipe) -> None:
     if not (training.sampled_negatives or training.in_batch):
         wanted = "1 or more, or training.in_batch=true"
         raise InputError(recipe.preset, place="training.sampled_negatives", value=0, expected=wanted)
-    _check_softmax(recipe)
     _check_teacher(recipe)
-    if training.layer_decay and issubclass(encoder_class, WordEncoder):
-        wanted = "0: only pretrained networks have rates by layer"
-        raise InputError(
-            recipe.preset, place="training.layer_decay", value=training.layer_decay, expected=wanted
-        )
     weights = max_weights(recipe, 0, recipe.vectors.dim)
     if weights is not None and weights > MOST_WEIGHTS:
         problem, wanted = f"{weights:,} weights beside the vocabulary's", f"at most {MOST_WEIGHTS:,}"
         raise InputError(recipe.preset, place="encoder", problem=problem, expected=wanted)
     encoder_class.check(recipe, options)
-
-
-def _check_softmax(recipe: Recipe) -> None:
-    """Checks that the options of the softmax go with the loss.
-
-    Raises:
-        InputError: one does not.
-    """
-    training = recipe.training
-    for name, off in (("label_smoothing", 0), ("relevant_answers", 1)):
-        value = getattr(training, name)
-        if value != off and training.loss != "softmax":
-            wanted = f"{off} with training.loss={training.loss}, or training.loss=softmax"
-            raise InputError(recipe.preset, place=f"training.{name}", value=value, expected=wanted)
-    if training.relevant_answers > 1 and training.pairs != "one":
-        wanted = "1, or training.pairs=one"
-        value = training.relevant_answers
-        raise InputError(recipe.preset, place="training.relevant_answers", value=value, expected=wanted)
 
 
 def _check_teacher(recipe: Recipe) -> None:
@@ -328,6 +304,9 @@ def _chosen(
 ) -> tuple[type[Any], Any]:
     chosen = section["type"]
     if chosen not in registry:
-        raise InputError(where, place=f"{name}.type", value=chosen, expected=f"one of {', '.join(registry)}")
+        expected = f"one of {', '.join(registry)}"
+        if chosen in REMOVED_TYPES.get(f"{name}.type", ()):
+            expected = expected_without(expected)
+        raise InputError(where, place=f"{name}.type", value=chosen, expected=expected)
     options = {key: value for key, value in section.items() if key != "type"}
     return registry[chosen], build_options(registry[chosen].Options, options, where, f"{name}.")

@@ -119,18 +119,6 @@ class Bilinear(Dot):
         return r_q @ self.M
 
 
-class Euclid(Similarity):
-    """1 / (1 + ‖x − y‖), within (0, 1]."""
-
-    def pairs(self, questions: Tensor, answers: Tensor) -> Tensor:
-        """See ``Similarity.pairs``."""
-        return 1 / (1 + torch.linalg.vector_norm(questions - answers, dim=-1))
-
-    def matrix(self, questions: Tensor, answers: Tensor) -> Tensor:
-        """See ``Similarity.matrix``."""
-        return 1 / (1 + distances(questions, answers))
-
-
 class Gesd(Similarity):
     """1 / (1 + ‖x − y‖) · 1 / (1 + exp(−γ (x · y + c))), within (0, 1): Feng et al. 2015, table 4.
 
@@ -171,7 +159,6 @@ SIMILARITIES: dict[str, type[Similarity]] = {
     "cosine": Cosine,
     "gesd": Gesd,
     "bilinear": Bilinear,
-    "euclid": Euclid,
     "dot": Dot,
 }
 

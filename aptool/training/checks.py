@@ -41,10 +41,6 @@ def check_training(
     if recipe.start.model:
         check_apart(location(output) / CONFIG, [location(recipe.start.model) / CONFIG])
     recipe = _with_measure(recipe)
-    options = recipe.training
-    if options.shared_draw and options.negatives == "pool":
-        expected = "training.negatives=corpus or mix: negatives of a question's own pool cannot be shared"
-        raise InputError(recipe.preset, place="training.shared_draw", value=True, expected=expected)
     if not recipe.teacher.run:
         _check_no_teacher(recipe)
     check_model_folder(output)

@@ -124,18 +124,6 @@ class TrainingSet:
         owner = np.repeat(np.arange(len(self.questions)), self.positives.lengths)
         return np.stack([owner, self.positives.values], axis=1)
 
-    def further_positives(self, pairs: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
-        """(n, number) int64: other positive answers of the questions of (n, 2) pairs, in random order.
-
-        A question with fewer has its own pair's answer in their place.
-        """
-        found = np.repeat(pairs[:, 1:], number, axis=1)
-        for row, (question, answer) in enumerate(pairs):
-            own = self.positives.values[slice(*self.positives.offsets[question : question + 2])]
-            others = generator.permutation(own[own != answer])[:number]
-            found[row, : len(others)] = others
-        return found
-
 
 def tokenize(
     texts: TrainingTexts, tokenizer: TextTokenizer, options: TextOptions, teacher: Teacher | None = None

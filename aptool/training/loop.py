@@ -100,7 +100,7 @@ def train(
     Raises:
         AptoolError: the loss is no longer finite, or no question has a negative or no weight is trainable.
     """
-    sampler = NegativeSampler(examples, options.negatives, options.sampled_negatives, options.shared_draw)
+    sampler = NegativeSampler(examples, options.negatives, options.sampled_negatives)
     pairs = examples.pairs[sampler.trainable()[examples.pairs[:, 0]]]
     if not len(pairs):
         raise AptoolError("training needs negatives: every answer is relevant to every question")
@@ -198,9 +198,6 @@ def _train_epoch(
     generator = np.random.default_rng([seed, epoch])
     seed_dropout(seed, epoch, group.rank)
     pairs = _epoch_pairs(pairs, options.pairs, examples.shares, generator)
-    if options.relevant_answers > 1:
-        further = examples.further_positives(pairs, options.relevant_answers - 1, generator)
-        pairs = np.column_stack([pairs, further])
     device = next(ranker.parameters()).device
     # Reading the loss waits for a GPU.
     reading = 1 if device.type == "cpu" else UPDATES_PER_READING
@@ -226,7 +223,7 @@ def _train_epoch(
             block = pairs[done : done + (size * options.mining_interval or len(pairs))]
             mining_started = time.perf_counter()
             if options.sampled_negatives:
-                negatives = sampler.sample(block[:, 0], generator, options.minibatch)
+                negatives = sampler.sample(block[:, 0], generator)
                 mined = mine(ranker, examples, block[:, 0], negatives, options.hard_negatives, group)
                 block = np.column_stack([block, mined])
             mining += time.perf_counter() - mining_started

@@ -22,22 +22,9 @@ def hinge(scores: Tensor, margin: float) -> Tensor:
     return torch.clamp(margin - scores[:, 0] + scores[:, 1:].amax(1), min=0)
 
 
-def softmax(scores: Tensor, temperature: float, relevant: int = 1, smoothing: float = 0.0) -> Tensor:
-    """(n,) cross-entropy of the positive in a softmax over s / temperature of all answers.
-
-    Args:
-        scores: with relevant answers in the first ``relevant`` columns, of which the first is one.
-        temperature: by which scores are divided.
-        relevant: number of these columns; the loss is the mean of the cross-entropies of their answers.
-        smoothing: share of the target that is spread evenly over all answers.
-    """
-    logs = F.log_softmax(scores / temperature, dim=1)
-    if relevant == 1 and not smoothing:
-        return -logs[:, 0]
-    exists = torch.isfinite(scores)
-    logs = logs.masked_fill(~exists, 0)
-    losses = -logs[:, :relevant].sum(1) / exists[:, :relevant].sum(1)
-    return torch.lerp(losses, -logs.sum(1) / exists.sum(1), smoothing)
+def softmax(scores: Tensor, temperature: float) -> Tensor:
+    """(n,) cross-entropy of the positive in a softmax over s / temperature of all answers."""
+    return -F.log_softmax(scores / temperature, dim=1)[:, 0]
 
 
 def logistic(scores: Tensor) -> Tensor:
@@ -50,7 +37,7 @@ def logistic(scores: Tensor) -> Tensor:
 def loss(scores: Tensor, options: TrainingOptions) -> Tensor:
     """(n,) losses, by the function that the recipe names."""
     if options.loss == "softmax":
-        return softmax(scores, options.temperature, options.relevant_answers, options.label_smoothing)
+        return softmax(scores, options.temperature)
     if options.loss == "logistic":
         return logistic(scores)
     return hinge(scores, options.margin)

@@ -19,21 +19,19 @@ def score_batch(
     batch: np.ndarray,
     in_batch: bool,
     group: ProcessGroup = SINGLE_PROCESS,
-    relevant_answers: int = 1,
 ) -> Tensor:
     """Scores of this process's shard of a minibatch; each text is encoded once.
 
     Args:
         ranker: in any mode.
         examples: the training set.
-        batch: (n, 1 + p + k) question, p positive answers and k negative answers, perhaps none.
+        batch: (n, 2 + k) question, its positive answer and k negative answers, perhaps none.
         in_batch: score every answer of the minibatch, on whichever process, against every question.
         group: the processes that share the minibatch.
-        relevant_answers: p.
 
     Returns:
-        (n', p + m) for the n' questions of the shard: the positive answers first, the m negatives after them;
-        with ``in_batch`` these are all (p + k) n answers, -inf for a relevant one.
+        (n', 1 + m) for the n' questions of the shard: the positive answer first, the m negatives after it;
+        with ``in_batch`` these are all (1 + k) n answers, -inf for a relevant one.
     """
     device = next(ranker.parameters()).device
     shard = MinibatchShard(group, len(batch))
@@ -41,8 +39,8 @@ def score_batch(
     asked = examples.questions.take(batch[place, 0])
     questions = ranker.encode(Ragged.of(asked, device))
     columns = batch.shape[1] - 1
-    rows = batch[:, 1:].T.reshape(-1)  # (n (p + k),) answers: positives, then negatives
-    places = np.arange(columns)[:, None] * len(batch) + place  # (p + k, n') the shard's indices into rows
+    rows = batch[:, 1:].T.reshape(-1)  # (n (1 + k),) answers: positives, then negatives
+    places = np.arange(columns)[:, None] * len(batch) + place  # (1 + k, n') the shard's indices into rows
     own = places.reshape(-1)
     # Small pools are sampled from again and again: equal answers are encoded once.
     distinct, which = np.unique(rows[own], return_inverse=True)
@@ -61,9 +59,9 @@ def score_batch(
         answers = all_gather(group, answers, examples.answers.lengths[rows], own)
     question_of, row_of = np.repeat(np.arange(len(place)), len(rows)), np.tile(rows, len(place))
     features = ranker.pair_features(asked, examples.answers, question_of, row_of)
-    scores = ranker.score_matrix(questions, answers, features)  # (n', n (p + k))
+    scores = ranker.score_matrix(questions, answers, features)  # (n', n (1 + k))
     relevant = send(examples.positives.contain(batch[place, 0], rows), device)
-    positive = scores.gather(1, send(places[:relevant_answers].T, device))
+    positive = scores.gather(1, send(places[:1].T, device))
     return torch.cat([positive, scores.masked_fill(relevant, -torch.inf)], dim=1)
 
 
@@ -79,25 +77,17 @@ def batch_losses(
     Args:
         ranker: in training mode.
         examples: the training set.
-        batch: (n, 1 + p + k) question, p = ``options.relevant_answers`` positive answers, which may repeat
-            the first one, and k negative answers.
+        batch: (n, 2 + k) question, its positive answer and k negative answers.
         options: with the loss.
         group: the processes that share the minibatch.
     """
-    positives = options.relevant_answers
-    scores = score_batch(ranker, examples, batch, options.in_batch, group, positives)
-    own = batch[MinibatchShard(group, len(batch)).rows]  # (n', 1 + p + k)
-    first = own[:, 1 : 1 + positives]
-    if positives > 1:
-        earlier = np.triu(np.ones((positives, positives), dtype=bool), 1)
-        repeated = np.zeros(scores.shape, dtype=bool)
-        repeated[:, :positives] = ((first[:, None] == first[:, :, None]) & earlier).any(1)
-        scores = scores.masked_fill(send(repeated, scores.device), -torch.inf)
+    scores = score_batch(ranker, examples, batch, options.in_batch, group)
     losses = loss(scores, options)
     if examples.teacher is None:
         return losses
+    own = batch[MinibatchShard(group, len(batch)).rows]  # (n', 2 + k)
     answers = own[:, 1:]
     if options.in_batch:  # the columns of ``score_batch``
-        answers = np.column_stack([first, np.tile(batch[:, 1:].T.reshape(-1), (len(own), 1))])
+        answers = np.column_stack([own[:, 1], np.tile(batch[:, 1:].T.reshape(-1), (len(own), 1))])
     taught = send(examples.teacher.of(own[:, 0], answers), scores.device)
     return examples.teacher.mixed(losses, scores, taught, options)

@@ -15,23 +15,21 @@ from aptool.training.process_group import ProcessGroup
 class NegativeSampler:
     """Samples answers of a training set that are not relevant to a question."""
 
-    def __init__(self, examples: TrainingSet, source: str, sampled: int, shared: bool = False) -> None:
+    def __init__(self, examples: TrainingSet, source: str, sampled: int) -> None:
         """Prepares the sampling.
 
         Args:
             examples: the training set.
             source: ``corpus``, ``pool`` or ``mix``, as in ``TrainingOptions.negatives``.
             sampled: negatives per question.
-            shared: whether the questions of a minibatch share one sample of the corpus.
         """
         self._answers = len(examples.answers)
         self._positives = examples.positives
         self._pools = examples.pool_negatives
         self._sampled = sampled
         self._from_pool = {"corpus": 0, "pool": sampled, "mix": sampled // 2}[source]
-        self._shared = shared
 
-    def sample(self, questions: np.ndarray, generator: np.random.Generator, minibatch: int = 1) -> np.ndarray:
+    def sample(self, questions: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """Samples negatives with replacement.
 
         A question whose own pool has no negative gets all of its negatives from the corpus. If every answer
@@ -40,17 +38,11 @@ class NegativeSampler:
         Args:
             questions: (n,) int64.
             generator: the source of randomness.
-            minibatch: with a shared sample, the number of consecutive questions that share one. Where an
-                answer of it is relevant to a question, another one is sampled for that question.
 
         Returns:
             (n, sampled) int64 answers.
         """
         negatives = self._from_corpus(questions, generator)
-        if self._shared:
-            blocks = np.arange(len(questions)) // minibatch
-            common = generator.integers(self._answers, size=(int(blocks[-1]) + 1, self._sampled))[blocks]
-            negatives = np.where(self._relevant(questions, common), negatives, common)
         if not self._from_pool or not len(self._pools.values):
             return negatives
         sizes = self._pools.lengths[questions]
@@ -64,12 +56,6 @@ class NegativeSampler:
     def trainable(self) -> np.ndarray:
         """(questions,) bool: whether some answer is not relevant to the question."""
         return self._positives.lengths < self._answers
-
-    def _relevant(self, questions: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """(n, sampled) bool: which of the (n, sampled) answers are relevant to their question."""
-        owner = np.repeat(np.arange(len(self._positives.lengths)), self._positives.lengths)
-        relevant = owner * self._answers + self._positives.values
-        return np.isin(questions[:, None] * self._answers + answers, relevant)
 
     def _from_corpus(self, questions: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """Uniform over the answers that are not positive: the x-th of them, counted without the positives."""

@@ -1,6 +1,5 @@
 """Optimization: optimizers, the learning rate over time, gradient clipping."""
 
-import re
 from typing import Any
 
 import torch
@@ -13,9 +12,6 @@ from aptool.models.ranker import Ranker
 
 # Entry of an optimizer's group of parameters: their learning rate relative to that of the others.
 RELATIVE_RATE = "relative_rate"
-
-# The number of a layer in the name of a parameter of a pretrained network.
-_LAYER = re.compile(r"\.network\..*?(?:layers?|block|h)\.(\d+)\.")
 
 
 def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.optim.Optimizer]:
@@ -46,12 +42,12 @@ def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.opt
     word_vectors: list[dict[str, Any]] = []
     if sparse:
         word_vectors = [{"params": sparse, RELATIVE_RATE: options.embedding_rate}]
-    groups = _by_layer(ranker, dense, options.layer_decay)
+    groups: list[dict[str, Any]] = [{"params": dense}]
     if options.optimizer == "sgd":
         return [torch.optim.SGD([*groups, *word_vectors], lr=options.learning_rate)]
     optimizers: list[torch.optim.Optimizer] = []
     if options.optimizer == "adamw":
-        groups = [part for group in groups for part in _by_decay(group, options.weight_decay)]
+        groups = _by_decay(dense, options.weight_decay)
         optimizers.append(torch.optim.AdamW(groups, lr=options.learning_rate, fused=True))
     elif dense:
         optimizers.append(torch.optim.Adam(groups, lr=options.learning_rate, fused=on_gpu))
@@ -61,34 +57,14 @@ def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.opt
     return optimizers
 
 
-def _by_layer(ranker: Ranker, parameters: list[nn.Parameter], decay: float) -> list[dict[str, Any]]:
-    """Groups of parameters with a relative rate each: decay^k for the k-th layer below the top one.
-
-    What is in no layer and below all of them, the embeddings, counts as one layer more; what is not of the
-    network, such as a pooling, has the full rate. With a decay of 0 there is one group.
-    """
-    if not decay:
-        return [{"params": parameters}]
-    names = {id(parameter): name for name, parameter in ranker.named_parameters()}
-    numbers = {id(one): _LAYER.search(names[id(one)]) for one in parameters}
-    layers = 1 + max((int(found[1]) for found in numbers.values() if found), default=-1)
-    groups: dict[float, list[nn.Parameter]] = {}
-    for one in parameters:
-        found = numbers[id(one)]
-        below = layers if "embed" in names[id(one)] else 0
-        steps = layers - 1 - int(found[1]) if found else below
-        groups.setdefault(decay**steps, []).append(one)
-    return [{"params": some, RELATIVE_RATE: rate} for rate, some in groups.items()]
-
-
-def _by_decay(group: dict[str, Any], decay: float) -> list[dict[str, Any]]:
-    """A group in two: weights of matrices decay, biases and norms do not."""
-    matrices = [one for one in group["params"] if one.dim() > 1]
-    vectors = [one for one in group["params"] if one.dim() < 2]
+def _by_decay(parameters: list[nn.Parameter], decay: float) -> list[dict[str, Any]]:
+    """Two groups of parameters: weights of matrices decay, biases and norms do not."""
+    matrices = [parameter for parameter in parameters if parameter.dim() > 1]
+    vectors = [parameter for parameter in parameters if parameter.dim() < 2]
     return [
-        {**group, "params": parameters, "weight_decay": rate}
-        for parameters, rate in ((matrices, decay), (vectors, 0.0))
-        if parameters
+        {"params": group, "weight_decay": rate}
+        for group, rate in ((matrices, decay), (vectors, 0.0))
+        if group
     ]
 
 

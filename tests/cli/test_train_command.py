@@ -318,11 +318,6 @@ BAD = {
     "workers that are no number": (["C", "--workers", "2:"], 2, "'' is not a valid integer range"),
     "address that is none": (["C", "--cluster", "http://head:8265"], 2, "--cluster 'http://head:8265': the"),
     "unknown device": (["C", "--device", "abacus"], 2, "--device 'abacus': "),
-    "shared draws from pools": (
-        ["C", "--set", "training.shared_draw=true", "--set", "training.negatives=pool"],
-        1,
-        "ap-cnn: training.shared_draw: True: expected training.negatives=corpus or mix",
-    ),
     "unknown measure": (["C", "--set", "training.dev_measure=mrr"], 2, "did you mean 'recip_rank'?"),
     "missing collection": (
         ["none"],

@@ -90,7 +90,7 @@ def test_pylate_scores_alike(trained, tmp_path, projection):
     ("options", "said"),
     [
         (["pooling.type=max"], "max pooling; expected mean or first pooling"),
-        (["pooling.type=mean", "similarity.type=euclid"], "euclid similarity; expected cosine or dot"),
+        (["pooling.type=mean", "similarity.type=gesd"], "gesd similarity; expected cosine or dot"),
     ],
 )
 def test_what_no_other_library_has(aptool, trained, tmp_path, options, said):

@@ -116,31 +116,6 @@ def test_weights_can_be_sharpened(attentive):
     assert weights_a[0].tolist() == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_share_of_the_weight_can_be_even(attentive):
-    # A quarter of the weight is shared by the two states of the question, and by the three of the answer.
-    attentive.residual = 0.25
-
-    weights_q, weights_a = attentive.attention(Ragged.join([Q, Q[:1]]), Ragged.join([A, A]))
-
-    assert weights_q[0].tolist() == pytest.approx([0.75 * one + 0.125 for one in WEIGHTS_Q], abs=1e-6)
-    assert weights_a[0].tolist() == pytest.approx([0.75 * one + 0.25 / 3 for one in WEIGHTS_A], abs=1e-6)
-    assert weights_q[1].tolist() == [1, 0]
-
-
-def test_states_can_be_brought_to_length_one(attentive):
-    # (0, 2) and (1, 1) become (0, 1) and (.707107, .707107); the answer (3, 4) becomes (.6, .8).
-    answer = tensor([[3.0, 4]])
-    length_one = [tensor([[0.0, 1], [0.5**0.5, 0.5**0.5]]), tensor([[0.6, 0.8]])]
-    expected = attentive(*(Ragged.join([states]) for states in length_one))[:2]
-    attentive.normalize = True
-
-    found = attentive(Ragged.join([Q]), Ragged.join([answer]))[:2]
-
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other)
-    assert found[1].tolist()[0] == pytest.approx([0.6, 0.8])
-
-
 def test_the_mean_and_the_first_state():
     texts = Ragged.join([tensor([[0.0, 2], [1, -1], [-4, 5]]), tensor([[-0.5, -2]])])
 

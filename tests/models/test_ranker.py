@@ -189,10 +189,6 @@ def test_dropout_acts_in_training_only():
         ("encoder.window=three", "encoder.window: 'three': expected an integer"),
         ("encoder.window=0", "encoder.window: 0: expected 1 or more"),
         ("encoder.features=0", "encoder.features: 0: expected 1 or more"),
-        (
-            "pooling.normalise=true",
-            "pooling.normalise: renamed since aptool 0.1; expected pooling.normalize",
-        ),
         ("pooling.init=zero", "pooling.init: 'zero': expected one of uniform, identity"),
     ],
 )

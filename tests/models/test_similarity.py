@@ -11,7 +11,7 @@ from aptool.errors import InputError
 from aptool.models.build import build_ranker, check_recipe
 from aptool.models.pooling import MaxPooling, MeanPooling
 from aptool.models.ragged import Ragged
-from aptool.models.similarity import SIMILARITIES, Bilinear, Euclid, Gesd, distances
+from aptool.models.similarity import SIMILARITIES, Bilinear, Gesd, distances
 
 # x = (1, 2), y = (4, -2): x · y = 0, ‖x‖ = √5, ‖y‖ = √20, ‖x − y‖ = √(9 + 16) = 5.
 X, Y = tensor([1.0, 2]), tensor([4.0, -2])
@@ -27,7 +27,6 @@ def made(name, size=2, **options):
     [
         ("cosine", {}, 0.0),
         ("dot", {}, 0.0),
-        ("euclid", {}, 1 / 6),
         ("bilinear", {}, 0.0),  # M is the identity at first
         # 1/6 · 1 / (1 + e^-1), and with γ = 2, c = .5 the same sigmoid of 1.
         ("gesd", {}, 1 / 6 / (1 + math.exp(-1))),
@@ -45,10 +44,8 @@ def test_other_values_by_hand():
 
     assert made("dot")(X, z).item() == 4
     assert made("cosine")(X, z).item() == pytest.approx(4 / 5)
-    assert made("euclid")(X, z).item() == pytest.approx(1 / (1 + math.sqrt(2)))
     assert made("gesd")(X, z).item() == pytest.approx(1 / (1 + math.sqrt(2)) / (1 + math.exp(-5)))
     assert made("cosine")(X, tensor([0.0, 0])).item() == 0
-    assert made("euclid")(X, X).item() == 1
 
 
 def test_bilinear_is_x_transposed_m_y():
@@ -89,16 +86,15 @@ def test_distances_of_close_vectors_do_not_cancel():
     assert distances(x, y).item() == pytest.approx((y - x).norm().item(), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["euclid", "gesd"])
-def test_equal_vectors_have_a_finite_gradient(name):
-    similarity = made(name, 3)
+def test_equal_vectors_have_a_finite_gradient():
+    similarity = made("gesd", 3)
     for compare in (similarity, similarity.every_pair):
         x = torch.ones(2, 3, requires_grad=True)
         compare(x, torch.ones(2, 3)).sum().backward()
         assert torch.isfinite(x.grad).all()
 
 
-@pytest.mark.parametrize("name", ["euclid", "gesd", "bilinear"])
+@pytest.mark.parametrize("name", ["gesd", "bilinear"])
 def test_gradients_are_those_of_differences(name):
     torch.manual_seed(1)
     similarity = made(name, 3).double()
@@ -113,9 +109,6 @@ def test_a_recipe_names_the_similarity():
 
     assert isinstance(ranker.pooling.similarity, Gesd)
     assert ranker.pooling.similarity.gamma == 2
-    assert isinstance(
-        build_ranker(recipe("ap-cnn", "similarity.type=euclid"), 10, 4).pooling.similarity, Euclid
-    )
 
 
 def test_wrong_similarities_are_named():
@@ -126,12 +119,13 @@ def test_wrong_similarities_are_named():
 
 
 def test_a_pooling_compares_its_vectors_by_its_similarity():
-    # Means (2, 0) and (2, 3): ‖x − y‖ = 3. Maxima tanh'd are compared after the tanh.
+    # With γ = 0 half of 1 / (1 + ‖x − y‖). Means (2, 0) and (2, 3): ‖x − y‖ = 3.
+    # Maxima tanh'd are compared after the tanh.
     questions, answers = Ragged.join([tensor([[1.0, 0], [3, 0]])]), Ragged.join([tensor([[2.0, 3]])])
     mean, largest = MeanPooling(2, MeanPooling.Options()), MaxPooling(2, MaxPooling.Options())
-    mean.similarity = largest.similarity = made("euclid")
+    mean.similarity = largest.similarity = made("gesd", gamma=0.0)
 
-    assert mean.score_pairs(questions, answers).item() == pytest.approx(1 / 4)
+    assert mean.score_pairs(questions, answers).item() == pytest.approx(1 / 8)
     apart = math.hypot(math.tanh(3) - math.tanh(2), math.tanh(3))
-    assert largest.score_pairs(questions, answers).item() == pytest.approx(1 / (1 + apart))
-    assert largest.score_matrix(questions, answers).item() == pytest.approx(1 / (1 + apart))
+    assert largest.score_pairs(questions, answers).item() == pytest.approx(1 / 2 / (1 + apart))
+    assert largest.score_matrix(questions, answers).item() == pytest.approx(1 / 2 / (1 + apart))

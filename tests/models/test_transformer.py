@@ -11,7 +11,6 @@ from recorded import recorded
 from tiny import tokens
 from tokenizers import normalizers
 
-from aptool.config import TrainingOptions
 from aptool.formats.pools import list_units, read_pools
 from aptool.models import backbone
 from aptool.models.model import LoadedModel, load_model
@@ -20,7 +19,6 @@ from aptool.reporting.heatmap import heat_maps
 from aptool.scoring.scorer import Scorer
 from aptool.scoring.systems import ModelSystem
 from aptool.training.fit import fit
-from aptool.training.optimization import build_optimizers, take_step
 
 transformers = pytest.importorskip("transformers", reason=REASON)
 
@@ -114,31 +112,6 @@ def test_only_the_tuned_layers_change(network, collection, tmp_path, options, mo
     parts = {part for part in ("embeddings", "layer.0", "layer.1") if any(part in name for name in moved)}
     assert parts == moves
     assert "pooling.U" in moved
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-def test_lower_layers_have_lower_rates(network, optimizer):
-    """Of two layers and a decay of 1/2: the pooling and the top 1, the lower one 1/2, embeddings 1/4."""
-    system, _ = initialized("ap-minilm", network)
-    options = TrainingOptions(optimizer=optimizer, learning_rate=0.1, layer_decay=0.5, weight_decay=0.3)
-    optimizers = build_optimizers(system, options)
-    for weight in system.parameters():
-        weight.grad = torch.ones_like(weight)
-
-    take_step(optimizers, 0.1)
-
-    names = {id(weight): name for name, weight in system.named_parameters()}
-    rates = {
-        names[id(weight)]: group["lr"]
-        for one in optimizers
-        for group in one.param_groups
-        for weight in group["params"]
-    }
-    assert rates.keys() == {name for name, weight in system.named_parameters() if weight.requires_grad}
-    for name, rate in rates.items():
-        steps = 2 if ".embeddings." in name else 1 if ".layer.0." in name else 0
-        assert rate == pytest.approx(0.1 / 2**steps), name
-    assert {0.1, 0.05, 0.025} == {round(rate, 9) for rate in rates.values()}
 
 
 def test_a_network_that_is_not_tuned_has_no_dropout(network):

@@ -25,7 +25,6 @@ TYPES = {
     "pair_place": "*i32",
     "scores": "*fp32",
     "sharpness": "fp32",
-    "residual": "fp32",
     "c": "i32",
 }
 TYPES_OF_ANSWERS = {"bf16": torch.bfloat16, "fp32": torch.float32}

@@ -50,10 +50,10 @@ def states(sizes, c, generator):
     return Ragged.of_sizes(torch.randn(int(sizes.sum()), c, generator=generator), sizes)
 
 
-def both(questions, answers, pairs, c, sharpness, residual, dtype=torch.float32):
+def both(questions, answers, pairs, c, sharpness, dtype=torch.float32):
     """Scores by the kernel, and by the definition."""
     generator = torch.Generator().manual_seed(0)
-    options = AttentivePooling.Options(scale=c**-0.5, sharpness=sharpness, residual=residual)
+    options = AttentivePooling.Options(scale=c**-0.5, sharpness=sharpness)
     torch.manual_seed(0)
     pooling = AttentivePooling(c, options)
     Q, A = states(questions, c, generator), states(answers, c, generator)
@@ -67,7 +67,7 @@ def both(questions, answers, pairs, c, sharpness, residual, dtype=torch.float32)
     kept = EncodedAnswers([last.values.to(dtype), others.values.to(dtype)], batch, starts, answers, answers)
     with torch.inference_mode():
         found = score_fused(
-            Q, Q.values @ pooling.U, kept.select(present), Pairs(pairs[:, 1], counts), sharpness, residual
+            Q, Q.values @ pooling.U, kept.select(present), Pairs(pairs[:, 1], counts), sharpness
         )
         expected = pooling.score_pairs(Q.select(pairs[:, 1]), A.select(pairs[:, 0]))
     return found.numpy(), expected.numpy()
@@ -78,10 +78,9 @@ def both(questions, answers, pairs, c, sharpness, residual, dtype=torch.float32)
     case=cases(),
     c=st.sampled_from([3, 33, 80]),
     sharpness=st.sampled_from([1.0, 5.0]),
-    residual=st.sampled_from([0.0, 0.3]),
 )
-def test_equal_to_the_definition_on_any_ragged_texts(case, c, sharpness, residual):
-    found, expected = both(*case, c, sharpness, residual)
+def test_equal_to_the_definition_on_any_ragged_texts(case, c, sharpness):
+    found, expected = both(*case, c, sharpness)
 
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
 
@@ -92,7 +91,7 @@ def test_pairs_that_fit_no_tile_are_scored_too():
     questions, answers = np.array([3, 40]), np.array([300, 2, 50])
     pairs = np.array([[0, 0], [0, 1], [1, 1], [2, 0], [2, 1]])
 
-    found, expected = both(questions, answers, pairs, 24, 2.0, 0.1)
+    found, expected = both(questions, answers, pairs, 24, 2.0)
 
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
 
@@ -100,7 +99,7 @@ def test_pairs_that_fit_no_tile_are_scored_too():
 def test_an_answer_of_more_pairs_than_a_program_takes():
     pairs = np.array([[0, 0]] * 3 + [[1, question % 3] for question in range(150)])
 
-    found, expected = both(np.array([5, 2, 8]), np.array([7, 30]), pairs, 16, 1.0, 0.0)
+    found, expected = both(np.array([5, 2, 8]), np.array([7, 30]), pairs, 16, 1.0)
 
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
 
@@ -108,7 +107,7 @@ def test_an_answer_of_more_pairs_than_a_program_takes():
 def test_answers_in_bf16_are_near_and_not_the_same():
     pairs = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
 
-    found, expected = both(np.array([5, 9]), np.array([20, 33]), pairs, 32, 1.0, 0.0, torch.bfloat16)
+    found, expected = both(np.array([5, 9]), np.array([20, 33]), pairs, 32, 1.0, torch.bfloat16)
 
     assert 1e-6 < np.abs(found - expected).max() < 0.01  # eight bits of each number
 

@@ -78,14 +78,13 @@ def test_equal_to_the_definition_on_any_texts(name, batch, tokens):
     batch=batches(),
     elements=st.sampled_from([1, 200, 1 << 20]),
     sharpness=st.sampled_from([1.0, 5.0]),
-    residual=st.sampled_from([0.0, 0.3]),
 )
-def test_the_kernel_for_gpus_is_equal_to_the_definition(batch, elements, sharpness, residual):
+def test_the_kernel_for_gpus_is_equal_to_the_definition(batch, elements, sharpness):
     # The same function that runs on a GPU, on tensors that are not on one.
     questions, answers, pairs = batch
     questions, answers = TOKENIZER.encode(questions, LIMIT), TOKENIZER.encode(answers, LIMIT)
     system = copy.deepcopy(system_of("ap-bilstm"))
-    system.pooling.sharpness, system.pooling.residual = sharpness, residual
+    system.pooling.sharpness = sharpness
     pairs = pairs[np.argsort(pairs[:, 1], kind="stable")]
     kernel = AttentivePairScorer(system.pooling)
     with torch.inference_mode():
@@ -101,7 +100,6 @@ def test_the_kernel_for_gpus_is_equal_to_the_definition(batch, elements, sharpne
             Pairs(pairs[:, 0], number),
             elements,
             prepared.sharpness,
-            prepared.residual,
         )
 
     np.testing.assert_allclose(scores.numpy(), defined(system, questions, answers, pairs), atol=1e-5, rtol=0)
@@ -218,9 +216,9 @@ def test_equal_to_the_definition_however_pairs_are_grouped(name, monkeypatch):
     np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
 
 
-def test_options_of_attention_are_those_of_the_definition(monkeypatch):
+def test_sharpness_of_attention_is_that_of_the_definition(monkeypatch):
     system = ranker("ap-cnn", words=300, dim=12, size=16)
-    system.pooling.sharpness, system.pooling.residual, system.pooling.normalize = 5.0, 0.3, True
+    system.pooling.sharpness = 5.0
     questions, answers, expected = equal_to_the_definition(system, monkeypatch)
     # Compare all, as training does.
     states = [system.encode(Ragged.of(side)) for side in (questions, answers)]

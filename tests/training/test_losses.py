@@ -37,26 +37,6 @@ def test_softmax_by_hand():
     assert softmax(scores, 0.5).tolist() == pytest.approx([0.126928, 1.098612], abs=1e-6)
 
 
-def test_several_relevant_answers_in_one_softmax_by_hand():
-    # e^1, e^0 of relevant ones and e^0 of another: -ln .576117 = .551445 and 1.551445, their mean 1.051445;
-    # with the second column absent, two answers are left: .313262.
-    scores = torch.tensor([[1.0, 0, 0], [1, NONE, 0]])
-
-    assert softmax(scores, 1.0, relevant=2).tolist() == pytest.approx([1.051445, 0.313262], abs=1e-6)
-
-
-def test_label_smoothing_by_hand():
-    # -ln of 3/4 and 1/4 are .287682 and 1.386294: .9 of the first, .1 of the mean of both.
-    scores = torch.tensor([[math.log(3), 0, NONE]], requires_grad=True)
-
-    found = softmax(scores, 1.0, smoothing=0.1)
-    found.sum().backward()
-
-    assert found.tolist() == pytest.approx([0.9 * 0.287682 + 0.1 * (0.287682 + 1.386294) / 2], abs=1e-6)
-    # The gradient is the softmax less the target: .95 and .05.
-    assert scores.grad.tolist()[0] == pytest.approx([0.75 - 0.95, 0.25 - 0.05, 0], abs=1e-6)
-
-
 def test_a_recipe_names_the_loss():
     scores = torch.tensor([[1.0, 0.0]])
 

@@ -31,7 +31,6 @@ ASKED = ("vectors.source=learned", "training.dropout=0.2", "training.negatives=m
 
 # Five minibatches an epoch, four epochs.
 MINIBATCH = 8
-FURTHER = ("training.relevant_answers=2", "training.loss=softmax", "training.pairs=one")
 OFTEN = 1e-9  # minutes: after each update
 
 MOMENTS = {
@@ -134,7 +133,7 @@ def stopped(collection, output, *overrides, seed=3, after=2):
     [
         ("training.optimizer=sgd", "training.learning_rate=0.2", "training.schedule=inverse"),
         ("training.schedule=linear", "training.in_batch=true", "training.loss=softmax"),
-        ("vectors.fine_tune=false", "training.pairs=one", "training.clip=0.1", "training.shared_draw=true"),
+        ("vectors.fine_tune=false", "training.pairs=one", "training.clip=0.1"),
         ("training.patience=1", "training.learning_rate=0.3"),
         ("training.average_epochs=3", "training.word_dropout=0.2", "training.embedding_rate=0.1"),
     ],
@@ -172,8 +171,8 @@ def stopped_within(collection, output, asked, update, monkeypatch):
         ((), 3),  # in the first epoch, before any dev figure
         (("training.dropout=0.3", "training.word_dropout=0.2"), 12),
         (("training.mining_interval=4", "training.dropout=0.3"), 12),  # among rows that are mined already
-        # An epoch's negatives and further relevant answers, drawn at its start.
-        ((*FURTHER, "training.mining_interval=0"), 12),
+        # An epoch's negatives, sampled at its start.
+        (("training.loss=softmax", "training.pairs=one", "training.mining_interval=0"), 12),
         (("training.optimizer=sgd", "training.schedule=linear", "training.in_batch=true"), 17),
         (("training.pairs=one", "training.average_epochs=3"), 9),
         (("training.sampled_negatives=0", "training.in_batch=true", "training.loss=softmax"), 13),

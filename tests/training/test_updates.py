@@ -1,21 +1,18 @@
 """Updates: which weights a step of training moves, and by how much."""
 
 import copy
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from small_training import ADAM, POSITIVES, SGD, always, made
-from tiny import SYSTEMS, answer_words, question_words, recipe, tokens, training_set
+from tiny import SYSTEMS, answer_words, question_words, tokens, training_set
 
-from aptool.errors import InputError
-from aptool.models.build import check_recipe
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.training.loop import train
-from aptool.training.minibatch import batch_losses, score_batch
+from aptool.training.minibatch import score_batch
 
 
 def score(system, question, answer):
@@ -216,49 +213,6 @@ def test_minibatches_that_are_accumulated_are_one(name, optimizer):
         torch.testing.assert_close(one[weight], two[weight], atol=1e-5, rtol=1e-4)
 
 
-def test_several_relevant_answers_of_a_question_are_in_one_softmax():
-    examples = training_set(POSITIVES, answers=12)
-    generator = np.random.default_rng(0)
-    pairs = np.array([[0, 0], [1, 2], [3, 5]])
-
-    further = examples.further_positives(pairs, 2, generator)
-
-    assert [sorted(row) for row in further.tolist()] == [[0, 0], [1, 3], [5, 6]]
-    system = made("qa-cnn")
-    options = replace(SGD, loss="softmax", temperature=1.0, relevant_answers=3)
-    batch = np.column_stack([pairs, further, [9, 9, 9], [10, 10, 10]])
-    found = batch_losses(system, examples, batch, options).tolist()
-    for (question, *answers), value in zip(batch.tolist(), found, strict=True):
-        relevant = [a for a in dict.fromkeys(answers) if a in POSITIVES[question]]
-        scores = {a: float(score(system, question, a).detach()) for a in dict.fromkeys(answers)}
-        total = sum(math.exp(one) for one in scores.values())
-        expected = [-math.log(math.exp(scores[a]) / total) for a in relevant]
-        assert value == pytest.approx(sum(expected) / len(expected), abs=1e-5)
-
-    # In the batch, everybody's answers that are not relevant to the question are negatives.
-    everybodys = batch[:, 1:].T.reshape(-1).tolist()
-    found = batch_losses(system, examples, batch, replace(options, in_batch=True)).tolist()
-    for (question, *answers), value in zip(batch.tolist(), found, strict=True):
-        relevant = [a for a in dict.fromkeys(answers) if a in POSITIVES[question]]
-        others = [a for a in everybodys if a not in POSITIVES[question]]
-        scores = [float(score(system, question, a).detach()) for a in relevant + others]
-        total = sum(map(math.exp, scores))
-        expected = [-math.log(math.exp(one) / total) for one in scores[: len(relevant)]]
-        assert value == pytest.approx(sum(expected) / len(expected), abs=1e-5)
-
-
-@pytest.mark.parametrize("in_batch", [False, True])
-def test_a_training_with_several_relevant_answers_runs(in_batch):
-    system = made("qa-cnn")
-    before = copy.deepcopy(system.state_dict())
-    several = replace(ADAM, loss="softmax", pairs="one", relevant_answers=2, label_smoothing=0.1)
-    options = replace(several, in_batch=in_batch)
-
-    train(system, training_set(POSITIVES, answers=12), options, seed=0, evaluate=always(0.5))
-
-    assert any((before[name] != weight).any() for name, weight in system.state_dict().items())
-
-
 def test_negatives_are_mined_once_an_epoch(monkeypatch):
     from aptool.training import loop
 
@@ -270,20 +224,3 @@ def test_negatives_are_mined_once_an_epoch(monkeypatch):
     train(made("qa-cnn"), training_set(POSITIVES, answers=12), options, seed=0, evaluate=always(0.5))
 
     assert mined == [9, 9, 9]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["training.loss=hinge", "training.label_smoothing=0.1"], "training.label_smoothing"),
-        (["training.loss=hinge", "training.relevant_answers=2"], "training.relevant_answers"),
-        (
-            ["training.loss=softmax", "training.relevant_answers=2", "training.pairs=all"],
-            "training.pairs=one",
-        ),
-        (["training.layer_decay=0.9"], "only pretrained networks have rates by layer"),
-    ],
-)
-def test_options_that_do_not_go_with_others(options, said):
-    with pytest.raises(InputError, match=said):
-        check_recipe(recipe("qa-cnn", *options))

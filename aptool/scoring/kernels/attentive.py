@@ -19,7 +19,7 @@ from aptool.models.similarity import Cosine
 from aptool.scoring.encoded import EncodedAnswers, Pairs, rows_of
 from aptool.scoring.kernels.attentive_batched import score_batched
 from aptool.scoring.kernels.attentive_fused import is_available, score_fused
-from aptool.scoring.kernels.pair_scorer import PairScorer, cosines, mixed
+from aptool.scoring.kernels.pair_scorer import PairScorer, cosines
 
 # Matrix products are fastest when a dimension is a multiple of this, so the last state of an answer is
 # repeated up to it. A repeated state changes no maximum.
@@ -33,12 +33,11 @@ GROUP_TOKENS = 500
 
 
 class EncodedQuestions(NamedTuple):
-    """Questions: their states, the rows of Qᵀ U, and the options of the pooling."""
+    """Questions: their states, the rows of Qᵀ U, and the sharpness of the pooling."""
 
     states: Ragged  # values (N, c)
     projected: Tensor  # (N, c)
     sharpness: float
-    residual: float
 
 
 class AttentivePairScorer(PairScorer):
@@ -62,20 +61,19 @@ class AttentivePairScorer(PairScorer):
 
     def cache_answers(self, states: Ragged) -> Ragged:
         """See ``PairScorer.cache_answers``: the states of each answer, a multiple of ALIGNED."""
-        return self.pooling.normalize_states(states)
+        return states
 
     def prepare_questions(self, states: Ragged) -> EncodedQuestions:
         """See ``PairScorer.prepare_questions``."""
-        values = self.pooling.normalize_states(states).values.float()
-        options = self.pooling.sharpness, self.pooling.residual
-        return EncodedQuestions(states.with_values(values), values @ self.pooling.U, *options)
+        values = states.values.float()
+        return EncodedQuestions(states.with_values(values), values @ self.pooling.U, self.pooling.sharpness)
 
     def score_pairs(self, questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
         """See ``PairScorer.score_pairs``. On a CPU pairs are grouped by the side that moves fewer tokens."""
-        states, projected, sharpness, residual = questions
+        states, projected, sharpness = questions
         if projected.is_cuda:
             kernel = score_fused if is_available(projected.device) else score_batched
-            return kernel(states, projected, answers, pairs, sharpness=sharpness, residual=residual)
+            return kernel(states, projected, answers, pairs, sharpness=sharpness)
         question_tokens = int(states.sizes[pairs.questions].sum())
         answer_tokens = int((answers.lengths * pairs.counts).sum())
         by_question = answer_tokens + GROUP_TOKENS * len(np.unique(pairs.questions))
@@ -97,7 +95,7 @@ def _by_answer(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pair
 
 def _score_block(questions: EncodedQuestions, answers: EncodedAnswers, first: int, pairs: Pairs) -> Tensor:
     """(P,) scores of the pairs of some consecutive answers, from the ``first`` one on."""
-    states, projected, sharpness, residual = questions
+    states, projected, sharpness = questions
     rows = states.rows(pairs.questions)  # (S,) the question tokens of every pair, pair after pair
     sizes = states.sizes[pairs.questions]  # (P,) question tokens of each pair
     asked = Ragged.of_sizes(rows, sizes)
@@ -119,13 +117,9 @@ def _score_block(questions: EncodedQuestions, answers: EncodedAnswers, first: in
         g_a = torch.segment_reduce(G, "max", lengths=lengths[pair : pair + count], axis=0, unsafe=True)
         # g is within [-1, 1], so exp needs no shift; a cosine does not depend on the divisor of a softmax.
         weights = _weights(g_a.tanh_(), sharpness)[:, :length]
-        if residual:
-            weights.mul_((1 - residual) / weights.sum(1, keepdim=True)).add_(residual / length)
         torch.mm(weights, A[:length], out=r_a[pair : pair + count])
         pair, token = pair + count, token + tokens
     weights = _weights(g_q.tanh_(), sharpness)
-    if residual:
-        weights = mixed(asked.with_values(weights), lengths, residual)
     r_q = F.embedding_bag(
         rows, states.values, asked.offsets[:-1], mode="sum", per_sample_weights=weights
     )  # (P, c)
@@ -134,7 +128,7 @@ def _score_block(questions: EncodedQuestions, answers: EncodedAnswers, first: in
 
 def _by_question(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
     """For each question, one product with the tokens of all its K answers."""
-    states, projected, sharpness, residual = questions
+    states, projected, sharpness = questions
     answers = answers.joined()
     (values,) = answers.batches
     pair_answers = pairs.answers
@@ -152,14 +146,10 @@ def _by_question(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pa
         G = A.values @ projected[begin:end].T  # (S, M), before tanh
         g_q = segment_max(G, A).tanh()  # (K, M)
         weights = (g_q * sharpness if sharpness != 1 else g_q).softmax(1)  # (K, M)
-        if residual:
-            weights.mul_(1 - residual).add_(residual / (end - begin))
         r_q = weights @ states.values[begin:end]  # (K, c)
         weights = _weights(G.amax(1).tanh(), sharpness)  # (S,)
         inside = A.positions()[0] < A.spread(lengths)
         weights = weights * inside
-        if residual:
-            weights = mixed(A.with_values(weights), lengths, residual) * inside
         r_a = F.embedding_bag(
             A.row_numbers(), A.values, A.offsets[:-1], mode="sum", per_sample_weights=weights
         )  # (K, c)

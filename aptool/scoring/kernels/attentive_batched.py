@@ -17,7 +17,7 @@ from aptool.models.device import send
 from aptool.models.pooling import segment_max
 from aptool.models.ragged import PADDING, Ragged
 from aptool.scoring.encoded import EncodedAnswers, Pairs
-from aptool.scoring.kernels.pair_scorer import cosines, mixed
+from aptool.scoring.kernels.pair_scorer import cosines
 
 # Numbers of the largest tensor of a batch: G, the states of its questions or the vectors of its answers.
 ELEMENTS = 1 << 28
@@ -33,7 +33,6 @@ def score_batched(
     pairs: Pairs,
     elements: int | None = None,
     sharpness: float = 1.0,
-    residual: float = 0.0,
 ) -> Tensor:
     """Scores of pairs.
 
@@ -44,7 +43,6 @@ def score_batched(
         pairs: the pairs, sorted by answer.
         elements: numbers of the largest tensor of a batch; None is ``ELEMENTS``.
         sharpness: factor of g before its softmax.
-        residual: share of the weights that is uniform.
 
     Returns:
         (P,) fp32.
@@ -67,7 +65,7 @@ def score_batched(
         some = Pairs(pairs.questions[ends[first] - counts[first] : ends[last - 1]], counts[first:last])
         own = answer[first:last]
         texts = answers.starts[own], answers.lengths[own]
-        scores.append(_score(questions, projected, values, *texts, some, sharpness, residual))
+        scores.append(_score(questions, projected, values, *texts, some, sharpness))
     return torch.cat(scores)
 
 
@@ -94,7 +92,6 @@ def _score(
     answer_lengths: np.ndarray,
     pairs: Pairs,
     sharpness: float,
-    residual: float,
 ) -> Tensor:
     """(P,) scores of the pairs of B answers, whose states begin at the rows ``starts`` of ``values``."""
     device = values.device
@@ -120,10 +117,6 @@ def _score(
     weights = Ragged.of_sizes(asked.lengths, pairs.counts)  # of the pairs of B answers
     pair_lengths = weights.spread(lengths)  # (P,)
     g_a = (segment_max(G, asked).tanh() * sharpness).exp() * (place < pair_lengths[:, None])  # (P, L)
-    if residual:
-        g_q = mixed(asked.with_values(g_q), asked.lengths, residual)
-        uniform = residual / pair_lengths[:, None]
-        g_a = torch.where(g_a > 0, g_a * ((1 - residual) / g_a.sum(1, keepdim=True)) + uniform, 0.0)
 
     r_q = F.embedding_bag(
         asked.values, questions.values, asked.offsets[:-1], mode="sum", per_sample_weights=g_q

@@ -71,7 +71,6 @@ def score_fused(
     answers: EncodedAnswers,
     pairs: Pairs,
     sharpness: float = 1.0,
-    residual: float = 0.0,
 ) -> Tensor:
     """(P,) fp32 scores of pairs; see ``score_batched`` for the arguments.
 
@@ -107,7 +106,7 @@ def score_fused(
         at = 2 * count
         for tile, blocks in launches:
             own = sent[at : at + 4 * blocks]
-            inputs = *texts, own, sent[:count], sent[count : 2 * count], scores, sharpness, residual
+            inputs = *texts, own, sent[:count], sent[count : 2 * count], scores, sharpness
             _launch(blocks, inputs, tile.options(values.dtype, fp32))
             at += 4 * blocks
     if too_large:
@@ -115,9 +114,7 @@ def score_fused(
         present, number = np.unique(pair_answers[rest], return_counts=True)
         some = Pairs(pairs.questions[rest], number)
         long = answers.select(present)
-        scores[send(rest, device)] = score_batched(
-            questions, projected, long, some, sharpness=sharpness, residual=residual
-        )
+        scores[send(rest, device)] = score_batched(questions, projected, long, some, sharpness=sharpness)
     return scores
 
 

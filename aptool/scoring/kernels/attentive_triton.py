@@ -20,7 +20,6 @@ def join(
     pair_place,  # (P,) int32 where the score goes
     scores,  # (P,) fp32
     sharpness,
-    residual,
     c,
     PAIRS: tl.constexpr,
     SLOTS: tl.constexpr,
@@ -65,14 +64,9 @@ def join(
     # tanh(x) = 1 - 2 / (1 + exp(2x)) for every x, and tanh increases: eq. 14 and 15.
     g_q = 1 - 2 / (1 + tl.exp(2 * tl.max(cube, 2)))  # (PAIRS, SLOTS)
     g_a = 1 - 2 / (1 + tl.exp(2 * tl.max(cube, 1)))  # (PAIRS, L)
-    # Eq. 16; a cosine does not depend on the divisor, but a residual does.
+    # Eq. 16; a cosine does not depend on the divisor.
     w_q = tl.where(slot[None, :] < tokens[:, None], tl.exp(sharpness * g_q), 0.0)
     w_a = tl.where(place[None, :] < length, tl.exp(sharpness * g_a), 0.0)
-    if residual > 0:
-        w_q *= ((1 - residual) / tl.sum(w_q, 1))[:, None]
-        w_a *= ((1 - residual) / tl.sum(w_a, 1))[:, None]
-        w_q += tl.where(slot[None, :] < tokens[:, None], residual / tokens[:, None], 0.0)
-        w_a += tl.where(place[None, :] < length, residual / length, 0.0)
 
     dots = tl.zeros((PAIRS,), dtype=tl.float32)
     qq = tl.zeros((PAIRS,), dtype=tl.float32)

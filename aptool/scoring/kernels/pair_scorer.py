@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from aptool.models.ragged import Ragged
@@ -78,19 +77,3 @@ def cosines(first: Tensor, second: Tensor) -> Tensor:
     """
     lengths = first.norm(dim=1).clamp_min(EPSILON) * second.norm(dim=1).clamp_min(EPSILON)
     return first.mul_(second).sum(1) / lengths
-
-
-def mixed(weights: Ragged, lengths: Tensor, residual: float) -> Tensor:
-    """Attention weights of n texts, mixed with uniform weights.
-
-    Args:
-        weights: values (N,), not normalized.
-        lengths: (n,) int64 number of states of each text over which uniform weights are spread.
-        residual: share of the uniform weights.
-
-    Returns:
-        (N,) weights that sum to one over each text that has as many of them as its length.
-    """
-    sums = torch.segment_reduce(weights.values, "sum", lengths=weights.lengths, axis=0, unsafe=True)
-    normalized = weights.values * weights.spread((1 - residual) / sums)
-    return normalized + weights.spread(residual / lengths)
