@@ -25,7 +25,10 @@ REMOVED = {
     "training.shared_draw": False,
     "training.layer_decay": 0.0,
 }
-REMOVED_TYPES = {"similarity.type": ("euclid",)}
+REMOVED_TYPES = {
+    "pooling.type": ("soft-maxsim", "polyencoder", "multi-vector"),
+    "similarity.type": ("euclid",),
+}
 LAST_WITH_REMOVED = "0.2.0"
 
 

@@ -216,6 +216,13 @@ def test_removed_option_is_accepted_at_its_default_only(section, name, default, 
         check_recipe(recipe_from_dict(table, "config.json"))
 
 
+@pytest.mark.parametrize("pooling", ["soft-maxsim", "polyencoder", "multi-vector"])
+def test_removed_pooling_is_named(pooling):
+    expected = rf"pooling\.type: '{pooling}': expected one of max, .*; aptool 0\.2\.0 was the last version"
+    with pytest.raises(InputError, match=expected):
+        check_recipe(load_recipe("ap-cnn", [f"pooling.type={pooling}"]))
+
+
 def test_removed_similarity_is_named():
     expected = r"similarity\.type: 'euclid': expected one of cosine, .*; aptool 0\.2\.0 was the last"
     with pytest.raises(InputError, match=expected):

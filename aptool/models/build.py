@@ -9,7 +9,6 @@ from aptool.errors import InputError
 from aptool.models.abcnn import AbcnnPooling
 from aptool.models.alignment import AlignmentPooling
 from aptool.models.attention import AttentivePooling
-from aptool.models.codes import MultiVectorPooling, PolyEncoderPooling
 from aptool.models.cross import CrossPooling
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncoder
 from aptool.models.features import COLUMNS, PairFeatures
@@ -20,7 +19,6 @@ from aptool.models.matching import (
     KernelPooling,
     MaxSimPooling,
     MeanMaxSimPooling,
-    SoftMaxSimPooling,
     SymmetricMaxSimPooling,
 )
 from aptool.models.one_way import OneWayPooling
@@ -60,11 +58,8 @@ POOLINGS: dict[str, type[Pooling]] = {
     "first": FirstPooling,
     "maxsim": MaxSimPooling,
     "symmetric-maxsim": SymmetricMaxSimPooling,
-    "soft-maxsim": SoftMaxSimPooling,
     "mean-maxsim": MeanMaxSimPooling,
     "kernels": KernelPooling,
-    "polyencoder": PolyEncoderPooling,
-    "multi-vector": MultiVectorPooling,
     "cross": CrossPooling,
     "one_way": OneWayPooling,
     "abcnn": AbcnnPooling,

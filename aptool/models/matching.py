@@ -6,7 +6,6 @@ answer's (``match``); the score follows from the sum over the question's tokens 
 
 - ``maxsim``: ColBERT (Khattab and Zaharia, 2020), the best answer token of each question token.
 - ``symmetric-maxsim``: the mean of that and of the best question token of each answer token.
-- ``soft-maxsim``: a mean of each row of S in place of its maximum, weighted by a softmax.
 - ``mean-maxsim``: ``maxsim`` and the cosine of the means of all tokens, a share of each.
 - ``kernels``: KNRM (Xiong et al., 2017) and TK (Hofstätter et al., 2020), soft counts of similarities.
 """
@@ -177,37 +176,6 @@ class SymmetricMaxSimPooling(MatchPooling):
     def partners(self, S: Tensor) -> Tensor:
         """See ``MatchPooling.partners``: each token of either text has its best one in the other."""
         return (nearest(S) / S.shape[0] + nearest(S.T).T / S.shape[1]) / 2
-
-
-class SoftMaxSimPooling(MatchPooling):
-    """s = mean over m of the sum over l of softmax_l(S_ml / T) S_ml.
-
-    With a small temperature T it is ``maxsim``, with a large one the mean of S.
-    """
-
-    @dataclass(frozen=True)
-    class Options(StateOptions):
-        """Options of ``soft-maxsim`` pooling.
-
-        Attributes:
-            temperature: T.
-        """
-
-        temperature: float = bounded(0.05, least=0.001)
-
-    def __init__(self, size: int, options: Options) -> None:
-        super().__init__()
-        self.temperature = options.temperature
-
-    def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
-        """See ``MatchPooling.match``: (..., 1), the mean that is weighted by the softmax."""
-        logits = S / self.temperature
-        weights = (logits if mask is None else logits.masked_fill(~mask, -torch.inf)).softmax(-1)
-        return (weights * S).sum(-1, keepdim=True)
-
-    def partners(self, S: Tensor) -> Tensor:
-        """See ``MatchPooling.partners``: the softmax."""
-        return (S / self.temperature).softmax(1) / len(S)
 
 
 class MeanMaxSimPooling(MatchPooling):

@@ -23,7 +23,6 @@ from aptool.errors import AptoolError
 from aptool.models.abcnn import AbcnnPooling
 from aptool.models.alignment import AlignmentPooling
 from aptool.models.attention import AttentivePooling
-from aptool.models.codes import CodePooling
 from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.matching import MatchPooling
 from aptool.models.model import LoadedModel
@@ -222,7 +221,6 @@ def weigh(pooling: Pooling, questions: Ragged, answers: Ragged) -> tuple[Tensor,
 @weigh.register(AttentivePooling)
 @weigh.register(AbcnnPooling)
 @weigh.register(AlignmentPooling)
-@weigh.register(CodePooling)
 @weigh.register(MatchPooling)
 @weigh.register(OneWayPooling)
 def _(pooling: Any, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:

@@ -1,11 +1,13 @@
 """Each worked example of CONTRIBUTING.md adds its thing: an encoder, a pooling, a data set, a measure."""
 
 import importlib.util
+import math
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 import aptool as library
 from aptool.errors import InputError
@@ -14,6 +16,7 @@ from aptool.evaluation.names import FAMILIES
 from aptool.evaluation.rankings import RANKING_MEASURES
 from aptool.formats.trec import read_qrels
 from aptool.models.build import ENCODERS, POOLINGS
+from aptool.models.ragged import Ragged
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "extending"
 SMALL = {
@@ -47,6 +50,8 @@ def example():
     [
         ("gru_encoder", "gru.toml", {"encoder.hidden": 16}),
         ("mean_max_pooling", "mean-max.toml", {"encoder.features": 16}),
+        ("code_poolings", "polyencoder.toml", {"encoder.features": 16}),
+        ("code_poolings", "polyencoder.toml", {"encoder.features": 16, "pooling.type": "multi-vector"}),
     ],
 )
 def test_a_system_with_a_new_part_trains_saves_and_scores(
@@ -65,6 +70,20 @@ def test_a_system_with_a_new_part_trains_saves_and_scores(
     pairs = [(question, answer) for answer in answers]
     alone = [float(model.score([pair])[0]) for pair in pairs]
     np.testing.assert_allclose(model.score(pairs), alone, atol=1e-6)  # whatever else is scored
+
+
+def test_codes_by_hand(example):
+    """One code (0, ln 3) gives the states (0, 2) and (1, 1) of a text the weights 3/4 and 1/4."""
+    poolings = example("code_poolings")
+    options = poolings.CodePooling.Options(codes=1)
+    two = Ragged.join([torch.tensor([[0.0, 2], [1, 1]])])
+    three = Ragged.join([torch.tensor([[0.0, 0], [2, -1], [-1, 0]])])  # their mean is (1, -1) / 3
+    expected = (1 / 4 - 7 / 4) / (math.hypot(1 / 4, 7 / 4) * math.sqrt(2))
+    for kind, question, answer in (("PolyEncoder", two, three), ("MultiVector", three, two)):
+        pooling = getattr(poolings, f"{kind}Pooling")(2, options)
+        pooling.load_state_dict({"codes": torch.tensor([[0.0, math.log(3)]])})
+
+        assert pooling.score_pairs(question, answer).item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_parallel_lines_become_a_collection(example, tmp_path):

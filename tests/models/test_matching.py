@@ -29,14 +29,6 @@ def maxsim(S):
     return sum(max(row) for row in S) / len(S)
 
 
-def soft(S, temperature=0.05):
-    total = 0
-    for row in S:
-        weights = [math.exp((one - max(row)) / temperature) for one in row]
-        total += sum(w * one for w, one in zip(weights, row, strict=True)) / sum(weights)
-    return total / len(S)
-
-
 def kernels(S, count=11, width=0.1):
     means = [1.0, *(1 - (2 * k + 1) / (count - 1) for k in range(count - 1))]
     score = 0
@@ -52,52 +44,26 @@ def kernels(S, count=11, width=0.1):
 MATCHES = {
     "maxsim": maxsim,
     "symmetric-maxsim": lambda S: (maxsim(S) + maxsim(list(zip(*S, strict=True)))) / 2,
-    "soft-maxsim": soft,
     "kernels": kernels,
 }
 
 
 def matched(kind):
     """A double loop over the tokens of both texts."""
-    return lambda Q, A, codes: MATCHES[kind]([[cosine(x, y) for y in A] for x in Q])
-
-
-def mixture(vectors, logits):
-    """The mean of vectors, weighted by a softmax of logits."""
-    weights = [math.exp(one - max(logits)) for one in logits]
-    return [
-        sum(w * v[i] for w, v in zip(weights, vectors, strict=True)) / sum(weights)
-        for i in range(len(vectors[0]))
-    ]
-
-
-def dot(x, y):
-    return sum(a * b for a, b in zip(x, y, strict=True))
+    return lambda Q, A: MATCHES[kind]([[cosine(x, y) for y in A] for x in Q])
 
 
 def mean(states):
     return [sum(column) / len(states) for column in zip(*states, strict=True)]
 
 
-def polyencoder(Q, A, codes):
-    vectors = [mixture(Q, [dot(code, state) for state in Q]) for code in codes]
-    answer = mean(A)
-    return cosine(mixture(vectors, [dot(vector, answer) for vector in vectors]), answer)
-
-
-def multi_vector(Q, A, codes):
-    return max(cosine(mean(Q), mixture(A, [dot(code, state) for state in A])) for code in codes)
-
-
-def mean_and_maxsim(Q, A, codes):
-    return (cosine(mean(Q), mean(A)) + matched("maxsim")(Q, A, codes)) / 2
+def mean_and_maxsim(Q, A):
+    return (cosine(mean(Q), mean(A)) + matched("maxsim")(Q, A)) / 2
 
 
 LOOPS = {
     **{kind: matched(kind) for kind in MATCHES},
     "mean-maxsim": mean_and_maxsim,
-    "polyencoder": polyencoder,
-    "multi-vector": multi_vector,
 }
 ROUNDING = {"kernels": 2e-4}
 ENCODERS = ["qa-cnn", "qa-bilstm"]
@@ -129,11 +95,10 @@ def test_poolings_are_plain_loops_over_tokens(encoders, kind, encoder, questions
         matrix = system.score_matrix(Q, A)
         paired = system.score_pairs(Q.select(pairs[:, 0]), A.select(pairs[:, 1]))
     states = [[one.tolist() for one in part.values.double().split(part.sizes.tolist())] for part in (Q, A)]
-    codes = getattr(system.pooling, "codes", torch.zeros(0)).tolist()
 
     found = Scorer(system).score(tokens(*questions), tokens(*answers), pairs[:, 0], pairs[:, 1])
 
-    expected = [LOOPS[kind](states[0][q], states[1][a], codes) for q, a in pairs]
+    expected = [LOOPS[kind](states[0][q], states[1][a]) for q, a in pairs]
     rounding = ROUNDING.get(kind, 1e-5)
     for scores in (found, matrix.flatten(), paired):
         assert scores.tolist() == pytest.approx(expected, abs=rounding)

@@ -1,6 +1,5 @@
 """Heat maps: weights computed by hand, those of the model itself, and the words that they belong to."""
 
-import math
 from itertools import pairwise
 
 import pytest
@@ -80,7 +79,7 @@ def test_matched_tokens_by_hand(by_hand):
     texts = [("One two", "red green blue")]
     found = {
         kind: heat_maps(by_hand("qa-cnn", kind), texts)[0]
-        for kind in ("maxsim", "symmetric-maxsim", "soft-maxsim", "mean-maxsim", "kernels")
+        for kind in ("maxsim", "symmetric-maxsim", "mean-maxsim", "kernels")
     }
 
     for one in found.values():
@@ -98,23 +97,6 @@ def test_matched_tokens_by_hand(by_hand):
     assert found["symmetric-maxsim"].score == pytest.approx((0.158114 + 0.316228 / 3) / 2, abs=1e-6)
     assert found["symmetric-maxsim"].question.weights == pytest.approx([1 / 4 + 2 / 6, 1 / 4 + 1 / 6])
     assert found["symmetric-maxsim"].answer.weights == pytest.approx([1 / 4 + 1 / 6, 1 / 4 + 1 / 6, 1 / 6])
-    # softmax(S / 0.05): of one, e⁰ : e⁻⁸·⁹⁴ : e⁰; of two, e⁰ : e⁶·³² : e⁻¹⁴·¹⁴.
-    assert found["soft-maxsim"].answer.weights == pytest.approx([0.250878, 0.499138, 0.249984], abs=1e-5)
-
-
-def test_codes_of_a_poly_encoder_by_hand(by_hand):
-    """One code (0, ln 3): its weights of one = (0, 2), two = (1, 1) are 9 : 3."""
-    system = by_hand("qa-cnn", "polyencoder", "pooling.codes=1")
-    with torch.no_grad():
-        system.ranker.pooling.codes.copy_(torch.tensor([[0.0, math.log(3)]]))
-
-    (found,) = heat_maps(system, [("One two", "red green blue")])
-
-    assert found.kind == "attention"
-    assert found.question.weights == pytest.approx([3 / 4, 1 / 4])
-    assert found.answer.weights == pytest.approx([1 / 3] * 3)
-    # r_q = 3/4 (0, 2) + 1/4 (1, 1) = (1/4, 7/4); r_a = (1, -1) / 3.
-    assert found.score == pytest.approx((1 / 4 - 7 / 4) / (math.hypot(1 / 4, 7 / 4) * math.sqrt(2)), abs=1e-6)
 
 
 def test_max_pooling_has_shares_of_the_features(by_hand):

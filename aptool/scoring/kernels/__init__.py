@@ -3,12 +3,10 @@
 from typing import Any
 
 from aptool.models.attention import AttentivePooling
-from aptool.models.codes import MultiVectorPooling, PolyEncoderPooling
 from aptool.models.cross import PairPooling
 from aptool.models.matching import MatchPooling
 from aptool.models.pooling import FirstPooling, IndependentPooling, Pooling
 from aptool.scoring.kernels.attentive import AttentivePairScorer
-from aptool.scoring.kernels.codes import MultiVectorPairScorer, PolyEncoderPairScorer
 from aptool.scoring.kernels.independent import FirstPairScorer, IndependentPairScorer
 from aptool.scoring.kernels.matching import MatchPairScorer
 from aptool.scoring.kernels.pair_scorer import PairScorer
@@ -18,8 +16,6 @@ from aptool.scoring.kernels.pairwise import CrossPairScorer, PairwisePairScorer
 PAIR_SCORERS: dict[Any, type[PairScorer]] = {
     AttentivePooling: AttentivePairScorer,
     MatchPooling: MatchPairScorer,
-    PolyEncoderPooling: PolyEncoderPairScorer,
-    MultiVectorPooling: MultiVectorPairScorer,
     PairPooling: CrossPairScorer,
     FirstPooling: FirstPairScorer,
     IndependentPooling: IndependentPairScorer,
