@@ -27,7 +27,6 @@ EXTRAS = {
     "fusion": "fuse --train: fusion that is learned",
     "hub": "push, models from hf://",
     "ir-datasets": "data import ir-datasets",
-    "lambdamart": "fuse --method lambdamart",
     "mlflow": "train --log mlflow",
     "pyterrier": "aptool.pyterrier: models and runs as transformers of PyTerrier",
     "tensorboard": "train --log tensorboard",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import click
 
 from aptool.cli.parameters import UTF8
@@ -27,14 +25,8 @@ _K, _FOLDS = 60.0, 5
     "[default: RUN itself, each fold of its questions fused by a model of the other folds]",
 )
 @click.option(
-    "--method",
-    type=click.Choice(["logistic", "lambdamart"]),
-    help="Logistic regression (extra fusion) or LambdaMART (extra lambdamart).  [default: logistic]",
-)
-@click.option(
     "--folds", type=click.IntRange(2), help=f"Folds of the questions of QRELS.  [default: {_FOLDS}]"
 )
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Random seed of --train.  [default: 0]")
 @click.option(
     "--k",
     type=click.FloatRange(0),
@@ -47,9 +39,7 @@ def fuse(
     output: str,
     qrels: str | None,
     train_runs: tuple[str, ...],
-    method: Literal["logistic", "lambdamart"] | None,
     folds: int | None,
-    seed: int | None,
     k: float | None,
     tag: str,
     as_json: bool,
@@ -61,7 +51,7 @@ def fuse(
     """
     if len(runs) < 2:
         raise UsageError(f"{len(runs)} run given; expected two or more")
-    given = {"--train-run": train_runs, "--method": method, "--folds": folds, "--seed": seed}
+    given = {"--train-run": train_runs, "--folds": folds}
     useless = [name for name, value in given.items() if value not in (None, ())] if qrels is None else []
     if useless:
         raise UsageError(f"{useless[0]} given without --train QRELS; expected both")
@@ -89,9 +79,7 @@ def fuse(
         loaded,
         qrels,
         train_runs=[Run.load(run) for run in train_runs] or None,
-        method=method or "logistic",
         folds=folds or _FOLDS,
-        seed=seed or 0,
         tag=tag,
     )
     learned.run.save(output)

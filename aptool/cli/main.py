@@ -13,8 +13,12 @@ import click
 from aptool.cli.display import messages_on_stderr
 from aptool.cli.next_steps import next_steps
 from aptool.errors import AptoolError
+from aptool.options import LAST_WITH_REMOVED
 from aptool.threads import limit_spinning
 from aptool.version import __version__
+
+# Options of commands that aptool had until LAST_WITH_REMOVED.
+REMOVED_OPTIONS = {("fuse", "--method"), ("fuse", "--seed")}
 
 # Characters of an error; click repeats a wrong value of any length.
 _LONGEST_LINE = 2000
@@ -118,6 +122,10 @@ def main() -> NoReturn:
             sys.exit(error.exit_code)
         if debug:
             raise
+        if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+            command = error.ctx.command_path.removeprefix("aptool ")
+            if (command, error.option_name) in REMOVED_OPTIONS:
+                _fail(f"{error.option_name}: aptool {LAST_WITH_REMOVED} was the last version with it", 2)
         hint = ""
         if isinstance(error, click.UsageError) and error.ctx is not None:
             hint = f" (see `{error.ctx.command_path} --help`)"

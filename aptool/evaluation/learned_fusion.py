@@ -1,13 +1,12 @@
 """Learned fusion of runs: a small model of their scores, fitted on judged questions.
 
 The columns of a candidate are its scores in each run, standardized over the candidates of its question, so
-that runs on different scales count alike. ``logistic`` is a logistic regression (one weight per run);
-``lambdamart`` boosts regression trees on the ranking itself (Burges 2010).
+that runs on different scales count alike. The model is a logistic regression with one weight per run.
 """
 
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,15 +15,10 @@ from aptool.errors import AptoolError
 from aptool.formats.trec import rank_candidates
 from aptool.text.optional import require
 
-Method = Literal["logistic", "lambdamart"]
-METHODS: tuple[Method, ...] = ("logistic", "lambdamart")
-
 DEFAULT_FOLDS = 5
 
 _KEYS = ["question_id", "answer_id"]
 _PURPOSE = "learned fusion"
-# Trees for a few runs on a few hundred questions: small, and many of little weight each.
-_TREES = {"n_estimators": 100, "num_leaves": 7, "learning_rate": 0.05, "min_child_samples": 20}
 
 
 class LearnedFusion(NamedTuple):
@@ -32,8 +26,7 @@ class LearnedFusion(NamedTuple):
 
     Attributes:
         frame: question_id (str), answer_id (str), score (f64), in trec_eval's order.
-        weights: (models, runs) float64, one row per fitted model: of ``logistic`` the weight of each run's
-            standardized score, of ``lambdamart`` each run's share of the gain of all splits.
+        weights: (models, runs) float64, one row per fitted model: of each standardized score.
         questions: number of judged questions that were fitted on.
     """
 
@@ -51,8 +44,6 @@ def learn_fusion(
     train: Sequence[pl.DataFrame],
     qrels: pl.DataFrame,
     runs: Sequence[pl.DataFrame],
-    method: Method = "logistic",
-    seed: int = 0,
 ) -> LearnedFusion:
     """Fits on the runs of judged questions, and fuses the runs of other questions.
 
@@ -60,8 +51,6 @@ def learn_fusion(
         train: one run per system on judged questions: question_id, answer_id, score.
         qrels: question_id, answer_id, relevance; a candidate that is not judged is not relevant.
         runs: one run per system, the same systems in the same order.
-        method: one of ``METHODS``.
-        seed: random seed of ``lambdamart``.
 
     Raises:
         AptoolError: a package is not installed, or the judged candidates are all relevant or none is.
@@ -70,7 +59,7 @@ def learn_fusion(
     if len(runs) < 2 or len(train) != len(runs):
         raise ValueError(f"{len(runs)} runs and {len(train)} to fit on; expected two or more of both")
     judged = _judged(_columns(train), qrels)
-    fitted = _fit(judged, method, seed)
+    fitted = _fit(judged)
     columns = _columns(runs)
     frame = columns.select(_KEYS).with_columns(score=fitted.score(_matrix(columns)))
     return LearnedFusion(
@@ -81,9 +70,7 @@ def learn_fusion(
 def cross_fitted(
     runs: Sequence[pl.DataFrame],
     qrels: pl.DataFrame,
-    method: Method = "logistic",
     folds: int = DEFAULT_FOLDS,
-    seed: int = 0,
 ) -> LearnedFusion:
     """Fuses runs of judged questions: each question by a model that was fitted on the other folds.
 
@@ -93,9 +80,7 @@ def cross_fitted(
     Args:
         runs: one per system: question_id, answer_id, score.
         qrels: question_id, answer_id, relevance; a candidate that is not judged is not relevant.
-        method: one of ``METHODS``.
         folds: at least 2.
-        seed: random seed of ``lambdamart``.
 
     Raises:
         AptoolError: as ``learn_fusion``, or there are fewer judged questions than folds.
@@ -111,13 +96,13 @@ def cross_fitted(
     parts, weights = [], []
     for fold in range(folds):
         own = questions[fold::folds]
-        fitted = _fit(judged.filter(~pl.col("question_id").is_in(own)), method, seed)
+        fitted = _fit(judged.filter(~pl.col("question_id").is_in(own)))
         part = columns.filter(pl.col("question_id").is_in(own))
         parts.append(part.select(_KEYS).with_columns(score=fitted.score(_matrix(part))))
         weights.append(fitted.weights)
     others = columns.filter(~pl.col("question_id").is_in(questions))
     if others.height:
-        fitted = _fit(judged, method, seed)
+        fitted = _fit(judged)
         parts.append(others.select(_KEYS).with_columns(score=fitted.score(_matrix(others))))
     frame = rank_candidates(pl.concat(parts)).drop("rank")
     return LearnedFusion(frame, np.stack(weights), len(questions))
@@ -159,7 +144,7 @@ def _matrix(columns: pl.DataFrame) -> np.ndarray:
     return columns.select(pl.selectors.starts_with("run")).to_numpy().astype(np.float64)
 
 
-def _fit(judged: pl.DataFrame, method: Method, seed: int) -> _Fitted:
+def _fit(judged: pl.DataFrame) -> _Fitted:
     relevant = judged["relevance"].to_numpy() > 0
     if not 0 < relevant.sum() < len(relevant):
         found = "no candidate is" if not relevant.any() else "all candidates are"
@@ -167,31 +152,7 @@ def _fit(judged: pl.DataFrame, method: Method, seed: int) -> _Fitted:
             f"{_PURPOSE}: {found} judged relevant in {judged['question_id'].n_unique()} questions; "
             "expected some of each: runs and qrels of the same questions"
         )
-    return (_logistic if method == "logistic" else _lambdamart)(judged, seed)
-
-
-def _logistic(judged: pl.DataFrame, seed: int) -> _Fitted:
     linear_model = require("sklearn.linear_model", purpose=_PURPOSE, extra="fusion")
     model = linear_model.LogisticRegression(max_iter=1000)
-    model.fit(_matrix(judged), judged["relevance"].to_numpy() > 0)
+    model.fit(_matrix(judged), relevant)
     return _Fitted(model.decision_function, model.coef_[0].astype(np.float64))
-
-
-def _lambdamart(judged: pl.DataFrame, seed: int) -> _Fitted:
-    require("sklearn", purpose=_PURPOSE, extra="lambdamart")
-    lightgbm = require("lightgbm", purpose="fusion by LambdaMART", extra="lambdamart")
-    # One thread and fixed histograms: the same trees on every machine.
-    reproducible = {"n_jobs": 1, "deterministic": True, "force_row_wise": True, "random_state": seed}
-    columns = _matrix(judged)
-    model = lightgbm.LGBMRanker(
-        importance_type="gain",
-        monotone_constraints=[1] * columns.shape[1],  # a better score never lowers a candidate
-        label_gain=np.arange(judged["relevance"].to_numpy().max() + 1).tolist(),  # linear in relevance
-        verbosity=-1,
-        **_TREES,
-        **reproducible,
-    )
-    groups = judged.group_by("question_id", maintain_order=True).len()["len"].to_numpy()
-    model.fit(columns, judged["relevance"].to_numpy(), group=groups)
-    gain = model.feature_importances_.astype(np.float64)
-    return _Fitted(model.predict, gain / gain.sum() if gain.sum() else gain)

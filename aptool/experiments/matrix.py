@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from aptool.documents import read_toml
 from aptool.errors import InputError, UsageError
-from aptool.evaluation.learned_fusion import METHODS, Method
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 from aptool.formats.location import Location, location
 from aptool.formats.schemas import check_document
@@ -59,7 +58,6 @@ class SystemSpec(NamedTuple):
     Attributes:
         fuse: systems that are fused by reciprocal rank.
         combine: systems that are fused by a model fitted on the dev split.
-        method: of ``combine``.
         ensemble: the system whose seeds are fused by the mean of their scores.
         teacher: of a preset: the system whose scores of the training pools are learned beside the labels.
     """
@@ -70,7 +68,6 @@ class SystemSpec(NamedTuple):
     overrides: tuple[str, ...]
     fuse: tuple[str, ...]
     combine: tuple[str, ...] = ()
-    method: Method = METHODS[0]
     ensemble: str | None = None
     teacher: str | None = None
 
@@ -176,7 +173,6 @@ def _systems(path: str | Location, entries: dict[str, dict[str, Any]]) -> dict[s
             tuple(entry.get("set", ())),
             tuple(entry.get("fuse", ())),
             tuple(entry.get("combine", ())),
-            entry.get("method", METHODS[0]),
             entry.get("ensemble"),
             entry.get("teacher"),
         )

@@ -240,9 +240,9 @@ class TrialRunner:
         qrels = read_qrels(collection.qrels(DEV))
         try:
             if evaluated.split == DEV:
-                fusion = cross_fitted(own, qrels, system.method, seed=trial.seed)
+                fusion = cross_fitted(own, qrels)
             else:
-                fusion = learn_fusion(runs(DEV), qrels, own, system.method, trial.seed)
+                fusion = learn_fusion(runs(DEV), qrels, own)
         except AptoolError as error:
             raise AptoolError(f"{system.name} on {evaluated.name}: {error}") from error
         weights = zip(system.parts, fusion.weights.mean(0).tolist(), strict=True)
@@ -281,7 +281,7 @@ class TrialRunner:
             facts += [recipe.to_dict(), inputs_of(collection, recipe)]
         facts += [self._key(part, collection, split) for part in parts_of(trial, systems)]
         if system.combine:
-            facts.append(["combine", system.method])
+            facts.append(["combine", "logistic"])
         if system.ensemble is not None:
             facts.append("ensemble")
         taught_by = teacher_of(trial, systems)

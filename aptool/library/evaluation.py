@@ -15,7 +15,6 @@ from aptool.evaluation.names import measure_names
 from aptool.evaluation.significance import CONFIDENCE, HIGHEST_CONFIDENCE, LOWEST_CONFIDENCE, PERMUTATIONS
 from aptool.library.arguments import (
     PathLike,
-    check_choice,
     check_integer,
     check_list,
     check_number,
@@ -169,7 +168,7 @@ class LearnedFusion(NamedTuple):
     Attributes:
         run: the fused run.
         weights: of each run, mean and standard deviation over the folds (deviation 0 of a single model): the
-            weight of its standardized score, of ``lambdamart`` its share of the gain of all splits.
+            weight of its standardized score.
         questions: number of judged questions that were fitted on.
     """
 
@@ -183,21 +182,19 @@ def learn_fusion(
     qrels: AnyQrels,
     *,
     train_runs: Iterable[AnyRun] | None = None,
-    method: learned_fusion.Method = "logistic",
     folds: int = learned_fusion.DEFAULT_FOLDS,
-    seed: int = 0,
     tag: str = "fused",
 ) -> LearnedFusion:
-    """Fuses runs by a model of their scores, standardized within each question, as ``aptool fuse --train``.
+    """Fuse runs by a logistic regression on their scores, as ``aptool fuse --train`` (extra ``fusion``).
+
+    Scores are standardized within each question.
 
     Args:
         runs: two or more.
         qrels: judgements to fit on.
         train_runs: runs of the same systems in the same order on the questions of ``qrels``; None fits on
             ``runs`` themselves, each fold of the judged questions fused by a model of the other folds.
-        method: ``logistic`` (logistic regression, extra ``fusion``) or ``lambdamart`` (extra ``lambdamart``).
         folds: at least 2.
-        seed: random seed of ``lambdamart``.
         tag: the name of the fused run.
 
     Raises:
@@ -207,17 +204,15 @@ def learn_fusion(
     fused = [_run(run).frame for run in check_list("runs", runs, "at least two runs")]
     if len(fused) < 2:
         raise InputError("runs", value=len(fused), expected="at least two runs")
-    check_choice("method", method, learned_fusion.METHODS)
     check_integer("folds", folds, 2)
-    check_integer("seed", seed, 0, 1 << 31)
     judgements = _qrels(qrels).frame
     if train_runs is None:
-        found = learned_fusion.cross_fitted(fused, judgements, method, folds, seed)
+        found = learned_fusion.cross_fitted(fused, judgements, folds)
     else:
         train = [_run(run).frame for run in check_list("train_runs", train_runs, "one for each run")]
         if len(train) != len(fused):
             raise InputError("train_runs", value=len(train), expected=f"{len(fused)}, one for each run")
-        found = learned_fusion.learn_fusion(train, judgements, fused, method, seed)
+        found = learned_fusion.learn_fusion(train, judgements, fused)
     means, deviations = found.weights.mean(0), found.weights.std(0)
     weights = list(zip(means.tolist(), deviations.tolist(), strict=True))
     return LearnedFusion(Run.from_scores(found.frame, check_text("tag", tag)), weights, found.questions)

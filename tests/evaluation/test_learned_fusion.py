@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from aptool.errors import AptoolError
 from aptool.evaluation import learned_fusion
-from aptool.evaluation.learned_fusion import METHODS, cross_fitted, learn_fusion
+from aptool.evaluation.learned_fusion import cross_fitted, learn_fusion
 
 
 def run_of(rankings):
@@ -66,18 +66,17 @@ def test_weights_are_those_of_a_logistic_regression_fitted_otherwise():
     assert fused.questions == 40
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_other_questions_are_ranked_by_the_run_that_was_right(method):
+def test_other_questions_are_ranked_by_the_run_that_was_right():
     good, bad, qrels = simulated(300)
     new_good, new_bad, new_qrels = simulated(40, seed=5, prefix="new")
 
-    fused = learn_fusion([good, bad], qrels, [new_good, new_bad], method)
+    fused = learn_fusion([good, bad], qrels, [new_good, new_bad])
 
     found = firsts(fused.frame, new_qrels)
     assert found > firsts(new_bad, new_qrels) + 0.2
     assert found >= firsts(new_good, new_qrels) - 0.1
     assert fused.frame.height == new_good.height
-    again = learn_fusion([good, bad], qrels, [new_good, new_bad], method)
+    again = learn_fusion([good, bad], qrels, [new_good, new_bad])
     assert fused.frame.equals(again.frame)
 
 

@@ -26,7 +26,7 @@ def fused(gpu):
     """A stand-in for the fused kernel's program: one launch, scores by the definition."""
 
     def launch(programs, inputs, options):
-        projected, states, offsets, answers, blocks, questions, places, scores, sharpness, _ = inputs
+        projected, states, offsets, answers, blocks, questions, places, scores, sharpness = inputs
         if not all(gpu.holds(one) for one in inputs if isinstance(one, torch.Tensor)):
             raise DeviceMismatchError("a tensor of the host in a launch")
         gpu.launches += 1
