@@ -1,0 +1,98 @@
+"""The FAQ of examples/faq: consistent, without leaks between splits, and as its README describes it."""
+
+import csv
+import importlib.util
+import re
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+FAQ = Path(__file__).parents[2] / "examples" / "faq"
+SPLITS = ("train", "dev", "test")
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def faq() -> dict[str, list[dict[str, str]]]:
+    return {split: rows_of(FAQ / f"{split}.csv") for split in SPLITS}
+
+
+@pytest.fixture
+def candidates():
+    """The script that makes every answer a candidate."""
+    spec = importlib.util.spec_from_file_location("candidates", FAQ / "candidates.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main
+
+
+def words_of(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def test_the_counts_are_those_of_the_readme(faq):
+    table = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \|$", (FAQ / "README.md").read_text("utf-8"), re.M)
+
+    counted = [
+        (split, str(len({row["answer"] for row in rows})), str(len(rows))) for split, rows in faq.items()
+    ]
+    assert table == counted
+
+
+def test_no_question_occurs_twice(faq):
+    questions = [words_of(row["question"]) for rows in faq.values() for row in rows]
+
+    assert len(set(questions)) == len(questions)
+
+
+def test_an_answer_has_two_or_three_questions_in_one_split(faq):
+    for rows in faq.values():
+        answers = [row["answer"] for row in rows]
+        assert {answers.count(text) for text in answers} == {2, 3}
+    for one, other in combinations(faq.values(), 2):
+        assert not {words_of(row["answer"]) for row in one} & {words_of(row["answer"]) for row in other}
+
+
+def test_a_question_is_no_part_of_its_answer(faq):
+    for rows in faq.values():
+        assert not [row for row in rows if words_of(row["question"]) in words_of(row["answer"])]
+
+
+def test_the_files_stay_small():
+    assert sum(path.stat().st_size for path in FAQ.iterdir() if path.is_file()) < 300_000
+
+
+def test_every_answer_is_a_candidate_for_every_question(candidates, tmp_path):
+    (tmp_path / "faq.csv").write_text(
+        'question,answer\nHow?,"So, like this."\nWhen?,Now.\nWhen?,"So, like this."\n'
+    )
+
+    candidates(str(tmp_path / "faq.csv"), str(tmp_path / "labelled.csv"))
+
+    assert [tuple(row.values()) for row in rows_of(tmp_path / "labelled.csv")] == [
+        ("How?", "So, like this.", "1"),
+        ("How?", "Now.", "0"),
+        ("When?", "So, like this.", "1"),
+        ("When?", "Now.", "1"),
+    ]
+
+
+def test_the_imported_splits_have_no_leaks(aptool, candidates, tmp_path):
+    tables = {split: tmp_path / f"{split}.csv" for split in SPLITS}
+    for split, table in tables.items():
+        candidates(str(FAQ / f"{split}.csv"), str(table))
+    folder = tmp_path / "faq"
+    aptool("data", "import", "tsv", *(f"{name}={path}" for name, path in tables.items()), "--output", folder)
+
+    checked = aptool("data", "check", folder, "--leaks")
+
+    leaks = [line for line in checked.out if "near copy" in line]
+    assert checked.code == 0
+    assert len(leaks) == 3  # train and dev, train and test, dev and test
+    assert all(line.count("(0 word for word)") == 2 for line in leaks)
+    assert all(re.search(r"^ *0 of \d+ questions .*, 0 of \d+ relevant answers", line) for line in leaks)
