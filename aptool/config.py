@@ -190,7 +190,7 @@ class TrainingOptions:
     word_dropout: float = bounded(0.0, below=1)
     clip: float = 0.0
     patience: int = 0
-    dev_measure: str = "map"
+    dev_measure: str = "MAP"
     average_epochs: int = 0
     deterministic: bool = False
 

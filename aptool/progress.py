@@ -111,7 +111,7 @@ def epoch_line(entry: dict[str, Any]) -> str:
 
 
 def measures_line(measures: dict[str, float]) -> str:
-    """Measures by name, as ``map 0.5000, P_1 1.0000``."""
+    """Measures by name, as ``MAP 0.5000, P@1 1.0000``."""
     return ", ".join(f"{name} {value:.4f}" for name, value in measures.items())
 
 

@@ -35,7 +35,7 @@ from aptool.scoring.scorer import group_by_answer
 from aptool.scoring.tokenized import PoolTokenizer, TokenizedPools
 from bench.figures import benchmark_parser, write_figures
 
-MEASURES = ("map", "recip_rank", "P_1")
+MEASURES = ("MAP", "MRR", "P@1")
 # Attention starts nearly even, as in the preset ap-minilm.
 OPTIONS = {"attentive": ["pooling.init=identity", "pooling.scale=0.05", "pooling.sharpness=5.0"]}
 TOKENS_PER_BATCH = 4096
@@ -134,7 +134,7 @@ def measure(network: str, collection: Collection, output: Path) -> list[dict[str
         run = pl.concat(frames[name])
         write_run(output / f"{collection.name}-{name}.run", run, name)
         found = evaluate(qrels, run, list(MEASURES))
-        values[name] = found.per_question.sort("question_id")["map"].to_numpy()
+        values[name] = found.per_question.sort("question_id")["MAP"].to_numpy()
         paired = compare_paired(values["mean"], values[name])
         row = {
             "collection": collection.name,

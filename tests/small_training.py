@@ -26,4 +26,4 @@ def made(name, seed=1):
 
 
 def always(value):
-    return lambda ranker: {"map": value}
+    return lambda ranker: {"MAP": value}

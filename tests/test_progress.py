@@ -41,13 +41,13 @@ def test_an_epoch_is_logged_as_one_line():
     entry = {
         "epoch": 3,
         "loss": 0.25,
-        "dev": {"map": 0.5, "P_1": 1.0},
+        "dev": {"MAP": 0.5, "P@1": 1.0},
         "seconds": {"train": 3.0, "dev": 1.0, "mining": 2.0},
     }
     with recorded() as told:
         Progress().epoch(entry)
 
-    assert told.messages == ["epoch 3: loss 0.2500, dev map 0.5000, P_1 1.0000, 4 s"]
+    assert told.messages == ["epoch 3: loss 0.2500, dev MAP 0.5000, P@1 1.0000, 4 s"]
 
 
 def test_lines_come_at_intervals(clock):

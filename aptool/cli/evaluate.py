@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from aptool.cli.evaluations import RunResult, limits_line, rows_of
+from aptool.cli.evaluations import as_json as to_json
 from aptool.cli.review import Judged, parse_review, print_answers, review_options
 from aptool.cli.review import review as answer
 from aptool.cli.runs import (
@@ -23,25 +25,17 @@ from aptool.cli.runs import (
     split_measures,
 )
 from aptool.cli.tables import print_table
-from aptool.errors import MOST_EXAMPLES, UsageError, first_few, printable
+from aptool.errors import InputError, UsageError, first_few, printable
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from aptool.evaluation.evaluation import Evaluation
     from aptool.evaluation.limits import Limits
-    from aptool.evaluation.measures import Evaluation
-    from aptool.evaluation.significance import Interval
-    from aptool.formats.trec import Run
-    from aptool.reporting.breakdown import Group, Kind
-
-    Intervals = dict[str, dict[str, Interval]]
-    Groups = dict[str, list[Group]]
+    from aptool.evaluation.names import Naming
 
 logger = logging.getLogger(__name__)
 
-# More measures than this are shown as rows, with the runs as columns; intervals are wide.
-_MOST_COLUMNS = 8
-_MOST_INTERVAL_COLUMNS = 4
 _PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
 
 
@@ -53,7 +47,7 @@ _PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
 @click.option(
     "--limits",
     is_flag=True,
-    help="Add the figures of the best order of each run's candidates, and their recall.",
+    help="Add the upper bounds: the figures of a perfect re-ranking of each run's candidates, their recall.",
 )
 @click.option(
     "--intervals",
@@ -67,8 +61,14 @@ _PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
 )
 @click.option(
     "--by",
-    type=click.Choice(["question-length", "answer-length", "type"]),
-    help="Add the figures by length of the question or of its relevant answer, or by question word.",
+    metavar="COLUMN",
+    help="Add the figures of each group of questions: by question-length, answer-length (of the relevant "
+    "answer) or type (question word), or by a column of --groups, else of the pools.",
+)
+@click.option(
+    "--groups",
+    metavar="FILE",
+    help="TSV, CSV or Parquet file with the columns question_id and that of --by.",
 )
 @pools_option
 @review_options
@@ -76,6 +76,13 @@ _PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
     "--per-question",
     metavar="FILE",
     help="Write the measures of each question to a .parquet, .csv or .jsonl file.",
+)
+@click.option(
+    "--names",
+    type=click.Choice(["common", "trec_eval", "ir_measures"]),
+    default="common",
+    show_default=True,
+    help="Names of the measures in the output: MAP, map or AP; P@1, P_1 or P@1.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
 @click.option("--markdown", is_flag=True, help="Print a Markdown table.")
@@ -88,12 +95,14 @@ def evaluate(
     limits: bool,
     intervals: bool,
     confidence: float | None,
-    by: Kind | None,
+    by: str | None,
+    groups: str | None,
     pools: tuple[str, ...],
     review: bool,
     dev: tuple[str, ...],
     dev_qrels: str | None,
     per_question: str | None,
+    names: Naming,
     as_json: bool,
     markdown: bool,
     latex: bool,
@@ -102,22 +111,23 @@ def evaluate(
 
     A question of the qrels that is missing from a run counts 0 (trec_eval -c), a question of the run that is
     not in the qrels is left out, and a candidate without a judgement counts as not relevant; the number of
-    each is printed on stderr. num_* measures are sums over the questions, gm_* geometric means, all others
-    means. No order of a run's candidates has a higher figure than --limits shows; their recall is its map.
+    each is printed on stderr. Num* measures are sums over the questions, GMAP and gm_bpref geometric means,
+    all others means. --limits shows the upper bound of each measure, the figures of a perfect re-ranking.
     """
-    from aptool.evaluation.compare import mean_intervals
     from aptool.evaluation.limits import candidate_limits
     from aptool.evaluation.measures import evaluate as measure
     from aptool.evaluation.measures import relevant_from
-    from aptool.evaluation.names import measure_names
+    from aptool.evaluation.names import measure_names, name_in
     from aptool.evaluation.significance import CONFIDENCE
     from aptool.formats.trec import read_qrels, read_run
     from aptool.reporting.markup import latex_table, markdown_table
 
     if as_json + markdown + latex > 1:
         raise UsageError("--json, --markdown and --latex: expected at most one of them")
-    names = measure_names(split_measures(measures))
+    asked = measure_names(split_measures(measures))
     reviewing = parse_review(review, runs, dev, dev_qrels, pools)
+    if groups is not None and by is None:
+        raise UsageError("--groups: requires --by COLUMN")
     if pools and by is None and reviewing is None:
         raise UsageError("--pools: requires --by or --review")
     if per_question is not None:
@@ -128,43 +138,44 @@ def evaluate(
         _check_apart(per_question, runs, qrels, pools)
     judgements = read_qrels(qrels)
     evaluations = {
-        run: measure(judgements, content.frame, names, level=level, run_name=run, qrels_name=qrels)
+        run: measure(judgements, content.frame, asked, level=level, run_name=run, qrels_name=qrels)
         for run, content in read.items()
     }
     for run, evaluation in evaluations.items():
         report_gaps(run, evaluation)
     if intervals and confidence is None:
         confidence = CONFIDENCE
-    ranges: Intervals = {}
-    if confidence is not None:
-        ranges = {
-            run: mean_intervals(evaluation.per_question, confidence=confidence)
-            for run, evaluation in evaluations.items()
-        }
     reachable: dict[str, Limits] = {}
     if limits:
         reachable = {
-            run: candidate_limits(judgements, content.frame, names, level=level)
+            run: candidate_limits(judgements, content.frame, asked, level=level)
             for run, content in read.items()
         }
-    groups: Groups = {}
-    if by is not None:
-        groups = _groups(by, pools, qrels, relevant_from(judgements, level), evaluations, names)
-    if per_question is not None:
-        _write_per_question(per_question, evaluations)
     reviewed = None
     if reviewing is not None:
         frames = {run: content.frame for run, content in read.items()}
         level_of_tests = CONFIDENCE if confidence is None else confidence
-        judged = Judged(frames, evaluations, judgements, qrels, names, level, level_of_tests)
+        judged = Judged(frames, evaluations, judgements, qrels, asked, level, level_of_tests)
         reviewed = answer(judged, reviewing)
+    if by is not None:
+        table = _groups(by, groups, pools, qrels, relevant_from(judgements, level), evaluations)
+        evaluations = {run: evaluation.grouped(table) for run, evaluation in evaluations.items()}
+        _report_groups(by, next(iter(evaluations.values())))
+    results = {
+        run: RunResult(content.tag, evaluations[run].named(names), confidence, reachable.get(run))
+        for run, content in read.items()
+    }
+    shown = tuple(name_in(names, name) for name in asked)
+    if per_question is not None:
+        _write_per_question(per_question, results)
     if as_json:
-        facts = {"qrels": qrels, "measures": names, **({"level": level} if level > 1 else {})}
-        facts |= {"confidence": confidence} if ranges else {}
+        facts = {"qrels": qrels, "measures": shown, **({"level": level} if level > 1 else {})}
+        facts |= {"confidence": confidence} if confidence is not None else {}
+        facts |= {"by": by} if by is not None else {}
         facts |= {"review": reviewed.figures} if reviewed is not None else {}
-        click.echo(_as_json(facts, read, evaluations, ranges, reachable, groups))
+        click.echo(to_json(facts, results))
         return
-    rows = _rows(names, evaluations, ranges, reachable, groups)
+    rows = rows_of(shown, results)
     # With a table for a paper, all else goes to stderr, as messages do.
     err = markdown or latex
     if err:
@@ -172,35 +183,73 @@ def evaluate(
     else:
         print_table(rows)
     for run, one in reachable.items():
-        click.echo(_limits_line(run, one), err=err)
+        click.echo(limits_line(run, one), err=err)
     if reviewed is not None:
         print_answers(reviewed.answers, err=err)
 
 
 def _groups(
-    by: Kind,
+    by: str,
+    groups: str | None,
     pools: tuple[str, ...],
     qrels: str,
     relevant: pl.DataFrame,
     evaluations: dict[str, Evaluation],
-    names: tuple[str, ...],
-) -> Groups:
-    """The figures of each run by kind of question, of which the judgements ``relevant`` count as relevant."""
-    from aptool.reporting.breakdown import break_down, question_groups
+) -> pl.DataFrame:
+    """The group of each question: question_id, group, position.
 
-    found = found_pools(pools, qrels)
-    if found is None:
-        name = location_of_pools(qrels).name
-        raise UsageError(f"--by {by}: no {name} beside the qrels; pass --pools FILE")
-    kinds = question_groups(found.files, relevant, by, found.answers)
+    Args:
+        by: a kind of `breakdown.KINDS`, or a column.
+        groups: file with the column; None for the pools.
+        pools: pools files; empty for those beside the qrels.
+        qrels: path of the qrels.
+        relevant: the judgements that count as relevant.
+        evaluations: of all runs, over the same questions.
+    """
+    from aptool.evaluation.groups import read_groups
+    from aptool.reporting.breakdown import KINDS, question_groups
+
+    if groups is not None:
+        sources, table = [groups], read_groups(groups, by)
+    else:
+        found = found_pools(pools, qrels)
+        if found is None:
+            name = location_of_pools(qrels).name
+            raise UsageError(f"--by {by}: no {name} beside the qrels; pass --groups FILE or --pools FILE")
+        sources = found.files
+        kind = next((kind for kind in KINDS if kind == by), None)
+        if kind is None:
+            table = _column(by, sources)
+        else:
+            table = question_groups(sources, relevant, kind, found.answers)
     judged = next(iter(evaluations.values())).per_question
-    without = judged.join(kinds, on="question_id", how="anti")["question_id"]
-    if len(without) == judged.height:
-        raise UsageError(f"--by {by}: no question of {qrels} is in {', '.join(found.files)}")
-    if len(without):
-        examples = first_few(without.head(MOST_EXAMPLES + 1).to_list(), len(without))
-        logger.info(f"--by {by}: questions not in the pools, in no group: {len(without)} ({examples})")
-    return {run: break_down(one.per_question, kinds, names) for run, one in evaluations.items()}
+    if judged.join(table, on="question_id", how="semi").is_empty():
+        raise UsageError(f"--by {by}: no question of {qrels} is in {', '.join(sources)}")
+    return table
+
+
+def _column(by: str, pools: list[str]) -> pl.DataFrame:
+    """The group of each question by a column of pools files."""
+    from aptool.evaluation.groups import groups_of_files
+    from aptool.reporting.breakdown import KINDS
+
+    try:
+        return groups_of_files(pools, by)
+    except InputError as error:
+        expected = f"{', '.join(KINDS)}, or a column of --groups FILE or of the pools"
+        raise UsageError(f"--by {by}: expected {expected} ({error})") from error
+
+
+def _report_groups(by: str, evaluation: Evaluation) -> None:
+    """Logs how many questions are in no group, and that groups of a few questions say little."""
+    from aptool.evaluation.evaluation import FEW_QUESTIONS
+
+    without = evaluation.ungrouped
+    if without:
+        logger.info(f"--by {by}: questions in no group: {len(without)} ({first_few(without)})")
+    few = sum(group.is_small for group in evaluation.groups.values())
+    if few:
+        logger.info(f"--by {by}: groups with under {FEW_QUESTIONS} questions, marked (few): {few}")
 
 
 def _check_per_question(path: str) -> None:
@@ -218,14 +267,14 @@ def _check_apart(path: str, runs: tuple[str, ...], qrels: str, pools: tuple[str,
     check_apart(path, files_of(*runs, qrels, *(pools or (str(location_of_pools(qrels)),))))
 
 
-def _write_per_question(path: str, evaluations: dict[str, Evaluation]) -> None:
+def _write_per_question(path: str, results: dict[str, RunResult]) -> None:
     import polars as pl
 
     from aptool.formats.atomic import atomic_file
 
     frame = pl.concat(
-        evaluation.per_question.select(pl.lit(printable(run)).alias("run"), pl.all())
-        for run, evaluation in evaluations.items()
+        result.evaluation.per_question.select(pl.lit(printable(run)).alias("run"), pl.all())
+        for run, result in results.items()
     )
     with atomic_file(path) as temporary:
         if path.endswith(".parquet"):
@@ -234,69 +283,3 @@ def _write_per_question(path: str, evaluations: dict[str, Evaluation]) -> None:
             frame.write_csv(temporary)
         else:
             frame.write_ndjson(temporary)
-
-
-def _limits_line(run: str, limits: Limits) -> str:
-    without = f"{limits.without} of {limits.questions} questions have no relevant one among them"
-    return f"{run}: the candidates have {100 * limits.recall:.1f}% of the relevant answers; {without}"
-
-
-def _as_json(
-    facts: dict[str, Any],
-    read: dict[str, Run],
-    evaluations: dict[str, Evaluation],
-    ranges: Intervals,
-    reachable: dict[str, Limits],
-    groups: Groups,
-) -> str:
-    """The document; ``facts`` are what holds for all runs."""
-    import json
-
-    runs = [
-        {
-            "run": run,
-            "tag": read[run].tag,
-            "questions": evaluation.per_question.height,
-            "measures": dict(evaluation.means),
-            **({"intervals": ranges[run]} if ranges else {}),
-            **({"limits": reachable[run]._asdict()} if reachable else {}),
-            **({"groups": [group._asdict() for group in groups[run]]} if groups else {}),
-            "missing": list(evaluation.missing),
-            "extra": list(evaluation.extra),
-            "unjudged": evaluation.unjudged.height,
-        }
-        for run, evaluation in evaluations.items()
-    ]
-    return json.dumps({**facts, "runs": runs}, indent=2, ensure_ascii=False)
-
-
-def _rows(
-    names: tuple[str, ...],
-    evaluations: dict[str, Evaluation],
-    ranges: Intervals,
-    reachable: dict[str, Limits],
-    groups: Groups,
-) -> list[list[str]]:
-    """The cells of the table, headings first."""
-    rows = [["run", "questions", *names]]
-    for run, evaluation in evaluations.items():
-        values = [_shown(name, evaluation.means[name], ranges.get(run, {}).get(name)) for name in names]
-        rows.append([run, str(evaluation.per_question.height), *values])
-        if run in reachable:
-            best = [_shown(name, reachable[run].best[name], None) for name in names]
-            rows.append([f"{run}, best order", "", *best])
-        for group in groups.get(run, ()):
-            means = [_shown(name, group.means[name], None) for name in names]
-            rows.append([f"  {group.name}", str(group.questions), *means])
-    if len(names) > (_MOST_INTERVAL_COLUMNS if ranges else _MOST_COLUMNS):
-        rows = [list(column) for column in zip(*rows, strict=True)]
-        rows[0][0] = "measure"
-    return rows
-
-
-def _shown(name: str, value: float, interval: Interval | None) -> str:
-    from aptool.evaluation.names import is_sum
-
-    digits = 0 if is_sum(name) else 4
-    mean = f"{value:.{digits}f}"
-    return mean if interval is None else f"{mean} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"

@@ -82,6 +82,7 @@ def scores(runs: tuple[str, ...], qrels: str | None, output: str) -> None:
 @_output
 def training(models: tuple[str, ...], measure: str | None, output: str) -> None:
     """Draw the loss and a measure on dev by epoch."""
+    from aptool.evaluation.names import common_name
     from aptool.reporting.curves import read_history, training_curves
     from aptool.reporting.figures import plot_files
     from aptool.reporting.plots import plot_training
@@ -93,6 +94,7 @@ def training(models: tuple[str, ...], measure: str | None, output: str) -> None:
         {name: read_history(model) for model, name in zip(models, names.values(), strict=True)}
     )
     kept = [column.removeprefix("dev_") for column in curves.columns if column.startswith("dev_")]
+    measure = measure if measure is None else common_name(measure) or measure
     if measure is not None and measure not in kept:
         raise UsageError(
             f"--measure {measure}: expected one of {', '.join(kept) or 'the measures on dev; there are none'}"
@@ -111,6 +113,7 @@ def costs(runs: str, collection: str | None, measure: str | None, output: str) -
 
     RUNS is the folder that `aptool matrix` wrote; the points are its trained systems.
     """
+    from aptool.evaluation.names import common_name
     from aptool.reporting.costs import COSTS, cost_table
     from aptool.reporting.figures import plot_files
     from aptool.reporting.plots import plot_costs
@@ -118,7 +121,7 @@ def costs(runs: str, collection: str | None, measure: str | None, output: str) -
 
     plot_files(output)
     read = read_runs(runs)
-    measure = measure if measure is not None else read.measures[0]
+    measure = read.measures[0] if measure is None else common_name(measure) or measure
     if measure not in read.measures:
         raise UsageError(f"--measure {measure}: expected one of {', '.join(read.measures)}")
     table = cost_table(read, measure)
@@ -140,7 +143,7 @@ def _read(runs: tuple[str, ...], qrels: str | None) -> _Runs:
     path = qrels or qrels_beside(runs)
     judgements = read_qrels(path)
     accuracy = {
-        names[run]: evaluate(judgements, frame, ["P_1"], run_name=run, qrels_name=path).per_question
+        names[run]: evaluate(judgements, frame, ["P@1"], run_name=run, qrels_name=path).per_question
         for run, frame in frames.items()
     }
     return _Runs(path, judgements, {names[run]: frame for run, frame in frames.items()}, accuracy)

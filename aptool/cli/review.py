@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from aptool.evaluation.compare import Comparison
+    from aptool.evaluation.evaluation import Evaluation
     from aptool.evaluation.gap import Gap
-    from aptool.evaluation.measures import Evaluation
     from aptool.reporting.review import Answer
 
 logger = logging.getLogger(__name__)
@@ -199,8 +199,9 @@ def _groups(
     """The main measure by each kind of question."""
     from typing import get_args
 
+    from aptool.evaluation.evaluation import group_figures
     from aptool.evaluation.measures import relevant_from
-    from aptool.reporting.breakdown import Kind, break_down, question_groups
+    from aptool.reporting.breakdown import Kind, question_groups
     from aptool.reporting.review import groups_answer
 
     pools = found_pools(options.pools, judged.qrels)
@@ -210,11 +211,9 @@ def _groups(
     answers, figures = [], {}
     for kind in get_args(Kind):
         groups = question_groups(pools.files, relevant, kind, pools.answers)
-        found = {
-            run: break_down(one.per_question, groups, judged.names) for run, one in judged.evaluations.items()
-        }
+        found = {run: group_figures(one.per_question, groups) for run, one in judged.evaluations.items()}
         answers.append(groups_answer(kind, {shown[run]: one for run, one in found.items()}, judged.names[0]))
-        figures[kind] = {run: [group._asdict() for group in one] for run, one in found.items()}
+        figures[kind] = {run: [group.to_dict() for group in one.values()] for run, one in found.items()}
     return answers, figures
 
 

@@ -15,7 +15,7 @@ from aptool.errors import MOST_EXAMPLES, UsageError, first_few, printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aptool.evaluation.measures import Evaluation
+    from aptool.evaluation.evaluation import Evaluation
     from aptool.formats.location import Location
     from aptool.formats.pools import Answers
 
@@ -56,9 +56,9 @@ pools_option = click.option(
 measures_option = click.option(
     "--measures",
     metavar="NAMES",
-    help="Measures by their names in trec_eval (map, recip_rank, P_1, ndcg_cut_10, or a set of measures: "
-    "official, set, all_trec) or in ir_measures (AP, RR@10, P@1, nDCG@10, AP(rel=2), RBP(p=.8)).  "
-    "[default: map,recip_rank,P_1]",
+    help="Measures: MAP, MRR@10, P@1, R@10, nDCG@10, MAP(rel=2), RBP(p=.8); also by their names in trec_eval "
+    "(recip_rank, P_1, or a set of measures: official, set, all_trec) or in ir_measures (RR@10).  "
+    "[default: MAP,MRR,P@1]",
 )
 level_option = click.option(
     "--level",

@@ -1,4 +1,4 @@
-"""Comparison of systems: confidence intervals of their means, and each system against a baseline."""
+"""Comparison of systems: each system against a baseline, question by question."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from aptool.errors import AptoolError, UsageError, first_few
+from aptool.errors import AptoolError, UsageError, counted, first_few
 from aptool.evaluation.names import is_geometric, is_sum
+from aptool.evaluation.notebook import html_table
 from aptool.evaluation.power import detectable_effect
 from aptool.evaluation.significance import (
     CONFIDENCE,
@@ -16,15 +17,11 @@ from aptool.evaluation.significance import (
     PERMUTATIONS,
     Interval,
     Paired,
-    bootstrap_interval,
     compare_paired,
     holm,
     is_significant,
 )
 from aptool.formats.trec import rank_candidates
-
-# The columns of a per-question frame that are not measures.
-_NOT_MEASURES = ("question_id", "candidates")
 
 
 class Comparison(NamedTuple):
@@ -76,6 +73,35 @@ class Comparison(NamedTuple):
         """Whether the systems differ significantly by the corrected permutation test."""
         return is_significant(self.permutation_holm, confidence)
 
+    def __repr__(self) -> str:
+        titles, row = _TITLES[2:], _row(self)[2:]
+        figures = ", ".join(f"{title} {cell}" for title, cell in zip(titles, row, strict=True))
+        return f"Comparison({self.system!r}, {self.measure}: {figures})"
+
+    def _repr_html_(self) -> str:
+        return Comparisons([self])._repr_html_()
+
+
+class Comparisons(list[Comparison]):
+    """Comparisons with one baseline; a table in notebooks."""
+
+    def _repr_html_(self) -> str:
+        questions = counted(self[0].paired.questions, "question") if self else "no comparison"
+        p = f"p of the paired permutation test, Holm's correction for {counted(len(self), 'comparison')}"
+        return html_table([_TITLES, *map(_row, self)], f"{questions}; {p}", left=2)
+
+
+_TITLES = ["system", "measure", "baseline", "mean", "difference", "interval", "p", "p (Holm)"]
+
+
+def _row(comparison: Comparison) -> list[str]:
+    """The cells of a comparison, under `_TITLES`."""
+    paired = comparison.paired
+    low, high = paired.interval
+    figures = [f"{paired.baseline:.4f}", f"{paired.system:.4f}", f"{paired.difference:+.4f}"]
+    p_values = [f"{comparison.p:.4f}", f"{comparison.permutation_holm:.4f}"]
+    return [comparison.system, comparison.measure, *figures, f"[{low:+.4f}, {high:+.4f}]", *p_values]
+
 
 class QuestionDelta(NamedTuple):
     """A question for which two systems' measures differ.
@@ -115,34 +141,6 @@ class Deltas(NamedTuple):
     worse: int
     gained: list[QuestionDelta]
     lost: list[QuestionDelta]
-
-
-def mean_intervals(
-    per_question: pl.DataFrame, *, confidence: float = CONFIDENCE, seed: int = 0
-) -> dict[str, Interval]:
-    """Bootstrap intervals of the figures of `measures.averages`.
-
-    For a sum (``num_*``) it is the interval of the mean times the number of questions; for a geometric mean
-    (``gm_*``) that of the mean logarithm, exponentiated. BCa intervals are invariant to such transformations.
-
-    Args:
-        per_question: question_id and one column per measure, as in `measures.Evaluation`; not empty.
-        confidence: coverage of the intervals.
-        seed: seed of the resampling, which is the same for all measures.
-    """
-    intervals = {}
-    for name in _measures_of(per_question):
-        column = per_question[name].to_numpy()
-        if is_sum(name):
-            low, high = bootstrap_interval(column, confidence=confidence, seed=seed)
-            intervals[name] = Interval(low * len(column), high * len(column))
-        elif is_geometric(name):
-            logarithms = per_question[name].log().to_numpy()
-            low, high = bootstrap_interval(logarithms, confidence=confidence, seed=seed)
-            intervals[name] = Interval(math.exp(low), math.exp(high))
-        else:
-            intervals[name] = bootstrap_interval(column, confidence=confidence, seed=seed)
-    return intervals
 
 
 def check_comparable(measures: Iterable[str]) -> None:
@@ -326,10 +324,6 @@ def _best(ranks: pl.DataFrame | None, better: str) -> tuple[str | None, int | No
         return None, None, None
     row = ranked.sort(better).row(0, named=True)
     return row["answer_id"], row["before"], row["after"]
-
-
-def _measures_of(per_question: pl.DataFrame) -> list[str]:
-    return [name for name in per_question.columns if name not in _NOT_MEASURES]
 
 
 def _deviation(both: pl.DataFrame, measure: str) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from aptool.evaluation.compare import is_mean
-from aptool.evaluation.measures import Evaluation
+from aptool.evaluation.evaluation import Evaluation
 from aptool.evaluation.significance import CONFIDENCE, Interval, gap_interval
 
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.names import measure_names
+from aptool.evaluation.values import MeasureValues
 
 _COUNTS = ("set_recall", "num_rel", "num_rel_ret")
 
@@ -20,7 +21,7 @@ class Limits(NamedTuple):
 
     Attributes:
         recall: share of the relevant answers that are candidates, mean over the questions of the qrels. It is
-            the highest AP as well: r of R relevant answers at the top have r / R.
+            the highest MAP as well: r of R relevant answers at the top have r / R.
         questions: how many questions have a relevant answer.
         without: how many of these have none among their candidates.
         relevant: relevant answers of all questions.
@@ -55,12 +56,12 @@ def candidate_limits(
     relevance = pl.col("relevance").fill_null(-1).clip(lower_bound=-1).cast(pl.Float64)
     best = run.select(keys).join(qrels.select(*keys, "relevance"), on=keys, how="left")
     found = evaluate(qrels, best.select(*keys, score=relevance), [*names, *_COUNTS], level=level)
-    answerable = found.per_question.filter(pl.col("num_rel") > 0)
+    answerable = found.per_question.filter(pl.col("NumRel") > 0)
     return Limits(
         recall=found.means["set_recall"],
         questions=answerable.height,
-        without=answerable.filter(pl.col("num_rel_ret") == 0).height,
+        without=answerable.filter(pl.col("NumRelRet") == 0).height,
         relevant=int(found.means["num_rel"]),
         found=int(found.means["num_rel_ret"]),
-        best={name: found.means[name] for name in names},
+        best=MeasureValues({name: found.means[name] for name in names}),
     )

@@ -5,42 +5,20 @@ missing from the run counts 0, and a question of the run that is not in the qrel
 lacks is computed from the ranking under the same policies.
 """
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from aptool.errors import InputError
-from aptool.evaluation.names import DEFAULT_MEASURES, Measure, is_geometric, is_sum, parse_measures
+from aptool.evaluation.averages import averages
+from aptool.evaluation.evaluation import Evaluation
+from aptool.evaluation.names import DEFAULT_MEASURES, Measure, parse_measures
 from aptool.evaluation.rankings import measure_rankings
 from aptool.evaluation.trec_eval import measure_questions
 
 # trec_eval reserves memory in proportion to the highest relevance.
 _HIGHEST_RELEVANCE = 1_000_000
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The measures of one run.
-
-    Attributes:
-        per_question: question_id (str), candidates (i64: how many the run ranks, 0 if the question is
-            missing) and one f64 column per measure; one row per question of the qrels, sorted by id as bytes.
-        means: each measure over all questions of the qrels, as in trec_eval's ``all`` lines: the arithmetic
-            mean, but the sum of ``num_*`` (``Num*``) and the geometric mean of ``gm_*``.
-        missing: ids of the questions missing from the run; each counts 0.
-        extra: ids of the questions of the run that are not in the qrels; left out.
-        unjudged: question_id, answer_id of the candidates of judged questions that have no judgement, or a
-            negative one, sorted by both ids; they count as not relevant.
-    """
-
-    per_question: pl.DataFrame
-    means: Mapping[str, float]
-    missing: tuple[str, ...]
-    extra: tuple[str, ...]
-    unjudged: pl.DataFrame
 
 
 def evaluate(
@@ -58,7 +36,7 @@ def evaluate(
         qrels: question_id (str), answer_id (str), relevance (integer): relevant if at least ``level``,
             unjudged if negative.
         run: question_id (str), answer_id (str), score (float or integer), each candidate once.
-        measures: names accepted by `names.parse_measures`; results are under these names.
+        measures: names accepted by `names.parse_measures`; results are under their common names.
         level: the lowest relevance that counts as relevant (trec_eval ``-l``); at least 1. A measure with a
             level of its own, as ``AP(rel=2)``, keeps it, and nDCG takes every relevance as a gain.
         run_name: name of the run in errors, such as its path.
@@ -93,32 +71,11 @@ def evaluate(
     per_question = pl.DataFrame({name: columns[name] for name in types}, schema=types)
     return Evaluation(
         per_question=per_question,
-        means=averages(per_question.drop("candidates")),
+        means=averages(per_question),
         missing=tuple(question for question in judgements if question not in rankings),
         extra=tuple(question for question in rankings if question not in judgements),
         unjudged=unjudged,
     )
-
-
-def averages(per_question: pl.DataFrame) -> dict[str, float]:
-    """Each measure over the questions of ``per_question``, as in trec_eval's ``all`` lines.
-
-    Args:
-        per_question: question_id and one column per measure; not empty.
-
-    Returns:
-        The sum of ``num_*`` (``Num*``), the geometric mean of ``gm_*``, the arithmetic mean of all others.
-        Sums are rounded once (`math.fsum`), so they do not depend on the order of the questions.
-    """
-    result = {}
-    for column in per_question.drop("question_id"):
-        if is_sum(column.name):
-            result[column.name] = math.fsum(column)
-        elif is_geometric(column.name):
-            result[column.name] = math.exp(math.fsum(map(math.log, column)) / len(column))
-        else:
-            result[column.name] = math.fsum(column) / len(column)
-    return result
 
 
 def _judgements(qrels: pl.DataFrame, qrels_name: str) -> dict[str, dict[str, int]]:

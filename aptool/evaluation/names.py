@@ -1,23 +1,31 @@
-"""Names of measures: trec_eval's (``ndcg_cut_10``) and those of ir_measures (``nDCG@10``, ``AP(rel=2)``)."""
+"""Names of measures.
+
+A measure has three names: the common one of papers (``MAP``, ``MRR``, ``P@1``, ``nDCG@10``), trec_eval's
+(``map``, ``recip_rank``, ``P_1``, ``ndcg_cut_10``) and that of ir_measures (``AP``, ``RR``, ``P@1``,
+``nDCG@10``). Results carry the common name; every function accepts all three.
+"""
 
 import difflib
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from functools import cache
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from aptool.errors import UsageError, shortened
-from aptool.evaluation.trec_eval import AT_RANK, known_measures, printed_names
+from aptool.evaluation.trec_eval import known_measures, printed_names
 
-DEFAULT_MEASURES = ("map", "recip_rank", "P_1")
+Naming: TypeAlias = Literal["common", "trec_eval", "ir_measures"]
+NAMINGS: tuple[Naming, ...] = get_args(Naming)
+
+DEFAULT_MEASURES = ("MAP", "MRR", "P@1")
 PERSISTENCE = 0.8  # of RBP, as in ir_measures
-_TITLES = {"map": "MAP", "recip_rank": "MRR", "P_1": "P@1"}
 
 
 class Measure(NamedTuple):
     """A measure.
 
     Attributes:
-        name: as it was asked for.
+        name: common name.
         family: RR, RBP or Judged of those that are computed from the ranking; trec_eval's name of others.
         trec_eval: the name that trec_eval prints; None if the measure is computed from the ranking.
         cutoff: rank from which on candidates are ignored; of measures computed from the ranking.
@@ -59,6 +67,7 @@ _NDCG = Family("ndcg", "ndcg_cut", parameters=())
 FAMILIES = {
     "AP": _AP,
     "MAP": _AP,
+    "GMAP": Family("gm_map"),
     "RR": _RR,
     "MRR": _RR,
     "P": _P,
@@ -66,15 +75,12 @@ FAMILIES = {
     "R": _R,
     "Recall": _R,
     "nDCG": _NDCG,
-    "NDCG": _NDCG,
     "Success": Family(None, "success"),
     "RBP": Family(None, own="RBP", parameters=("p", "rel")),
     "Judged": Family(None, own="Judged", parameters=()),
     "IPrec": Family(None, "iprec_at_recall"),
     "Rprec": Family("Rprec"),
-    "RPrec": Family("Rprec"),
-    "Bpref": Family("bpref"),
-    "BPref": Family("bpref"),
+    "bpref": Family("bpref"),
     "infAP": Family("infAP"),
     "SetP": Family("set_P"),
     "SetR": Family("set_recall"),
@@ -85,105 +91,166 @@ FAMILIES = {
     "NumRet": Family("num_ret", parameters=()),
     "NumRelRet": Family("num_rel_ret"),
 }
+_FAMILY_OF_LOWER_CASE = {word.lower(): word for word in FAMILIES}
+# trec_eval's name without the cut-off -> the common name. A measure that is missing keeps trec_eval's name.
+_COMMON = {
+    "map": "MAP",
+    "map_cut": "MAP",
+    "gm_map": "GMAP",
+    "recip_rank": "MRR",
+    "P": "P",
+    "recall": "R",
+    "ndcg": "nDCG",
+    "ndcg_cut": "nDCG",
+    "success": "Success",
+    "iprec_at_recall": "IPrec",
+    "Rprec": "Rprec",
+    "bpref": "bpref",
+    "infAP": "infAP",
+    "set_P": "SetP",
+    "set_recall": "SetR",
+    "set_F": "SetF",
+    "set_map": "SetAP",
+    "num_q": "NumQ",
+    "num_rel": "NumRel",
+    "num_ret": "NumRet",
+    "num_rel_ret": "NumRelRet",
+}
+# Where ir_measures differs from the common name; None: it has no such measure.
+_IR_MEASURES = {"MAP": "AP", "MRR": "RR", "bpref": "Bpref", "GMAP": None}
 _LONGEST_NAME = 200
 _NAME = re.compile(r"([A-Za-z]+)(?:\(([^()]*)\))?(?:@([0-9.]+))?", re.ASCII)
 _INTEGER = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 _DECIMAL = re.compile(r"0*\.\d+", re.ASCII)
-# Other names of these measures, in lower case, with trec_eval's name where no cut-off is given.
+_CUTOFF_OF_SUGGESTIONS = {"IPrec": "0.1"}
+# Names of other toolkits, in lower case, and the names to suggest for them.
 _ALIASES = {
     "acc": "P",
     "accuracy": "P",
-    "ap": "map",
-    "hit": "success",
-    "hits": "success",
-    "map": "map_cut",
-    "mrr": "recip_rank",
-    "ndcg": "ndcg_cut",
-    "p": "P",
+    "hit": "Success",
+    "hit_rate": "Success",
+    "hits": "Success",
     "prec": "P",
-    "precision": "P",
-    "r": "recall",
-    "reciprocal_rank": "recip_rank",
-    "rr": "recip_rank",
+    "reciprocal_rank": "MRR",
 }
 
 
 def parse_measures(names: Iterable[str]) -> tuple[Measure, ...]:
-    """The measures of the given names, each name once, in the given order.
+    """The measures of the given names, each measure once, in the given order.
 
-    A name is one of ir_measures (``AP``, ``RR@10``, ``P(rel=2)@5``, ``RBP(p=.8)``), MAP or MRR, or one of
+    A name is a common one, one of ir_measures (``AP``, ``RR@10``, ``P(rel=2)@5``, ``RBP(p=.8)``), or one of
     trec_eval: ``map``, with cut-offs as trec_eval reads them (``P.1,5``) or prints them (``P_1``), without
-    cut-offs for its defaults (``P``), or its name for a set of measures (``official``, ``all_trec``). What
-    stands for several measures has them under the names that trec_eval prints.
+    cut-offs for its defaults (``P``), or its name for a set of measures (``official``, ``all_trec``). Case
+    does not matter.
 
     Raises:
         UsageError: unknown measures; the message lists all of them, each with the nearest known name.
     """
-    found: dict[str, Measure] = {}
-    bad: list[str] = []
+    parsed: dict[str, Measure] = {}
+    unknown: list[str] = []
     for name in names:
         measures = _parse(name) if len(name) <= _LONGEST_NAME else ()
-        found |= {measure.name: measure for measure in measures if measure.name not in found}
+        parsed |= {measure.name: measure for measure in measures if measure.name not in parsed}
         if not measures:
-            bad.append(shortened(name) + (_suggestion(name) if len(name) <= _LONGEST_NAME else ""))
-    if bad:
-        raise UsageError(f"unknown measures: {', '.join(bad)}")
-    if not found:
+            unknown.append(shortened(name) + (_suggestion(name) if len(name) <= _LONGEST_NAME else ""))
+    if unknown:
+        raise UsageError(f"unknown measures: {', '.join(unknown)}")
+    if not parsed:
         raise UsageError(f"no measure given; the default is {','.join(DEFAULT_MEASURES)}")
-    return tuple(found.values())
+    return tuple(parsed.values())
 
 
 def measure_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The name of each measure in results; see `parse_measures`."""
+    """The common name of each measure; see `parse_measures`."""
     return tuple(measure.name for measure in parse_measures(names))
 
 
-def measure_title(measure: str) -> str:
-    """The name of a measure in headings: ``MAP`` for ``map``; a name without a title stays as it is."""
-    return _TITLES.get(measure, measure)
+@cache
+def common_name(name: str) -> str | None:
+    """The common name of a measure by any of its names; None if it is not the name of one measure."""
+    measures = _parse(name) if len(name) <= _LONGEST_NAME else ()
+    return measures[0].name if len(measures) == 1 else None
+
+
+def name_in(naming: Naming, measure: str) -> str:
+    """The name of a measure in a naming; its common name where that naming lacks the measure.
+
+    trec_eval's names cannot say a relevance level, so a measure with a level of its own has the name of
+    ir_measures there.
+    """
+    parsed = _parse(measure)[0]
+    if naming == "trec_eval" and parsed.level is None and parsed.trec_eval is not None:
+        return parsed.trec_eval
+    if naming == "common":
+        return parsed.name
+    word = re.split(r"[@(]", parsed.name)[0]
+    other = _IR_MEASURES.get(word, word)
+    return parsed.name if other is None else other + parsed.name[len(word) :]
 
 
 def is_sum(measure: str) -> bool:
-    """Whether a measure is a sum over the questions: ``num_rel``, ``NumRel``."""
+    """Whether a measure is a sum over the questions: ``NumRel``, ``num_rel``."""
     return measure.startswith(("num_", "Num"))
 
 
 def is_geometric(measure: str) -> bool:
-    """Whether a measure is a geometric mean over the questions: ``gm_map``."""
-    return measure.startswith("gm_")
+    """Whether a measure is a geometric mean over the questions: ``GMAP``, ``gm_bpref``."""
+    return measure.startswith(("gm_", "GM"))
 
 
 def _parse(name: str) -> tuple[Measure, ...]:
     """The measures that a name stands for; none if it is unknown."""
     parts = _NAME.fullmatch(name)
-    family = FAMILIES.get(parts[1]) if parts is not None else None
+    family = _family(parts[1]) if parts is not None else None
     if parts is not None and family is not None and (family.plain or family.own or parts[3]):
-        measure = _of_family(family, *parts.groups())
+        measure = _of_family(family, *parts.groups()[1:])
         return (measure,) if measure is not None else ()
-    printed = printed_names(name)
-    if len(printed) == 1:
-        return (Measure(name, printed[0], printed[0]),)
-    return tuple(Measure(one, one, one) for one in printed)
+    printed = printed_names(_in_trec_eval_case(name))
+    return tuple(Measure(_common_name(measure), measure, measure) for measure in printed)
 
 
-def _of_family(
-    family: Family, word: str, written_parameters: str | None, cutoff: str | None
-) -> Measure | None:
+def _family(word: str) -> Family | None:
+    """The family of ir_measures of a name, in any case; None if there is none."""
+    return FAMILIES.get(_FAMILY_OF_LOWER_CASE.get(word.lower(), ""))
+
+
+def _in_trec_eval_case(name: str) -> str:
+    """The name in the case of trec_eval's names, before the cut-offs."""
+    by_lower_case = {known.lower(): known for known in known_measures()}
+    word, cutoffs = re.fullmatch(r"(.*?)([._]\d.*)?", name, re.DOTALL).groups(default="")  # type: ignore[union-attr]
+    return by_lower_case.get(name.lower()) or by_lower_case.get(word.lower(), word) + cutoffs
+
+
+def _common_name(printed: str, level: int | None = None) -> str:
+    """The common name of a measure by the name that trec_eval prints: ``P@5`` for ``P_5``."""
+    word, cutoff = re.fullmatch(r"(.+?)(?:_([\d.]+))?", printed).groups()  # type: ignore[union-attr]
+    if word not in _COMMON:
+        return printed
+    name = _COMMON[word] + (f"(rel={level})" if level is not None else "")
+    return name if cutoff is None else f"{name}@{float(cutoff):g}" if "." in cutoff else f"{name}@{cutoff}"
+
+
+def _of_family(family: Family, written_parameters: str | None, cutoff: str | None) -> Measure | None:
     """A measure of a family of ir_measures; None if its cut-off or a parameter is not one of the family."""
     parameters = _parameters(family, written_parameters)
     if parameters is None:
         return None
-    name = word + (f"({written_parameters})" if written_parameters is not None else "")
-    name += f"@{cutoff}" if cutoff is not None else ""
     level = int(parameters["rel"]) if "rel" in parameters else None
     trec_eval = family.plain if cutoff is None else family.at
     if trec_eval is not None:
         printed = printed_names(trec_eval if cutoff is None else f"{trec_eval}_{cutoff}")
-        return Measure(name, printed[0], printed[0], level=level) if len(printed) == 1 else None
+        if len(printed) != 1:
+            return None
+        return Measure(_common_name(printed[0], level), printed[0], printed[0], level=level)
     if family.own is None or (cutoff is not None and not _INTEGER.fullmatch(cutoff)):
         return None
-    persistence = float(parameters.get("p", PERSISTENCE))
-    return Measure(name, family.own, None, int(cutoff) if cutoff is not None else None, level, persistence)
+    written = parameters.get("p", str(PERSISTENCE))
+    options = [f"p=0.{written.partition('.')[2].rstrip('0')}"] if "p" in family.parameters else []
+    options += [f"rel={level}"] if level is not None else []
+    name = {"RR": "MRR"}.get(family.own, family.own) + (f"({','.join(options)})" if options else "")
+    name += f"@{int(cutoff)}" if cutoff is not None else ""
+    rank = int(cutoff) if cutoff is not None else None
+    return Measure(name, family.own, None, rank, level, float(written))
 
 
 def _parameters(family: Family, written: str | None) -> dict[str, str] | None:
@@ -192,7 +259,7 @@ def _parameters(family: Family, written: str | None) -> dict[str, str] | None:
         return {}
     found: dict[str, str] = {}
     for part in written.split(","):
-        key, _, value = (word.strip() for word in part.partition("="))
+        key, _, value = (word.strip() for word in part.lower().partition("="))
         legal = _DECIMAL if key == "p" else _INTEGER
         if key not in family.parameters or key in found or not legal.fullmatch(value):
             return None
@@ -203,46 +270,27 @@ def _parameters(family: Family, written: str | None) -> dict[str, str] | None:
 def _suggestion(name: str) -> str:
     """The nearest known name, or the parameters that a family takes, in parentheses; or an empty string."""
     parts = _NAME.fullmatch(name.strip())
-    family = FAMILIES.get(parts[1]) if parts is not None else None
+    family = _family(parts[1]) if parts is not None else None
     if parts is not None and family is not None and _parameters(family, parts[2]) is None:
         ranges = {"rel": "rel of 1 or more", "p": "p between 0 and 1"}
         takes = " and ".join(ranges[key] for key in family.parameters) or "no parameters"
         return f" ({parts[1]} takes {takes})"
-    near = _nearest_family(name) or _nearest_of_trec_eval(name)
-    return f" (did you mean {near!r}?)" if near is not None and _parse(near) else ""
+    near = " or ".join(map(repr, _near_names(name)))
+    return f" (did you mean {near}?)" if near else ""
 
 
-def _nearest_family(name: str) -> str | None:
-    """The nearest name of ir_measures, if the unknown name is written as these are."""
-    word, at, cutoff = re.sub(r"\(.*\)", "", name.strip()).partition("@")
-    if not at and word not in FAMILIES:
-        return None
-    known = {family.lower(): family for family in reversed(FAMILIES)}
-    known |= {"acc": "P", "accuracy": "P", "prec": "P", "precision": "P", "recall": "R"}
-    known |= {"hit": "Success", "hits": "Success"}
-    close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
-    if word not in FAMILIES and not close:
-        return None
-    meant = word if word in FAMILIES else known[close[0]]
-    family = FAMILIES[meant]
-    if family.at is None and family.own is None:
-        return meant
-    if meant == "IPrec":
-        return "IPrec@0.1"
-    return f"{meant}@{cutoff if _INTEGER.fullmatch(cutoff) else 10}"
-
-
-def _nearest_of_trec_eval(name: str) -> str | None:
-    """The nearest of trec_eval's names."""
-    word, number = re.fullmatch(r"(.*?)[@._]?(\d*)", name.strip().lower(), re.DOTALL).groups()  # type: ignore[union-attr]
-    meant = _ALIASES.get(word)
-    if word in ("map", "ndcg") and not number:
-        return str(word)
-    if meant in AT_RANK:
-        return f"{meant}_{number or 1}"
-    if meant is not None:
-        return meant
-    by_lower_case = {known.lower(): known for known in known_measures()}
-    close = difflib.get_close_matches(word, by_lower_case, n=1, cutoff=0.6)
-    nearest = by_lower_case[close[0]] if close else None
-    return f"{nearest}_{number}" if nearest in AT_RANK and number else nearest
+def _near_names(name: str) -> list[str]:
+    """The common names of the measures that an unknown name resembles, the nearest first."""
+    pattern = r"(.*?)(?:\(.*\))?[@._]?([\d.]*)"
+    word, cutoff = re.fullmatch(pattern, name.strip().lower(), re.DOTALL).groups()  # type: ignore[union-attr]
+    known = {trec_eval.lower(): trec_eval for trec_eval in known_measures()}
+    known |= _FAMILY_OF_LOWER_CASE | _ALIASES
+    close = [word] if word in known else difflib.get_close_matches(word, known, n=3, cutoff=0.6)
+    near: dict[str, None] = {}
+    for base in map(known.__getitem__, close):
+        rank = cutoff if _INTEGER.fullmatch(cutoff) else _CUTOFF_OF_SUGGESTIONS.get(base, "10")
+        candidates = [f"{base}@{rank}", f"{base}_{rank}"]
+        candidates.insert(2 if cutoff else 0, base)
+        names = [common for candidate in candidates if (common := common_name(candidate)) is not None]
+        near |= dict.fromkeys(names[:1])
+    return list(near)

@@ -49,7 +49,7 @@ class PaperFigures(NamedTuple):
     Attributes:
         title: the split, for headings.
         questions: number of questions that the figures are means over.
-        measures: trec_eval names of the measures.
+        measures: names of the measures.
         systems: figures of the systems, by preset.
     """
 
@@ -70,7 +70,7 @@ TABLES = (
         "InsuranceQA",
         ("insuranceqa-v1",),
         {"dev": 1000, "test1": 1800, "test2": 1800},
-        (("dev", "P_1"), ("test1", "P_1"), ("test2", "P_1")),
+        (("dev", "P@1"), ("test1", "P@1"), ("test2", "P@1")),
         {
             "feng-2015": (0.654, 0.653, 0.610),
             "tan-2015": (0.684, 0.681, 0.622),
@@ -85,7 +85,7 @@ TABLES = (
         "TREC-QA, clean",
         ("trecqa", "trecqa-clean"),
         {"test": 68},
-        (("test", "map"), ("test", "recip_rank")),
+        (("test", "MAP"), ("test", "MRR")),
         {
             "wang-nyberg-2015": (0.7134, 0.7913),
             "severyn-2015": (0.7460, 0.8080),
@@ -101,7 +101,7 @@ TABLES = (
         "WikiQA",
         ("wikiqa",),
         {"test": 243},
-        (("test", "map"), ("test", "recip_rank")),
+        (("test", "MAP"), ("test", "MRR")),
         {
             "yang-2015": (0.6520, 0.6652),
             "yin-2015": (0.6600, 0.6770),

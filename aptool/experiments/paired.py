@@ -7,7 +7,6 @@ from typing import NamedTuple
 import polars as pl
 
 from aptool.evaluation.measures import evaluate
-from aptool.evaluation.names import measure_title
 from aptool.evaluation.significance import Paired, compare_paired, holm
 from aptool.experiments.trial import Result, by_system
 from aptool.formats.collection import Collection
@@ -24,7 +23,7 @@ class SystemPair(NamedTuple):
         collection: the name of the folds in the results.
         system: the one with the higher mean.
         other: the other one.
-        measure: by trec_eval's name.
+        measure: its name.
         paired: the tests; a question's value is its mean over seeds, and ``other`` is the baseline.
         holm: the p-value of the permutation test, corrected for all pairs of the collection.
     """
@@ -75,7 +74,7 @@ def _cells(one: SystemPair) -> list[str]:
     paired = one.paired
     interval = f"{paired.interval.low:+.4f} to {paired.interval.high:+.4f}"
     figures = [f"{paired.difference:+.4f}", interval, f"{paired.permutation.p:.4f}", f"{one.holm:.4f}"]
-    return [one.collection, one.system, one.other, measure_title(one.measure), *figures]
+    return [one.collection, one.system, one.other, one.measure, *figures]
 
 
 def _per_question(group: Sequence[Result], measure: str) -> pl.Series:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from aptool.evaluation.names import measure_title
 from aptool.evaluation.paper import CITATIONS, TABLES, paper_figures, paper_names, verdict
 from aptool.evaluation.seeds import Spread, mean_and_sd
 from aptool.experiments.trial import Result, by_system
@@ -72,9 +71,9 @@ def paper_tables(results: Sequence[Result]) -> list[tuple[str, list[list[str]]]]
             columns = [(split, measure) for split in splits for measure in table.measures]
             head = [
                 "system",
-                *(f"paper, {split} {measure_title(measure)}" for split, measure in table.columns),
+                *(f"paper, {split} {measure}" for split, measure in table.columns),
             ]
-            head += [f"{split} {measure_title(measure)}" for split, measure in columns]
+            head += [f"{split} {measure}" for split, measure in columns]
             ours = {
                 name: [group for group in own if names.get(group[0].system) == name] for name in table.systems
             }
@@ -98,7 +97,7 @@ def seed_cells(results: Sequence[Result]) -> list[list[str]]:
         of_seed = {result.seed: result for result in group}
         for measure in group[0].measures:
             figures = [f"{of_seed[seed].measures[measure]:.4f}" if seed in of_seed else "" for seed in seeds]
-            rows.append([group[0].collection, group[0].system, measure_title(measure), *figures])
+            rows.append([group[0].collection, group[0].system, measure, *figures])
     return rows
 
 
@@ -144,4 +143,4 @@ def _cells(one: PaperComparison) -> list[str]:
     paper = f"{one.paper:.4f}" + ("" if one.split == one.paper_split else f" on {one.paper_split}")
     ours = Spread(one.mean, one.deviation).text(one.seeds)
     best = f"{one.best:.4f} (seed {one.best_seed})"
-    return [one.collection, one.system, measure_title(one.measure), paper, ours, best, one.verdict]
+    return [one.collection, one.system, one.measure, paper, ours, best, one.verdict]

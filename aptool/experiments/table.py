@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from aptool.documents import json_text
-from aptool.evaluation.names import measure_title
 from aptool.evaluation.seeds import Spread, mean_and_sd
 from aptool.experiments.folds import fold_deviations
 from aptool.experiments.matrix import ExperimentMatrix
@@ -56,10 +55,10 @@ def table_cells(
 
     Args:
         summaries: a row each.
-        measures: by trec_eval's names.
+        measures: by their common names.
         costs: whether with columns of ``bytes_per_answer`` and ``pairs_per_second``.
     """
-    titles = [measure_title(measure) for measure in measures]
+    titles = list(measures)
     folds = [f"{titles[0]}, sd over folds"] if any(one.fold_deviations for one in summaries) else []
     head = ["collection", "system", *titles, *folds, "questions", "seeds", "train s", "score s"]
     rows = [head, *(_cells(one, measures[0] if folds else None) for one in summaries)]

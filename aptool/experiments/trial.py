@@ -22,7 +22,6 @@ from aptool.errors import AptoolError, InputError
 from aptool.evaluation.fusion import mean_of_scores, reciprocal_rank_fusion
 from aptool.evaluation.learned_fusion import cross_fitted, learn_fusion
 from aptool.evaluation.measures import evaluate
-from aptool.evaluation.names import measure_title
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix
 from aptool.experiments.plan import DEV, TRAIN, Trial, parts_of, teacher_of
 from aptool.formats.atomic import atomic_file
@@ -59,7 +58,7 @@ class Result(NamedTuple):
         collection: the split's name in the matrix.
         system: the system's name in the matrix.
         run: the run file.
-        measures: by trec_eval's names.
+        measures: by their common names.
         questions: of the qrels; the measures are means over them.
         seconds: of ``train`` and ``score``.
         costs: of a trained system, as far as known: ``bytes_per_answer`` that are kept, and ``pairs``, the
@@ -165,7 +164,7 @@ class TrialRunner:
             saved = {"key": key, "measures": measures, **spent._asdict()}
             temporary.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
         if is_new:
-            figures = ", ".join(f"{measure_title(name)} {value:.4f}" for name, value in measures.items())
+            figures = ", ".join(f"{name} {value:.4f}" for name, value in measures.items())
             logger.info(f"{line}: {figures}")
         return Result(
             collection=evaluated.name,

@@ -8,52 +8,73 @@ from aptool.errors import InputError
 from aptool.evaluation import compare as comparing
 from aptool.evaluation import learned_fusion
 from aptool.evaluation import measures as measuring
-from aptool.evaluation.compare import Comparison, check_comparable, check_same_questions
+from aptool.evaluation.compare import Comparison, Comparisons, check_comparable, check_same_questions
+from aptool.evaluation.evaluation import Evaluation
 from aptool.evaluation.fusion import DEFAULT_K, reciprocal_rank_fusion
-from aptool.evaluation.measures import Evaluation
-from aptool.evaluation.names import measure_names
+from aptool.evaluation.names import DEFAULT_MEASURES, NAMINGS, Naming, measure_names
 from aptool.evaluation.significance import CONFIDENCE, HIGHEST_CONFIDENCE, LOWEST_CONFIDENCE, PERMUTATIONS
 from aptool.library.arguments import (
     PathLike,
+    check_choice,
     check_integer,
     check_list,
     check_number,
     check_text,
     check_type,
 )
+from aptool.library.groups import AnyGroups, question_groups
 from aptool.library.qrels import Qrels
 from aptool.library.run import Run
 
 AnyRun: TypeAlias = Run | PathLike | Mapping[str, Mapping[str, float]]
 AnyQrels: TypeAlias = Qrels | PathLike | Mapping[str, Mapping[str, int]]
 
-DEFAULT_MEASURES = ("AP", "RR", "P@1")
-
 
 def evaluate(
-    qrels: AnyQrels, run: AnyRun, measures: str | Iterable[str] = DEFAULT_MEASURES, *, level: int = 1
+    qrels: AnyQrels,
+    run: AnyRun,
+    measures: str | Iterable[str] = DEFAULT_MEASURES,
+    *,
+    level: int = 1,
+    by: Mapping[str, object] | str | None = None,
+    groups: AnyGroups | None = None,
+    names: Naming = "common",
 ) -> Evaluation:
-    """Evaluates a run as ``trec_eval -c`` does.
+    """Evaluate a run as ``trec_eval -c`` does.
 
     Args:
         qrels: judgements: ``Qrels``, a file, or ``{question id: {answer id: relevance}}``.
         run: ``Run``, a file, or ``{question id: {answer id: score}}``.
-        measures: names of ir_measures (AP, RR@10, P@1, nDCG@10, AP(rel=2), RBP(p=.8)), MAP, MRR, or names of
-            trec_eval (map, recip_rank, P_1, ndcg_cut_10).
+        measures: MAP, MRR@10, P@1, R@10, nDCG@10, MAP(rel=2), RBP(p=.8); trec_eval's names (recip_rank, P_1,
+            ndcg_cut_10) and those of ir_measures (AP, RR@10) are accepted too.
         level: the lowest relevance that counts as relevant (trec_eval ``-l``), for measures without one of
             their own; nDCG takes every relevance as a gain.
+        by: groups of questions: ``{question id: group}``, or the name of a column of ``groups``; with pools
+            also ``question-length``, ``answer-length`` or ``type``, as ``aptool eval --by``.
+        groups: a polars or pandas frame with question_id and the column, a TSV, CSV or Parquet file, or
+            ``Pools``.
+        names: names of the measures in the result: ``common`` (MAP, P@1), ``trec_eval`` (map, P_1) or
+            ``ir_measures`` (AP, P@1).
 
     Returns:
-        ``means`` by the names that were given, ``per_question`` (a polars frame with a column per measure),
-        and the ids that the two do not have in common: ``missing``, ``extra``, ``unjudged``.
+        ``means`` by measure (any name of a measure finds its value), ``per_question`` (a polars frame with a
+        column per measure), ``intervals()``, ``groups`` by name, and the ids that the run and the qrels do
+        not share: ``missing``, ``extra``, ``unjudged``.
 
     Raises:
-        AptoolError: a measure is unknown (the nearest name is said), the run and the qrels have no question
-            in common, or the level is above every relevance.
+        AptoolError: a measure is unknown (the nearest names are listed), the run and the qrels have no
+            question in common, the level is above every relevance, or no question is in a group.
     """
-    names = _names(measures)
+    parsed = _names(measures)
     check_integer("level", level, 1)
-    return _evaluation(_qrels(qrels), _run(run), names, level)
+    check_choice("names", names, NAMINGS)
+    judgements = _qrels(qrels)
+    evaluation = _evaluation(judgements, _run(run), parsed, level)
+    if by is not None or groups is not None:
+        evaluation = evaluation.grouped(question_groups(by, groups, judgements, level))
+        if not evaluation.groups:
+            raise InputError("by", problem="no question of the qrels is in a group", expected="question ids")
+    return evaluation if names == "common" else evaluation.named(names)
 
 
 @overload
@@ -88,7 +109,7 @@ def compare(
     baseline: AnyRun,
     systems: AnyRun | Sequence[AnyRun],
     qrels: AnyQrels,
-    measures: str | Iterable[str] = "AP",
+    measures: str | Iterable[str] = "MAP",
     *,
     level: int = 1,
     confidence: float = CONFIDENCE,
@@ -112,7 +133,7 @@ def compare(
         (``P``), a list, measure by measure. A comparison has ``p``
         (of the paired permutation test), ``difference`` (mean, system less baseline), ``interval`` (BCa
         bootstrap), ``effect`` (Cohen's d), ``permutation_holm`` (p corrected for all comparisons of the
-        list), and all figures in ``paired``.
+        list), and all figures in ``paired``. A list shows as a table in notebooks.
 
     Raises:
         AptoolError: a measure is unknown or is no mean over questions, or the runs lack different questions.
@@ -138,7 +159,7 @@ def compare(
         permutations=permutations,
         seed=seed,
     )
-    return found if several or not isinstance(measures, str) or len(names) > 1 else found[0]
+    return Comparisons(found) if several or not isinstance(measures, str) or len(names) > 1 else found[0]
 
 
 def fuse(runs: Iterable[AnyRun], *, k: float = DEFAULT_K, tag: str = "fused") -> Run:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from aptool.errors import AptoolError, InputError
+from aptool.evaluation.values import MeasureValues
 from aptool.formats.ids import check_one_word
 from aptool.formats.location import location
 from aptool.formats.pools import read_answers
@@ -91,8 +92,8 @@ class Model:
 
     @property
     def dev(self) -> dict[str, float]:
-        """The dev measures of the best epoch, by trec_eval's names; none of a checkpoint."""
-        return dict(self._loaded.config.get("training", {}).get("dev", {}))
+        """The dev measures of the best epoch, by their common names; none of a checkpoint."""
+        return MeasureValues.from_any_names(self._loaded.config.get("training", {}).get("dev", {}))
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> np.ndarray:
         """Scores (question, answer) pairs.

@@ -290,7 +290,7 @@ def _card_header(config: dict[str, Any]) -> dict[str, Any]:
         "task": {"type": "text-ranking", "name": "Answer selection"},
         "dataset": {"name": training["collection"], "type": training["collection"], "split": "dev"},
         "metrics": [
-            {"type": name, "name": f"{name} (dev)", "value": round(value, 4)}
+            {"type": name.lower(), "name": f"{name} (dev)", "value": round(value, 4)}
             for name, value in training["dev"].items()
         ],
     }

@@ -1,17 +1,17 @@
-"""Figures by kind of question: the length of its text or of its relevant answer, or its question word."""
+"""Kinds of questions: the length of its text or of its relevant answer, or its question word."""
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import polars as pl
 
-from aptool.evaluation.measures import averages
 from aptool.formats.location import PathOrUrl
 from aptool.formats.pools import Answers, list_units, read_pools
 from aptool.reporting.curves import relevant_lengths
 from aptool.text.tokenizer import WordTokenizer
 
 Kind: TypeAlias = Literal["question-length", "answer-length", "type"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 # Highest lengths of the groups, in words and punctuation marks; longer ones are a group of their own.
 QUESTION_LENGTHS = (5, 8, 12, 20)
@@ -20,20 +20,6 @@ ANSWER_LENGTHS = (10, 20, 40, 80)
 QUESTION_WORDS = ("who", "whom", "whose", "what", "which", "when", "where", "why", "how")
 OTHER = "other"
 WITHOUT = "no relevant answer in the pool"
-
-
-class Group(NamedTuple):
-    """The questions of one kind.
-
-    Attributes:
-        name: of the kind.
-        questions: how many.
-        means: each measure over them.
-    """
-
-    name: str
-    questions: int
-    means: dict[str, float]
 
 
 def question_groups(
@@ -48,7 +34,7 @@ def question_groups(
         answers: shared answers of the pools.
 
     Returns:
-        question_id (str), group (str), place (i64: the order of the groups).
+        question_id (str), group (str), position (i64: the order of the groups).
 
     Raises:
         InputError: a file is not a pools file.
@@ -71,24 +57,8 @@ def question_groups(
         last = (WITHOUT, len(ANSWER_LENGTHS) + 1)
         found = {n: _length(lengths[n], ANSWER_LENGTHS) if n in lengths else last for n in texts}
     rows = [(name, group, place) for name, (group, place) in found.items()]
-    schema = {"question_id": pl.String, "group": pl.String, "place": pl.Int64}
+    schema = {"question_id": pl.String, "group": pl.String, "position": pl.Int64}
     return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def break_down(per_question: pl.DataFrame, groups: pl.DataFrame, measures: Sequence[str]) -> list[Group]:
-    """Each measure over the questions of each group, in the order of the groups.
-
-    Args:
-        per_question: question_id and one column per measure, as `measures.Evaluation.per_question`.
-        groups: from `question_groups`; a question that it lacks is left out.
-        measures: the columns.
-    """
-    both = per_question.select("question_id", *measures).join(groups, on="question_id", how="inner")
-    parts = both.sort("place", "question_id").partition_by("place", maintain_order=True)
-    return [
-        Group(part["group"][0], part.height, averages(part.select("question_id", *measures)))
-        for part in parts
-    ]
 
 
 def _type(words: Sequence[str]) -> tuple[str, int]:

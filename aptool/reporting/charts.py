@@ -5,7 +5,6 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
-from aptool.evaluation.names import measure_title
 from aptool.formats.pools import read_answers
 from aptool.formats.trec import read_qrels, read_run
 from aptool.reporting.costs import COSTS
@@ -68,7 +67,7 @@ def line_charts(results: CollectionResults, prefix: str) -> list[dict[str, Any]]
         columns = [f"dev_{results.measures[0]}", *(name for name in histories.columns if name[:4] == "dev_")]
         dev = next((name for name in columns if name in histories.columns), None)
         if dev is not None:
-            heading = f"{measure_title(dev.removeprefix('dev_'))} on dev by epoch"
+            heading = f"{dev.removeprefix('dev_')} on dev by epoch"
             wanted.append((_by_epoch(histories, dev), heading, "Mean over seeds.", "epoch"))
         note = "Mean over pairs and seeds. Different losses are not comparable."
         wanted.append((_by_epoch(histories, "loss"), "Training loss by epoch", note, "epoch"))
@@ -89,11 +88,11 @@ def cost_charts(results: CollectionResults, costs: pl.DataFrame, prefix: str) ->
     for name, title in COSTS.items():
         points = costs.select("system", x=name, y=main).drop_nulls("x")
         if points["x"].n_unique() > 1:
-            heading = f"{measure_title(main)} by {title}"
+            heading = f"{main} by {title}"
             note = "Mean over seeds; the axis of the cost is logarithmic."
             chart = _chart(results, f"{prefix}-{name}-", points, heading, note, title, log=True)
             table = [[system, _number(x), _cell(y)] for system, x, y in points.iter_rows()]
-            charts.append({**chart, "heads": ["system", title, measure_title(main)], "table": table})
+            charts.append({**chart, "heads": ["system", title, main], "table": table})
     return charts
 
 

@@ -5,13 +5,14 @@ from typing import get_args
 
 from aptool.datasets.leaks import find_leaks
 from aptool.evaluation.agreement import Agreement, pairwise
+from aptool.evaluation.evaluation import group_figures
 from aptool.evaluation.gap import Gap
 from aptool.evaluation.limits import candidate_limits
-from aptool.evaluation.names import parse_measures
 from aptool.evaluation.significance import Interval
+from aptool.evaluation.values import MeasureValues
 from aptool.formats.pools import read_answers
 from aptool.formats.trec import read_qrels, read_run
-from aptool.reporting.breakdown import Kind, break_down, question_groups
+from aptool.reporting.breakdown import Kind, question_groups
 from aptool.reporting.results import CollectionResults, SystemResults
 from aptool.reporting.review import (
     Answer,
@@ -45,7 +46,10 @@ def review(results: CollectionResults) -> list[Answer]:
     texts = read_answers(shared) if shared is not None else None
     for kind in get_args(Kind):
         groups = question_groups(pools, judgements, kind, texts)
-        by_system = {one.name: break_down(one.per_question, groups, [main]) for one in results.systems}
+        by_system = {
+            one.name: group_figures(one.per_question.select("question_id", main), groups)
+            for one in results.systems
+        }
         answers.append(groups_answer(kind, by_system, main))
     several = {system.name: _seeds(system, main) for system in results.systems if len(system.entries) > 1}
     if several:
@@ -70,13 +74,11 @@ def _seeds(system: SystemResults, measure: str) -> list[Agreement]:
 def _gaps(system: SystemResults, results: CollectionResults) -> dict[str, Gap]:
     """By measure the gap between the models' figures on dev and those on the split, means over seeds."""
     gaps = {}
-    for measure in parse_measures(results.measures):
-        names = (measure.name, measure.trec_eval or measure.name)
-        dev = [config["training"]["dev"] for config in system.configs]
-        known = [next((one[name] for name in names if name in one), None) for one in dev]
-        values = [value for value in known if value is not None]
+    dev = [MeasureValues.from_any_names(config["training"]["dev"]) for config in system.configs]
+    for measure in results.measures:
+        values = [figures[measure] for figures in dev if measure in figures]
         if values and len(values) == len(system.entries):
-            mean, ours = statistics.fmean(values), system.means[measure.name]
-            low, high = system.intervals[measure.name]
-            gaps[measure.name] = Gap(mean, ours, ours - mean, Interval(low - mean, high - mean))
+            mean, ours = statistics.fmean(values), system.means[measure]
+            low, high = system.intervals[measure]
+            gaps[measure] = Gap(mean, ours, ours - mean, Interval(low - mean, high - mean))
     return gaps

@@ -3,6 +3,7 @@
 import polars as pl
 
 from aptool.errors import InputError
+from aptool.evaluation.values import MeasureValues
 from aptool.reporting.runs import TABLE, Runs
 
 # Columns of costs, with what they are called in charts.
@@ -14,7 +15,7 @@ def cost_table(runs: Runs, measure: str) -> pl.DataFrame:
 
     Args:
         runs: the folder.
-        measure: one of those of its table, by trec_eval's name.
+        measure: one of those of its table.
 
     Returns:
         collection (str), system (str), the measure, `COSTS` and train_seconds (f64, means over seeds; null
@@ -28,7 +29,7 @@ def cost_table(runs: Runs, measure: str) -> pl.DataFrame:
             {
                 "collection": str(line["collection"]),
                 "system": str(line["system"]),
-                measure: float(line["means"][measure]),
+                measure: float(MeasureValues.from_any_names(line["means"])[measure]),
                 **{name: None if line.get(name) is None else float(line[name]) for name in COSTS},
                 "train_seconds": float(line["train_seconds"]),
             }

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from aptool.documents import parse_json
 from aptool.errors import AptoolError, InputError, first_line
+from aptool.evaluation.values import MeasureValues
 from aptool.formats.location import PathOrUrl, location
 from aptool.formats.object_folder import located
 from aptool.formats.pools import Answers, list_units, read_pools
@@ -64,7 +65,7 @@ def accuracy_by_length(
     accuracy: Mapping[str, pl.DataFrame],
     lengths: pl.DataFrame,
     *,
-    measure: str = "P_1",
+    measure: str = "P@1",
     thresholds: Sequence[int] | None = None,
 ) -> pl.DataFrame:
     """Accuracy over the questions whose relevant answer has at most a length (figures 3 and 4 of the paper).
@@ -217,7 +218,7 @@ def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for key, value in entry.items():
         if key == "dev" and isinstance(value, dict):
-            row |= {f"dev_{name}": one for name, one in value.items()}
+            row |= {f"dev_{name}": one for name, one in MeasureValues.from_any_names(value).items()}
         elif key == "seconds" and isinstance(value, dict):
             row |= {f"seconds_{name}": one for name, one in value.items()}
         elif isinstance(value, int | float):

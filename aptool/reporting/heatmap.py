@@ -29,6 +29,7 @@ from aptool.models.model import LoadedModel
 from aptool.models.one_way import OneWayPooling
 from aptool.models.pooling import MaxPooling, Pooling
 from aptool.models.ragged import Ragged
+from aptool.reporting.notebook import weights_html
 from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
 
 ATTENTION, MAX_POOLING, MATCHES = "attention", "max_pooling", "matches"
@@ -101,7 +102,7 @@ class TextWeights:
         return [int(word) for word in order[:count]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """The weights of the words of a question and an answer, and the score of the pair.
 
@@ -126,6 +127,21 @@ class Explanation:
     def best_aligned(self) -> list[int]:
         """The best aligned word of the answer for each word of the question; none without an alignment."""
         return [] if self.alignment is None else [int(place) for place in self.alignment.argmax(1)]
+
+    def __repr__(self) -> str:
+        texts = (("question", self.question), ("answer", self.answer))
+        strongest = (f"{name}: {_strongest_words(text)}" for name, text in texts)
+        return f"Explanation(score {self.score:.4f}, {self.kind}; {'; '.join(strongest)})"
+
+    def _repr_html_(self) -> str:
+        weights = {ATTENTION: "attention weights", MAX_POOLING: "shares of the features"}
+        title = f"score {self.score:.4f}; {weights.get(self.kind, 'shares of the matches')}"
+        return weights_html(title, {"question": self.question, "answer": self.answer})
+
+
+def _strongest_words(text: TextWeights) -> str:
+    """The three words with the greatest weights, with the weights."""
+    return ", ".join(f"{text.words[word]} {text.weights[word]:.3f}" for word in text.strongest(3))
 
 
 @torch.inference_mode()

@@ -3,27 +3,17 @@
 The templates escape every text; styles and scripts are inline.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from aptool.errors import AptoolError, printable
 from aptool.formats.atomic import atomic_file
 from aptool.formats.location import PathOrUrl
-from aptool.reporting.heatmap import Explanation, TextWeights
+from aptool.reporting.heatmap import Explanation
 from aptool.reporting.markup import latex_table, markdown_table
+from aptool.reporting.notebook import pieces
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-
-class Piece(NamedTuple):
-    """A word of a text on a page."""
-
-    before: str  # the text between it and the previous word
-    word: str
-    weight: float | None  # None if the word was truncated
-    strength: float  # of its background colour, from 0 to 1
-    unknown: bool
 
 
 def write_explanation(path: PathOrUrl, explanation: Explanation, name: str, model: str) -> None:
@@ -78,18 +68,3 @@ def environment() -> "Environment":
         source=source, pieces=pieces, markdown_table=markdown_table, latex_table=latex_table
     )
     return templates
-
-
-def pieces(text: TextWeights) -> Iterator[Piece]:
-    """The words of a text in order, with the text between them."""
-    strengths, end = text.intensities, 0
-    for place, (begin, stop) in enumerate(text.spans):
-        read = place < len(text.weights)
-        yield Piece(
-            text.text[end:begin],
-            text.text[begin:stop],
-            float(text.weights[place]) if read else None,
-            float(strengths[place]) if read else 0.0,
-            place in text.unknown,
-        )
-        end = stop

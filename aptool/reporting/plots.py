@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from aptool.errors import AptoolError
-from aptool.evaluation.names import measure_title
 from aptool.reporting.points import logarithmic, name_points
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def plot_training(data: pl.DataFrame, *, measure: str | None = None) -> Figure:
 
     Args:
         data: table of `curves.training_curves`.
-        measure: the column shown below the loss, such as ``dev_map``; by default the first dev measure.
+        measure: the column shown below the loss, such as ``dev_MAP``; by default the first dev measure.
     """
     measure = measure or next((name for name in data.columns if name.startswith("dev_")), None)
     rows, styles = 1 if measure is None else 2, _styles(data)
@@ -133,7 +132,7 @@ def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> F
 
     Args:
         data: rows of `costs.cost_table` of one collection.
-        measure: its column, by trec_eval's name.
+        measure: its column.
         titles: what each column of costs is called.
     """
     drawn = [name for name in titles if data[name].is_not_null().any()]
@@ -152,7 +151,7 @@ def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> F
             _lines(axes, data, name, measure, styles)
             logarithmic(axes)
             axes.set_xlabel(titles[name])
-            axes.set_ylabel(measure_title(measure))
+            axes.set_ylabel(measure)
         figure.draw_without_rendering()  # lays the panels out: only then is it known which names would meet
         for name, axes in zip(drawn, panels, strict=True):
             points = data.drop_nulls(name).select("system", name, measure).rows()

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 
 from aptool.errors import UsageError
-from aptool.evaluation.names import measure_title
 from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
 from aptool.formats.collection import Collection
 from aptool.formats.location import PathOrUrl
@@ -141,7 +140,7 @@ def _section(
             ("provenance", "Provenance"),
         ],
         "questions": results.questions,
-        "measures": [measure_title(measure) for measure in results.measures],
+        "measures": list(results.measures),
         "baseline": results.baseline,
         "rows": [result_row(system, results) for system in results.systems],
         "plain_rows": plain_results(results),

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from aptool.errors import UsageError
-from aptool.evaluation.compare import Comparison, compare, is_mean, mean_intervals
-from aptool.evaluation.measures import averages, evaluate
+from aptool.evaluation.averages import averages, mean_intervals
+from aptool.evaluation.compare import Comparison, compare, is_mean
+from aptool.evaluation.measures import evaluate
 from aptool.evaluation.seeds import mean_and_sd
 from aptool.evaluation.significance import Interval
 from aptool.formats.collection import Collection
@@ -19,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_BASELINE = "bm25"
 # The measure of the paper's figures 3 and 4; evaluated even if it is not in the table of experiments.
-ACCURACY = "P_1"
+ACCURACY = "P@1"
 
 
 class SystemResults(NamedTuple):
@@ -75,7 +76,7 @@ def evaluate_systems(
         name: name of the collection in the table of experiments.
         collection: the collection, with the qrels.
         systems: the runs of each system, one per seed.
-        measures: trec_eval names; the first is the main measure.
+        measures: names; the first is the main measure.
         baseline: a system; None for BM25 if it was run, otherwise the first system.
 
     Raises:

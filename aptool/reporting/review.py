@@ -9,12 +9,12 @@ from typing import NamedTuple
 from aptool.datasets.leaks import Leak
 from aptool.evaluation.agreement import PERSISTENCE, Agreement, mean_agreement
 from aptool.evaluation.compare import Comparison
+from aptool.evaluation.evaluation import Group
 from aptool.evaluation.gap import Gap
 from aptool.evaluation.limits import Limits
-from aptool.evaluation.names import measure_title
 from aptool.evaluation.power import POWER, detectable_effect
 from aptool.evaluation.significance import CONFIDENCE, Interval
-from aptool.reporting.breakdown import Group, Kind
+from aptool.reporting.breakdown import Kind
 
 _KINDS: dict[Kind, str] = {
     "question-length": "by length of the question",
@@ -65,7 +65,7 @@ def power_answer(
         rows.append(
             [
                 (names or {}).get(one.system, one.system),
-                measure_title(one.measure),
+                one.measure,
                 f"{one.difference:+.4f}",
                 _interval(one.interval),
                 "none" if detectable is None else f"{detectable:.4f}",
@@ -83,7 +83,7 @@ def limits_answer(limits: Mapping[str, Limits], measures: Sequence[str]) -> Answ
         limits: of each run by its name.
         measures: to show of the best order.
     """
-    titles = [f"highest {measure_title(measure)}" for measure in measures]
+    titles = [f"highest {measure}" for measure in measures]
     rows = [["candidates of", "recall", *titles, "questions without a relevant candidate"]]
     same: dict[str, list[str]] = {}
     for name, one in limits.items():
@@ -106,7 +106,7 @@ def limits_answer(limits: Mapping[str, Limits], measures: Sequence[str]) -> Answ
     return Answer("Is the first stage the limit?", [sentence, highest, unanswerable], rows)
 
 
-def groups_answer(kind: Kind, groups: Mapping[str, Sequence[Group]], measure: str) -> Answer:
+def groups_answer(kind: Kind, groups: Mapping[str, Mapping[str, Group]], measure: str) -> Answer:
     """A measure by kind of question.
 
     Args:
@@ -115,11 +115,11 @@ def groups_answer(kind: Kind, groups: Mapping[str, Sequence[Group]], measure: st
         measure: the measure.
     """
     rows = [[_KINDS[kind].removeprefix("by "), "questions", *groups]]
-    for same in zip(*groups.values(), strict=True):
+    for same in zip(*(figures.values() for figures in groups.values()), strict=True):
         means = [f"{group.means[measure]:.4f}" for group in same]
         rows.append([same[0].name, f"{same[0].questions:,}", *means])
     few = "A group of a few questions says little: it shows where to look, not what is significant."
-    return Answer(f"For which questions? {measure_title(measure)} {_KINDS[kind]}", [few], rows)
+    return Answer(f"For which questions? {measure} {_KINDS[kind]}", [few], rows)
 
 
 def agreement_answer(
@@ -137,7 +137,7 @@ def agreement_answer(
         what: column title of the names.
         asked: the question.
     """
-    titles = ["Kendall's tau", "rank-biased overlap", f"correlation of {measure_title(measure)}"]
+    titles = ["Kendall's tau", "rank-biased overlap", f"correlation of {measure}"]
     rows = [[what, "pairs", *titles]]
     for name, found in pairs.items():
         mean = mean_agreement(found)
@@ -164,7 +164,7 @@ def gap_answer(gaps: Mapping[str, Mapping[str, Gap]], split: str, *, dev_sampled
     for name, by_measure in gaps.items():
         for measure, gap in by_measure.items():
             figures = [f"{gap.dev:.4f}", f"{gap.test:.4f}", f"{gap.difference:+.4f}"]
-            rows.append([name, measure_title(measure), *figures, _interval(gap.interval)])
+            rows.append([name, measure, *figures, _interval(gap.interval)])
     sampled = "both splits" if dev_sampled else f"{split} alone"
     sentences = [
         f"The interval is of the questions of {sampled}: where it includes 0, the gap may be chance.",

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from aptool.documents import read_json
 from aptool.errors import InputError, UsageError
+from aptool.evaluation.values import MeasureValues
 from aptool.formats.collection import MANIFEST, Collection
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.run_folder import is_run
@@ -68,7 +69,7 @@ def read_runs(folder: PathOrUrl) -> Runs:
     document = read_json(path)
     try:
         entries = [_entry(place, result) for result in document["results"]]
-        measures = tuple(document["results"][0]["measures"])
+        measures = tuple(MeasureValues.from_any_names(document["results"][0]["measures"]))
         if not measures:
             raise ValueError("no measures")
         places = document.get("collections", {})

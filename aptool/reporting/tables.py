@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-from aptool.evaluation.names import measure_title
 from aptool.evaluation.paper import CITATIONS, paper_figures, paper_names
 from aptool.reporting.results import CollectionResults, SystemResults
 
@@ -59,7 +58,7 @@ def result_row(system: SystemResults, results: CollectionResults) -> dict[str, A
 
 def plain_results(results: CollectionResults) -> list[list[str]]:
     """The table of results as text, column titles first: figures with their intervals, Δ and p."""
-    titles = [measure_title(measure) for measure in results.measures]
+    titles = list(results.measures)
     rows = [["System", *titles, f"Δ {titles[0]}", "p"]]
     for system in results.systems:
         row = result_row(system, results)
@@ -117,7 +116,7 @@ def significance_rows(system: SystemResults) -> list[list[str]]:
         lines.append(
             [
                 system.name,
-                measure_title(measure),
+                measure,
                 _signed(one.difference),
                 f"{_signed(low)} to {_signed(high)}",
                 probability(one.permutation.p),
@@ -152,7 +151,7 @@ def paper_table(results: CollectionResults) -> dict[str, Any] | None:
             rows.append(
                 {"name": CITATIONS.get(name, name) if system is None else system.name, "cells": cells}
             )
-    titles = [measure_title(measure) for measure in measures]
+    titles = list(measures)
     return {"title": figures.title, "questions": figures.questions, "measures": titles, "rows": rows}
 
 

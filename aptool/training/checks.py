@@ -29,7 +29,7 @@ def check_training(
     """Checks, before any work, that training can start.
 
     Returns:
-        The recipe with its dev measure by the name that trec_eval prints, and the training's key.
+        The recipe with its dev measure by its common name, and the training's key.
 
     Raises:
         InputError: a split is missing, the recipe is invalid or the output cannot be written.

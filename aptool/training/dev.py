@@ -89,7 +89,7 @@ class DevSet:
         figures = None
         if group.rank == 0:
             run = pl.concat([row_group.ids for row_group in self._row_groups]).with_columns(score=scores)
-            figures = dict(evaluate(self._qrels, run, dict.fromkeys([*DEFAULT_MEASURES, dev_measure])).means)
+            figures = evaluate(self._qrels, run, [*DEFAULT_MEASURES, dev_measure]).means
         broadcast: dict[str, float] = group.broadcast(figures)
         return broadcast
 

@@ -1,6 +1,6 @@
 """Epochs recorded for TensorBoard, MLflow or Weights & Biases, in local files unless told otherwise.
 
-What is recorded is the training log: each epoch's entry of the history, under ``loss``, ``dev/map``,
+What is recorded is the training log: each epoch's entry of the history, under ``loss``, ``dev/MAP``,
 ``seconds/train`` and so on, with its number as the step. Each tool's own environment variables direct it to a
 server: ``MLFLOW_TRACKING_URI``, ``WANDB_MODE=online``.
 """
@@ -150,7 +150,7 @@ class EpochLog(Progress):
 
 
 def figures_of(entry: Mapping[str, Any]) -> dict[str, float]:
-    """An entry of a training history under the names that are recorded: ``loss``, ``dev/map``."""
+    """An entry of a training history under the names that are recorded: ``loss``, ``dev/MAP``."""
     return {name: float(value) for name, value in _flat(entry, "/").items() if name != "epoch"}
 
 

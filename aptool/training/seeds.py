@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from aptool.config import Recipe
 from aptool.errors import InputError
 from aptool.evaluation.seeds import Spread, mean_and_sd
+from aptool.evaluation.values import MeasureValues
 from aptool.formats.atomic import atomic_file
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.models.model import has_model
@@ -73,7 +74,7 @@ def summarize(fits: dict[int, Fit], dev_measure: str) -> Seeds:
     """Mean and standard deviation of the best epochs' dev figures, and the best seed."""
     values = {name: [fit.dev[name] for fit in fits.values()] for name in next(iter(fits.values())).dev}
     spreads = {name: mean_and_sd(found) for name, found in values.items()}
-    best = max(fits, key=lambda seed: fits[seed].dev[dev_measure])
+    best = max(fits, key=lambda seed: MeasureValues.from_any_names(fits[seed].dev)[dev_measure])
     return Seeds(fits, spreads, best)
 
 

@@ -35,7 +35,7 @@ def _lines(data: bytes) -> list[list[str]]:
 
 def measures(qrels: dict[str, dict[str, int]], run: dict[str, dict[str, float]]) -> dict[str, float]:
     """MAP, MRR and P@1 over the questions of the qrels, by their definitions."""
-    sums = {"map": 0.0, "recip_rank": 0.0, "P_1": 0.0}
+    sums = {"MAP": 0.0, "MRR": 0.0, "P@1": 0.0}
     for question, labels in qrels.items():
         ranked = sorted(
             run.get(question, {}).items(), key=lambda pair: (pair[1], pair[0].encode()), reverse=True
@@ -43,9 +43,9 @@ def measures(qrels: dict[str, dict[str, int]], run: dict[str, dict[str, float]])
         relevant = [labels.get(answer, 0) > 0 for answer, _ in ranked]
         total = sum(value > 0 for value in labels.values())
         ranks = [rank for rank, one in enumerate(relevant, 1) if one]
-        sums["map"] += sum(n / rank for n, rank in enumerate(ranks, 1)) / total if total else 0.0
-        sums["recip_rank"] += 1 / ranks[0] if ranks else 0.0
-        sums["P_1"] += float(bool(ranks) and ranks[0] == 1)
+        sums["MAP"] += sum(n / rank for n, rank in enumerate(ranks, 1)) / total if total else 0.0
+        sums["MRR"] += 1 / ranks[0] if ranks else 0.0
+        sums["P@1"] += float(bool(ranks) and ranks[0] == 1)
     return {name: value / len(qrels) for name, value in sums.items()}
 
 

@@ -30,7 +30,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_table_by_hand(aptool):
-    code, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P_1")
+    code, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P@1")
 
     assert code == 0
     assert err == ["--qrels not given: dev.qrels"]
@@ -39,21 +39,21 @@ def test_table_by_hand(aptool):
     words = [line.split() for line in out]
     assert words[:4] == [
         ["mean", "difference", "95%", "interval", "wins", "ties", "losses", "d"],
-        ["P_1"],
+        ["P@1"],
         ["old", "0.2500"],
         ["new", "0.7500", "+0.5000", *words[3][3:5], "3", "0", "1", "+0.50"],
     ]
     assert words[5:8] == [
         ["p-values", "permutation", "Holm", "t-test", "Holm"],
-        ["P_1"],
+        ["P@1"],
         ["new", "0.6250", "0.6250", "0.3910", "0.3910"],
     ]
     # One t-test of four pairs finds an effect of 2.128 standard deviations with probability .8.
     assert out[9:13] == [
         "with 4 questions this difference would be found (power 0.8, alpha 0.05):",
-        "2.1279 (P_1)",
+        "2.1279 (P@1)",
         "4 questions; p of the permutation test, corrected for 1 comparison:",
-        "P_1: new and old do not differ significantly (p = 0.6250)",
+        "P@1: new and old do not differ significantly (p = 0.6250)",
     ]
 
 
@@ -63,9 +63,9 @@ def test_significant_difference_is_said_in_a_sentence(aptool, folder):
     (folder / "dev.new.run").write_text(run_of(*range(1, 9), questions=8))
 
     _, out, _ = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P_1,recip_rank", "--top", 0)
-    _, back, _ = aptool("compare", "dev.new.run", "dev.old.run", "--measures", "P_1", "--top", 0)
+    _, back, _ = aptool("compare", "dev.new.run", "dev.old.run", "--measures", "P@1", "--top", 0)
     _, strict, _ = aptool(
-        "compare", "dev.new.run", "dev.old.run", "--measures", "P_1", "--top", 0, "--confidence", 0.999
+        "compare", "dev.new.run", "dev.old.run", "--measures", "P@1", "--top", 0, "--confidence", 0.999
     )
 
     many = "P_1,recip_rank,map,success_1,recall_1,Rprec,ndcg"
@@ -73,33 +73,33 @@ def test_significant_difference_is_said_in_a_sentence(aptool, folder):
 
     # Eight of one sign, 2/2^8 = 0.0078; doubled for two comparisons.
     assert out[-2:] == [
-        "P_1: new is significantly better than old, by 1.0000 (p = 0.0156)",
-        "recip_rank: new is significantly better than old, by 0.5000 (p = 0.0156)",
+        "P@1: new is significantly better than old, by 1.0000 (p = 0.0156)",
+        "MRR: new is significantly better than old, by 0.5000 (p = 0.0156)",
     ]
-    assert back[-1] == "P_1: old is significantly worse than new, by 1.0000 (p = 0.0078)"
-    assert corrected[-1] == "ndcg: new and old do not differ significantly (p = 0.0547)"
-    assert strict[-1] == "P_1: old and new do not differ significantly (p = 0.0078)"
+    assert back[-1] == "P@1: old is significantly worse than new, by 1.0000 (p = 0.0078)"
+    assert corrected[-1] == "nDCG: new and old do not differ significantly (p = 0.0547)"
+    assert strict[-1] == "P@1: old and new do not differ significantly (p = 0.0078)"
 
 
 def test_json_holds_everything(aptool, folder):
     (folder / "dev.old2.run").write_text(run_of(4, tag="again"))
 
     code, out, _ = aptool(
-        "compare", "dev.old.run", "dev.new.run", "dev.old2.run", "--measures", "P_1", "--json", "--top", 1
+        "compare", "dev.old.run", "dev.new.run", "dev.old2.run", "--measures", "P@1", "--json", "--top", 1
     )
     found = json.loads("\n".join(out))
 
     assert code == 0
     assert found["qrels"] == "dev.qrels"
     assert found["questions"] == 4
-    assert found["baseline"] == {"run": "dev.old.run", "tag": "old", "measures": {"P_1": 0.25}}
+    assert found["baseline"] == {"run": "dev.old.run", "tag": "old", "measures": {"P@1": 0.25}}
     new, old2 = found["comparisons"]
     low, high = new.pop("interval")
     assert -1 < low < 0.5 < high <= 1
     assert new == {
         "run": "dev.new.run",
         "tag": "new",
-        "measure": "P_1",
+        "measure": "P@1",
         "mean": 0.75,
         "difference": 0.5,
         "wins": 3,
@@ -141,7 +141,7 @@ def test_what_is_not_a_number_is_null_in_json(aptool, folder):
     (folder / "dev.new.run").write_text(run_of(1, 2, 3, 4))
     (folder / "dev.old.run").write_text(run_of())
 
-    _, out, _ = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P_1", "--json")
+    _, out, _ = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P@1", "--json")
 
     (one,) = json.loads("\n".join(out))["comparisons"]
     assert (one["effect"], one["t_test"]["t"], one["t_test"]["p"]) == (None, None, 0.0)
@@ -152,10 +152,10 @@ def test_questions_with_the_largest_differences_are_shown_with_their_texts(aptoo
     candidates = (("a", "the relevant one"), ("b", "another one"))
     write_pools(folder / "dev.pools.parquet", [row(name, text, candidates) for name, text in texts.items()])
 
-    _, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "recip_rank", "--top", 2)
+    _, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "MRR", "--top", 2)
 
     assert err == ["--qrels not given: dev.qrels", "--pools not given: dev.pools.parquet"]
-    shown = out[out.index("recip_rank: largest gains of new over old: 2 of 3") :]
+    shown = out[out.index("MRR: largest gains of new over old: 2 of 3") :]
     assert shown[1:4] == [
         "  q1  0.5000 → 1.0000  why [31m so red?",
         "      relevant, rank 2 → 1: a  the relevant one",
@@ -164,7 +164,7 @@ def test_questions_with_the_largest_differences_are_shown_with_their_texts(aptoo
     assert len(shown[4]) == 110
     assert shown[4].endswith("what what w…")
     assert shown[8:] == [
-        "recip_rank: largest losses of new over old: 1",
+        "MRR: largest losses of new over old: 1",
         "  q4  1.0000 → 0.5000  שלום 🙂 <b>",
         "      relevant, rank 1 → 2: a  the relevant one",
         "      first in new: b  another one",
@@ -189,10 +189,10 @@ def test_texts_come_from_the_pools_given_and_from_shared_answers(aptool, folder)
 
 
 def test_without_pools_there_are_ids(aptool):
-    _, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--top", 1, "--by", "P_1")
+    _, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--top", 1, "--by", "P@1")
 
     assert err == ["--qrels not given: dev.qrels"]
-    assert "P_1: largest gains of new over old: 1 of 3" in out
+    assert "P@1: largest gains of new over old: 1 of 3" in out
     assert "      relevant, rank 2 → 1: a" in out
 
 
@@ -215,7 +215,7 @@ def test_on_common_compares_the_questions_of_all_runs(aptool, folder):
     (folder / "dev.new.run").write_text(run_of(1, 2, 3, questions=3) + "q9 Q0 a 1 1 t\n")
 
     code, out, err = aptool(
-        "compare", "dev.old.run", "dev.new.run", "--on-common", "--measures", "P_1", "--json"
+        "compare", "dev.old.run", "dev.new.run", "--on-common", "--measures", "P@1", "--json"
     )
 
     assert code == 0
@@ -225,7 +225,7 @@ def test_on_common_compares_the_questions_of_all_runs(aptool, folder):
         "dev.new.run: questions not in the qrels, left out: 1 (q9)",
     ]
     found = json.loads("\n".join(out))
-    assert (found["questions"], found["baseline"]["measures"]["P_1"]) == (3, 0.0)
+    assert (found["questions"], found["baseline"]["measures"]["P@1"]) == (3, 0.0)
     assert found["comparisons"][0]["wins"] == 3
 
 
@@ -243,7 +243,7 @@ def test_on_common_without_a_common_question(aptool, folder):
 def test_a_question_that_all_runs_lack_counts_0_for_all(aptool, folder):
     (folder / "dev.qrels").write_text(QRELS + "q5 0 a 1\n")
 
-    code, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P_1", "--json")
+    code, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P@1", "--json")
 
     (one,) = json.loads("\n".join(out))["comparisons"]
     assert (code, one["mean"], one["ties"]) == (0, 3 / 5, 1)
@@ -262,7 +262,7 @@ def test_different_candidates_are_reported(aptool, folder):
 
 
 def test_baseline_is_chosen_by_name(aptool):
-    arguments = ("--measures", "P_1", "--json")
+    arguments = ("--measures", "P@1", "--json")
     for runs in (("dev.old.run", "dev.new.run"), ("dev.old.run",)):
         _, out, _ = aptool("compare", *runs, "--baseline", "dev.new.run", *arguments)
 
@@ -281,7 +281,7 @@ def test_runs_are_named_by_what_tells_them_apart(aptool, folder):
         "compare", "runs/qa-cnn/seed0/test.run", "runs/ap-cnn/seed0/test.run", "--qrels", "dev.qrels"
     )
 
-    assert any(line.startswith("map: ap-cnn and qa-cnn do not differ") for line in out)
+    assert any(line.startswith("MAP: ap-cnn and qa-cnn do not differ") for line in out)
 
 
 def test_table_on_a_terminal_of_80_columns_is_whole(aptool, monkeypatch):
@@ -301,8 +301,8 @@ WRONG = {
     "a run twice": (["dev.old.run", "dev.old.run"], 2, "dev.old.run: given more than once"),
     "its own baseline": (["dev.old.run", "--baseline", "dev.old.run"], 2, "one run given"),
     "a sum": (["dev.old.run", "dev.new.run", "--measures", "map,num_ret"], 2, "not means over questions"),
-    "a geometric mean": (["dev.old.run", "dev.new.run", "--by", "gm_map"], 2, "cannot be tested: gm_map"),
-    "no measure": (["dev.old.run", "dev.new.run", "--by", "mrr"], 2, "did you mean 'recip_rank'?"),
+    "a geometric mean": (["dev.old.run", "dev.new.run", "--by", "gm_map"], 2, "cannot be tested: GMAP"),
+    "no measure": (["dev.old.run", "dev.new.run", "--by", "mmr"], 2, "did you mean 'MRR'?"),
     "no such run": (["dev.old.run", "none.run"], 1, "none.run: file not found"),
     "no such pools": (["dev.old.run", "dev.new.run", "--pools", "x.parquet"], 1, "x.parquet: file not found"),
     "confidence": (["dev.old.run", "dev.new.run", "--confidence", "1"], 2, "0.5<=x<=0.999"),
@@ -340,7 +340,7 @@ def test_a_level_and_names_of_ir_measures(aptool, folder):
 
     assert code == 0
     assert found["level"] == 2
-    assert found["baseline"]["measures"] == {"P@1": 0.75, "RR@1": 0.75, "P(rel=1)@1": 1.0}
+    assert found["baseline"]["measures"] == {"P@1": 0.75, "MRR@1": 0.75, "P(rel=1)@1": 1.0}
     assert [one["difference"] for one in found["comparisons"]] == [-0.5, -0.5, 0.0]
     # All four questions are equal at level 1: no difference can be said to be found.
     assert found["comparisons"][2]["detectable"] is None
@@ -373,7 +373,7 @@ def test_the_relevant_answer_is_that_of_the_measures_own_level(aptool, folder):
 def test_equal_differences_have_no_effect_size_and_no_t_test(aptool, folder):
     (folder / "dev.qrels").write_text("q1 0 a 1\n")
 
-    code, out, _ = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P_1")
+    code, out, _ = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P@1")
 
     words = [line.split() for line in out]
     assert code == 0

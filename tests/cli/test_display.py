@@ -123,6 +123,6 @@ def test_a_table_on_a_terminal_has_the_same_cells(capsys, monkeypatch):
 
 def test_an_epoch_in_words():
     seconds = {"train": 2.4, "mining": 2.0, "dev": 1.2}  # mining is a part of training
-    entry = {"epoch": 3, "loss": 0.25, "dev": {"map": 0.5, "P_1": 1.0}, "seconds": seconds}
+    entry = {"epoch": 3, "loss": 0.25, "dev": {"MAP": 0.5, "P@1": 1.0}, "seconds": seconds}
 
-    assert epoch_line(entry) == "epoch 3: loss 0.2500, dev map 0.5000, P_1 1.0000, 4 s"
+    assert epoch_line(entry) == "epoch 3: loss 0.2500, dev MAP 0.5000, P@1 1.0000, 4 s"

@@ -4,6 +4,7 @@ import gzip
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -47,7 +48,7 @@ def test_table_of_one_run(aptool):
 
     assert code == 0
     assert [line.split() for line in out] == [
-        ["run", "questions", "map", "recip_rank", "P_1"],
+        ["run", "questions", "MAP", "MRR", "P@1"],
         ["dev.run", "2", "0.7500", "0.7500", "0.5000"],
     ]
     assert err == []
@@ -74,9 +75,9 @@ def test_many_measures_become_rows(aptool):
 
     assert out[0].split() == ["measure", "dev.run"]
     cells = dict(line.split() for line in out[1:])
-    assert len(cells) == 13  # questions, nine usual cut-offs of P, P_1, success_1, success_5
+    assert len(cells) == 13  # questions, nine usual cut-offs of P, P@1, Success@1, Success@5
     # Two relevant candidates over two questions, cut-off 5: 1/5 each.
-    assert (cells["P_5"], cells["P_1"], cells["success_5"]) == ("0.2000", "0.5000", "1.0000")
+    assert (cells["P@5"], cells["P@1"], cells["Success@5"]) == ("0.2000", "0.5000", "1.0000")
 
 
 def test_table_on_a_terminal_holds_the_same_and_takes_names_as_they_are(aptool, folder, monkeypatch):
@@ -164,13 +165,13 @@ def test_json_is_in_full_precision(aptool, folder):
     assert code == 0
     assert json.loads("\n".join(out)) == {
         "qrels": "dev.qrels",
-        "measures": ["recip_rank", "num_q"],
+        "measures": ["MRR", "NumQ"],
         "runs": [
             {
                 "run": "dev.run",
                 "tag": "t",
                 "questions": 2,
-                "measures": {"recip_rank": 1 / 3 / 2, "num_q": 2.0},
+                "measures": {"MRR": 1 / 3 / 2, "NumQ": 2.0},
                 "missing": ["q2"],
                 "extra": ["z"],
                 "unjudged": 1,
@@ -191,7 +192,7 @@ def test_measures_of_every_question_are_written(aptool, folder, name, read):
 
     assert code == 0
     frame = read(folder / "out" / name)
-    assert frame.columns == ["run", "question_id", "candidates", "map", "recip_rank", "P_1"]
+    assert frame.columns == ["run", "question_id", "candidates", "MAP", "MRR", "P@1"]
     assert frame.rows() == [
         ("dev.run", "q1", 2, 1.0, 1.0, 1.0),
         ("dev.run", "q2", 2, 0.5, 0.5, 0.0),
@@ -209,7 +210,7 @@ def test_intervals_stand_beside_the_means(aptool):
     assert (code, err) == (0, [])
     # Two questions of average precision 1 and 1/2: no resample leaves these bounds, and a quarter of all
     # resamples is two times the one, a quarter two times the other. Both rank two candidates.
-    assert out[0].split() == ["run", "questions", "map", "num_ret"]
+    assert out[0].split() == ["run", "questions", "MAP", "NumRet"]
     assert out[1].split(maxsplit=2) == ["dev.run", "2", "0.7500 [0.5000, 1.0000]  4 [4, 4]"]
 
 
@@ -226,8 +227,8 @@ def test_intervals_of_a_hundred_questions(aptool, folder):
 
     assert (found["confidence"], narrow["confidence"]) == (0.95, 0.5)
     # The normal interval: 0.8 ± 1.96 · 0.04, and ± 0.674 · 0.04; resampled means are multiples of 0.01.
-    assert found["runs"][0]["intervals"]["P_1"] == pytest.approx([0.7216, 0.8784], abs=0.02)
-    assert narrow["runs"][0]["intervals"]["P_1"] == pytest.approx([0.773, 0.827], abs=0.011)
+    assert found["runs"][0]["intervals"]["P@1"] == pytest.approx([0.7216, 0.8784], abs=0.02)
+    assert narrow["runs"][0]["intervals"]["P@1"] == pytest.approx([0.773, 0.827], abs=0.011)
     assert "intervals" not in json.loads("\n".join(aptool(*arguments)[1]))["runs"][0]
 
 
@@ -254,9 +255,9 @@ def test_unknown_ending_and_bad_measures_are_usage_errors(aptool):
     assert (code, out, len(err)) == (2, [], 1)
     assert "x.txt: expected a name ending in one of .parquet, .csv, .jsonl" in err[0]
 
-    code, out, err = aptool("eval", "dev.run", "--measures", "mrr,map,p@1")
+    code, out, err = aptool("eval", "dev.run", "--measures", "mmr,map,nDGC@10")
     assert (code, out, len(err)) == (2, [], 1)
-    assert "'mrr' (did you mean 'recip_rank'?), 'p@1' (did you mean 'P@1'?)" in err[0]
+    assert "'mmr' (did you mean 'MRR'?), 'nDGC@10' (did you mean 'nDCG@10' or 'Rndcg'?)" in err[0]
 
 
 MALFORMED = {
@@ -319,7 +320,7 @@ def test_names_of_ir_measures_and_a_level(aptool, folder):
     # b is second in both questions; q1 has a (1) first: (.5 + .25 + .25) / 2.
     assert (code, err) == (0, [])
     assert [line.split() for line in out] == [
-        ["run", "questions", "AP", "RR@1", "P(rel=3)@1", "RBP(p=.5,rel=1)", "NumRel", "MRR@10"],
+        ["run", "questions", "MAP", "MRR@1", "P(rel=3)@1", "RBP(p=0.5,rel=1)", "NumRel", "MRR@10"],
         ["dev.run", "2", "0.5000", "0.0000", "0.0000", "0.5000", "2", "0.5000"],
     ]
 
@@ -347,7 +348,7 @@ def test_limits_of_the_candidates(aptool, folder):
     assert code == 0
     # Recall 1, 1/2, 0 and 0 over four questions.
     assert [line.split() for line in out[:-1]] == [
-        ["run", "questions", "map", "RR@10"],
+        ["run", "questions", "MAP", "MRR@10"],
         ["dev.run", "4", f"{(7 / 12 + 1 / 4) / 4:.4f}", "0.2500"],
         ["dev.run,", "best", "order", "0.3750", "0.5000"],
     ]
@@ -362,7 +363,7 @@ def test_limits_of_the_candidates(aptool, folder):
         "without": 1,
         "relevant": 5,
         "found": 3,
-        "best": {"map": 0.375, "RR@10": 0.5},
+        "best": {"MAP": 0.375, "MRR@10": 0.5},
     }
 
 
@@ -373,7 +374,7 @@ def test_tables_for_papers_and_pages(aptool, folder):
     assert aptool(*arguments, "--markdown") == (
         0,
         [
-            "| run | questions | P_1 | MRR@10 |",
+            "| run | questions | P@1 | MRR@10 |",
             "| --- | ---: | ---: | ---: |",
             "| dev.run | 2 | 0.5000 | 0.7500 |",
             r"| \[a\]\_b\|c.run | 2 | 1.0000 | 1.0000 |",
@@ -385,7 +386,7 @@ def test_tables_for_papers_and_pages(aptool, folder):
         [
             r"\begin{tabular}{lrrr}",
             r"\toprule",
-            r"run & questions & P\_1 & MRR@10 \\",
+            r"run & questions & P@1 & MRR@10 \\",
             r"\midrule",
             r"dev.run & 2 & 0.5000 & 0.7500 \\",
             r"{[}a{]}\_b|c.run & 2 & 1.0000 & 1.0000 \\",
@@ -416,10 +417,71 @@ def test_questions_that_the_pools_lack_are_said(aptool, folder):
     code, out, err = aptool(*by_type, "q2.pools.parquet")
 
     assert code == 0
-    assert out[2].split()[:3] == ["who", "1", "0.5000"]
-    assert err == ["--by type: questions not in the pools, in no group: 1 (q1)"]
+    assert out[2].split()[:4] == ["who", "(few)", "1", "0.5000"]
+    assert err == [
+        "--by type: questions in no group: 1 (q1)",
+        "--by type: groups with under 10 questions, marked (few): 1",
+    ]
 
     code, out, err = aptool(*by_type, "q9.pools.parquet")
 
     assert (code, out) == (2, [])
     assert err == ["aptool: --by type: no question of dev.qrels is in q9.pools.parquet"]
+
+
+def test_the_names_of_the_measures_are_the_readers_choice(aptool, folder):
+    arguments = ("eval", "dev.run", "--qrels", "dev.qrels", "--measures", "ndcg@10,MRR,p_1", "--names")
+
+    for naming, names in (
+        ("common", ["nDCG@10", "MRR", "P@1"]),
+        ("trec_eval", ["ndcg_cut_10", "recip_rank", "P_1"]),
+        ("ir_measures", ["nDCG@10", "RR", "P@1"]),
+    ):
+        code, out, _ = aptool(*arguments, naming)
+        _, document, _ = aptool(*arguments, naming, "--json", "--limits", "--per-question", "x.csv")
+
+        assert code == 0
+        assert out[0].split() == ["run", "questions", *names]
+        found = json.loads("\n".join(document))
+        assert found["measures"] == list(found["runs"][0]["measures"]) == names
+        assert list(found["runs"][0]["limits"]["best"]) == names
+        assert pl.read_csv("x.csv").columns == ["run", "question_id", "candidates", *names]
+
+
+def test_figures_by_a_column_of_ones_own(aptool, folder):
+    Path("groups.tsv").write_text("question_id\tdomain\nq1\tlaw\nq2\thealth\nq7\tlaw\n")
+    arguments = ("eval", "dev.run", "--qrels", "dev.qrels", "--measures", "P@1", "--by", "domain")
+
+    code, out, err = aptool(*arguments, "--groups", "groups.tsv")
+    _, document, _ = aptool(*arguments, "--groups", "groups.tsv", "--json", "--intervals")
+
+    assert code == 0
+    # The run ranks the relevant answer of q1 first, and that of q2 second.
+    assert [line.split() for line in out[1:]] == [
+        ["dev.run", "2", "0.5000"],
+        ["health", "(few)", "1", "0.0000"],
+        ["law", "(few)", "1", "1.0000"],
+    ]
+    assert err == ["--by domain: groups with under 10 questions, marked (few): 2"]
+    found = json.loads("\n".join(document))
+    assert found["by"] == "domain"
+    assert found["runs"][0]["groups"] == [
+        {"name": name, "questions": 1, "few": True, "means": {"P@1": p}, "intervals": {"P@1": [p, p]}}
+        for name, p in (("health", 0.0), ("law", 1.0))
+    ]
+
+
+def test_a_column_of_the_pools_says_the_groups(aptool, folder):
+    pools = [row("q1", "who?", (("a", "one"),)), row("q2", "who?", (("a", "one"),))]
+    write_pools("plain.pools.parquet", pools)
+    pl.read_parquet("plain.pools.parquet").with_columns(year=pl.Series([999, 2010])).write_parquet(
+        "dev.pools.parquet"
+    )
+
+    _, out, _ = aptool("eval", "dev.run", "--qrels", "dev.qrels", "--by", "year")
+    code, nothing, err = aptool("eval", "dev.run", "--qrels", "dev.qrels", "--by", "month")
+
+    assert [line.split()[:2] for line in out[2:]] == [["999", "(few)"], ["2010", "(few)"]]
+    assert (code, nothing) == (2, [])
+    assert "--by month: expected question-length, answer-length, type, or a column of --groups" in err[-1]
+    assert "expected one of question, candidates, year" in err[-1]

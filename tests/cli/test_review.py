@@ -99,7 +99,7 @@ def test_the_gap_to_dev_and_the_differences_that_could_be_found(aptool):
     assert figures["limits"]["c/test.one.run"]["recall"] == 1
     assert [leak["earlier"] for leak in figures["leaks"]] == ["train", "dev"]
     assert figures["groups"]["type"]["c/test.one.run"] == [
-        {"name": "other", "questions": 2, "means": {"P@1": 0.5}}
+        {"name": "other", "questions": 2, "few": True, "means": {"P@1": 0.5}}
     ]
 
 

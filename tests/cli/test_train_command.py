@@ -41,7 +41,7 @@ def test_train_score_and_eval(aptool, folder, collection_folder):
     )
 
     assert trained.code == 0
-    figures = r"dev map 0\.\d{4}, recip_rank 0\.\d{4}, P_1 \d\.\d{4}"
+    figures = r"dev MAP 0\.\d{4}, MRR 0\.\d{4}, P@1 \d\.\d{4}"
     assert re.fullmatch(rf"model: best epoch \d of 4, {figures}", trained.out[0].replace("1.0000", "0.9999"))
     words = r"vocabulary of \d+ words, \d+ without a vector; \d+\.\d% of dev tokens unknown"
     assert re.fullmatch(rf"4 epochs in \d+ s; {words}", trained.out[1])
@@ -150,7 +150,7 @@ def test_vectors_from_a_file_are_where_training_starts(aptool, folder, vectors):
     )
 
     assert trained.code == 0
-    assert trained.out[0].startswith("m: untrained, dev map ")
+    assert trained.out[0].startswith("m: untrained, dev MAP ")
     model = load_model("m")
     assert model.config["dim"] == 2
     assert model.recipe.vectors.dim == 2
@@ -257,10 +257,10 @@ def test_several_seeds_in_one_command(aptool, folder, collection_folder):
     dev = [json.loads((folder / f"m/seed{n}/config.json").read_text())["training"]["dev"] for n in (1, 2, 3)]
     for line, seed, figures in zip(trained.out, (1, 2, 3), dev, strict=False):
         assert line.startswith(f"seed {seed}: best epoch ")
-        assert f"dev map {figures['map']:.4f}, recip_rank {figures['recip_rank']:.4f}, " in line
-    maps = [figures["map"] for figures in dev]
+        assert f"dev MAP {figures['MAP']:.4f}, MRR {figures['MRR']:.4f}, " in line
+    maps = [figures["MAP"] for figures in dev]
     best = 1 + maps.index(max(maps))
-    spread = f"map {np.mean(maps):.4f} ± {np.std(maps, ddof=1):.4f}, recip_rank 0."
+    spread = f"MAP {np.mean(maps):.4f} ± {np.std(maps, ddof=1):.4f}, MRR 0."
     assert trained.out[3].startswith(f"m: mean ± sd of 3 seeds, dev {spread}")
     assert trained.out[3].endswith(f"; best seed {best}")
     assert len(trained.out) == 4
@@ -318,7 +318,7 @@ BAD = {
     "workers that are no number": (["C", "--workers", "2:"], 2, "'' is not a valid integer range"),
     "address that is none": (["C", "--cluster", "http://head:8265"], 2, "--cluster 'http://head:8265': the"),
     "unknown device": (["C", "--device", "abacus"], 2, "--device 'abacus': "),
-    "unknown measure": (["C", "--set", "training.dev_measure=mrr"], 2, "did you mean 'recip_rank'?"),
+    "unknown measure": (["C", "--set", "training.dev_measure=mmr"], 2, "did you mean 'MRR'?"),
     "missing collection": (
         ["none"],
         1,

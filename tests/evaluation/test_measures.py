@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from other_ids import have_other_ids
 
 from aptool.errors import InputError
-from aptool.evaluation.measures import averages, evaluate
+from aptool.evaluation.averages import averages
+from aptool.evaluation.measures import evaluate
 from aptool.evaluation.trec_eval import printed_names
 from aptool.formats.trec import read_qrels, read_run
 
@@ -104,8 +105,10 @@ def test_every_question_is_as_trec_eval_prints_it(small):
 def test_means_are_those_of_trec_eval_complete(small):
     result = evaluate(*small, ("num_q", *MEASURES))
 
-    assert result.means == pytest.approx(ALL, abs=5.1e-5)
-    assert tuple(result.means) == ("num_q", *MEASURES)
+    means = result.named("trec_eval").means
+    assert means == pytest.approx(ALL, abs=5.1e-5)
+    assert tuple(means) == ("num_q", *MEASURES)
+    assert tuple(result.means) == ("NumQ", "NumRel", "NumRelRet", "MAP", "MRR", "P@1", "nDCG")
 
 
 def test_questions_that_both_have_are_as_trec_eval_plain_prints_them(small):
@@ -180,7 +183,7 @@ def test_negative_judgements_are_unjudged_whatever_their_size():
     # q1 comes first, so that anything kept from it would show in q2.
     judgements = {"q1": {"a": 3, "b": 2}, "q2": {"a": -7, "b": -1}}
     run = run_of({"q1": {"a": 1, "b": 2}, "q2": {"a": 2, "b": 1, "c": 0}})
-    result = evaluate(qrels_of(judgements), run, ["all_trec"])
+    result = evaluate(qrels_of(judgements), run, ["all_trec"]).named("trec_eval")
 
     second = dict(zip(result.per_question.columns, result.per_question.row(1), strict=True))
     for name in (
@@ -206,7 +209,7 @@ def test_a_first_question_with_negative_judgements_alone():
 
     found = evaluate(qrels_of(judgements), run, ["map", "num_ret"]).per_question
 
-    assert found.select("map", "num_ret").rows() == [(0, 3), (1, 1)]
+    assert found.select("MAP", "NumRet").rows() == [(0, 3), (1, 1)]
 
 
 def test_relevant_answers_are_counted_without_those_judged_zero_or_less():
@@ -259,7 +262,7 @@ def test_no_common_answer_is_an_error():
     expected = "x.run: question 'q1': '7': expected at least one answer of x.qrels, such as 'D1'"
     assert str(error.value) == expected
     # A question may well have no judged candidate, if the ids are those of the qrels.
-    assert evaluate(qrels, run_of({"q1": {"D3": 1.0}}), ["map"]).means == {"map": 0.0}
+    assert evaluate(qrels, run_of({"q1": {"D3": 1.0}}), ["map"]).means == {"MAP": 0.0}
 
 
 def test_what_is_no_run_or_qrels_is_refused():
@@ -331,12 +334,12 @@ def test_real_run_is_as_trec_eval_prints_it():
 
     result = evaluate(qrels, run, expected)
 
-    assert result.means == pytest.approx(expected, abs=5.1e-5)
+    assert result.named("trec_eval").means == pytest.approx(expected, abs=5.1e-5)
     # Half of the questions left out of the run: the same sum over as many questions.
     kept = random.Random(1).sample(sorted(set(qrels["question_id"])), 148)
     half = evaluate(qrels, run.filter(pl.col("question_id").is_in(kept)))
     found = result.per_question.filter(pl.col("question_id").is_in(kept))
-    assert half.means["map"] == pytest.approx(found["map"].sum() / 296)
+    assert half.means["map"] == pytest.approx(found["MAP"].sum() / 296)
     assert len(half.missing) == 148
 
 
@@ -365,7 +368,7 @@ def test_every_measure_at_a_level_is_pytrec_evals(level):
     found = evaluate(qrels_of(GRADED), run_of(GRADED_RUN), names, level=level)
 
     assert set(names) > {"map", "ndcg_cut_10", "P_5", "set_F", "infAP", "Rprec_mult_1.00", "gm_bpref"}
-    for row in found.per_question.iter_rows(named=True):
+    for row in found.named("trec_eval").per_question.iter_rows(named=True):
         expected = theirs[row["question_id"]]
         for name in names:
             # pytrec_eval has the logarithm of what a geometric mean is made of.
@@ -391,5 +394,5 @@ def test_every_measure_at_a_level_is_as_trec_eval_prints_it(level):
 
     found = evaluate(qrels_of(GRADED), run_of(GRADED_RUN), list(printed), level=level)
 
-    assert found.means == pytest.approx(printed, abs=5.1e-5)
+    assert found.named("trec_eval").means == pytest.approx(printed, abs=5.1e-5)
     assert len(printed) > 90

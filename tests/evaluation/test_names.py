@@ -1,47 +1,108 @@
-"""Names of measures: trec_eval's, those of ir_measures, and the nearest to an unknown one."""
+"""Names of measures: those of papers, trec_eval and ir_measures, and the nearest to an unknown one."""
 
 import pytest
 
 from aptool.errors import UsageError
-from aptool.evaluation.names import Measure, measure_names, measure_title, parse_measures
+from aptool.evaluation.names import Measure, common_name, measure_names, name_in, parse_measures
+from aptool.evaluation.values import MeasureValues
 
 
-def test_measures_have_trec_evals_names():
-    assert measure_names(["map", "P_1", "ndcg_cut.10", "map"]) == ("map", "P_1", "ndcg_cut.10")
-    assert measure_names(["P.5,10", "iprec_at_recall.0.1,0.2"]) == (
-        *("P_5", "P_10"),
-        *("iprec_at_recall_0.10", "iprec_at_recall_0.20"),
-    )
-    assert parse_measures(["recall_0100"]) == (Measure("recall_0100", "recall_100", "recall_100"),)
+def test_trec_evals_names_are_read_and_papers_names_are_given():
+    assert measure_names(["map", "P_1", "ndcg_cut.10", "map"]) == ("MAP", "P@1", "nDCG@10")
+    assert measure_names(["P.5,10", "iprec_at_recall.0.1,0.2"]) == ("P@5", "P@10", "IPrec@0.1", "IPrec@0.2")
+    assert parse_measures(["recall_0100"]) == (Measure("R@100", "recall_100", "recall_100"),)
     assert parse_measures(["Rprec_mult_1"])[0].trec_eval == "Rprec_mult_1.00"
     # trec_eval -h -m success: default param: success.1,5,10
-    assert measure_names(["success"]) == ("success_1", "success_5", "success_10")
+    assert measure_names(["success"]) == ("Success@1", "Success@5", "Success@10")
     # trec_eval -h -m P: default param: P.5,10,15,20,30,100,200,500,1000
-    assert measure_names(["P"]) == tuple(f"P_{k}" for k in (5, 10, 15, 20, 30, 100, 200, 500, 1000))
-    assert set(measure_names(["set"])) > {"set_P", "set_recall", "set_F", "num_q", "num_rel"}
+    assert measure_names(["P"]) == tuple(f"P@{k}" for k in (5, 10, 15, 20, 30, 100, 200, 500, 1000))
+    assert set(measure_names(["set"])) > {"SetP", "SetR", "SetF", "NumQ", "NumRel"}
     assert "runid" not in measure_names(["official"])
 
 
-def test_titles_are_those_of_papers():
-    assert [measure_title(name) for name in ("map", "recip_rank", "P_1", "ndcg_cut_10")] == [
-        "MAP",
-        "MRR",
-        "P@1",
-        "ndcg_cut_10",
-    ]
+def test_a_measure_given_by_two_names_is_there_once():
+    assert measure_names(["map", "AP", "Map", "MAP", "P_1", "precision@1"]) == ("MAP", "P@1")
 
 
-def test_all_bad_measures_are_named_together():
+# As the three write it: papers, trec_eval and ir_measures.
+THREE_NAMES = [
+    ("MAP", "map", "AP"),
+    ("MRR", "recip_rank", "RR"),
+    ("P@1", "P_1", "P@1"),
+    ("R@10", "recall_10", "R@10"),
+    ("nDCG", "ndcg", "nDCG"),
+    ("nDCG@10", "ndcg_cut_10", "nDCG@10"),
+    ("MAP@100", "map_cut_100", "AP@100"),
+    ("Success@5", "success_5", "Success@5"),
+    ("IPrec@0.1", "iprec_at_recall_0.10", "IPrec@0.1"),
+    ("bpref", "bpref", "Bpref"),
+    ("SetF", "set_F", "SetF"),
+    ("NumRelRet", "num_rel_ret", "NumRelRet"),
+    # trec_eval has no such measure, or cannot say the level; ir_measures has no geometric means.
+    ("MRR@10", "RR@10", "RR@10"),
+    ("RBP(p=0.8)", "RBP(p=0.8)", "RBP(p=0.8)"),
+    ("MAP(rel=2)@5", "AP(rel=2)@5", "AP(rel=2)@5"),
+    ("GMAP", "gm_map", "GMAP"),
+    ("11pt_avg", "11pt_avg", "11pt_avg"),
+]
+
+
+@pytest.mark.parametrize("names", THREE_NAMES)
+def test_each_name_stands_for_the_measure_in_any_case(names):
+    common, trec_eval, ir_measures = names
+    for name in names:
+        for written in (name, name.lower(), name.upper()):
+            assert common_name(written) == common
+            assert name_in("common", written) == common
+            assert name_in("trec_eval", written) == trec_eval
+            assert name_in("ir_measures", written) == ir_measures
+
+
+def test_ir_measures_reads_the_names_that_are_called_its_own():
+    ir_measures = pytest.importorskip("ir_measures")
+    of_trec_eval_alone = ("11pt_avg", "GMAP")
+    for common, _, name in THREE_NAMES:
+        if common not in of_trec_eval_alone:
+            # It prints defaults in its own way.
+            printed = {"NumRelRet": "NumRet(rel=1)", "RBP(p=0.8)": "RBP"}.get(name, name)
+            assert str(ir_measures.parse_measure(name)) == printed
+
+
+def test_every_measure_of_trec_eval_comes_back_from_each_of_its_names():
+    measures = parse_measures(["all_trec"])
+    assert len({measure.trec_eval for measure in measures}) == len(measures) > 90
+    for measure in measures:
+        for naming in ("common", "trec_eval", "ir_measures"):
+            assert parse_measures([name_in(naming, measure.name)]) == (measure,)
+        assert name_in("trec_eval", measure.name) == measure.trec_eval
+
+
+def test_values_are_found_by_any_name_and_listed_once():
+    means = MeasureValues({"MAP": 0.5, "P@1": 0.25})
+    assert means["map"] == means["AP"] == means["MAP"] == 0.5
+    assert means["p_1"] == means.get("P_1") == 0.25
+    assert list(means) == ["MAP", "P@1"]
+    assert "AP" in means
+    assert "MRR" not in means
+    assert means.get("recip_rank") is None
+    with pytest.raises(KeyError, match="'MRR': expected one of MAP, P@1"):
+        means["MRR"]
+    assert MeasureValues({"map": 0.5})["MAP"] == 0.5
+
+
+def test_old_values_come_back_under_papers_names():
+    old = {"map": 0.5, "recip_rank": 0.75, "P_1": 1.0, "loss of something": 2.0}
+    new = {"MAP": 0.5, "MRR": 0.75, "P@1": 1.0, "loss of something": 2.0}
+    assert dict(MeasureValues.from_any_names(old)) == new
+
+
+def test_all_unknown_measures_are_listed_together():
     with pytest.raises(UsageError) as error:
-        measure_names(
-            ["mrr", "map", "ndcg@10", "P_0", "precision@3", "recip_rnk", "map_5", "xyzzy", "P_1abc"]
-        )
+        measure_names(["map", "P_0", "recip_rnk", "map_5", "nDGC@10", "xyzzy", "P_1abc"])
 
     assert str(error.value) == (
-        "unknown measures: 'mrr' (did you mean 'recip_rank'?), "
-        "'ndcg@10' (did you mean 'nDCG@10'?), 'P_0', 'precision@3' (did you mean 'P@3'?), "
-        "'recip_rnk' (did you mean 'recip_rank'?), "
-        "'map_5' (did you mean 'map_cut_5'?), 'xyzzy', 'P_1abc'"
+        "unknown measures: 'P_0' (did you mean 'P@10'?), 'recip_rnk' (did you mean 'MRR'?), "
+        "'map_5' (did you mean 'MAP@5'?), 'nDGC@10' (did you mean 'nDCG@10' or 'Rndcg'?), 'xyzzy', 'P_1abc'"
     )
 
 
@@ -67,7 +128,7 @@ def test_names_that_pytrec_eval_would_misread_are_refused(name):
 
 
 def test_no_measure_is_refused():
-    with pytest.raises(UsageError, match="map,recip_rank,P_1"):
+    with pytest.raises(UsageError, match="MAP,MRR,P@1"):
         measure_names([])
 
 
@@ -103,7 +164,8 @@ IR_MEASURES = {
 
 @pytest.mark.parametrize(("name", "printed"), IR_MEASURES.items())
 def test_names_of_ir_measures_are_measures_of_trec_eval(name, printed):
-    assert parse_measures([name]) == (Measure(name, printed, printed),)
+    (measure,) = parse_measures([name])
+    assert (measure.trec_eval, measure.level) == (printed, None)
 
 
 def test_cutoffs_levels_and_parameters():
@@ -113,26 +175,26 @@ def test_cutoffs_levels_and_parameters():
     ]
 
     assert parse_measures(names) == (
-        Measure("RR@10", "RR", None, cutoff=10),
         Measure("MRR@10", "RR", None, cutoff=10),
-        Measure("RR(rel=2)", "recip_rank", "recip_rank", level=2),
+        Measure("MRR(rel=2)", "recip_rank", "recip_rank", level=2),
         Measure("P(rel=2)@5", "P_5", "P_5", level=2),
         Measure("Judged@10", "Judged", None, cutoff=10),
-        Measure("RBP", "RBP", None, persistence=0.8),
-        Measure("RBP(p=.5)", "RBP", None, persistence=0.5),
+        Measure("RBP(p=0.8)", "RBP", None, persistence=0.8),
+        Measure("RBP(p=0.5)", "RBP", None, persistence=0.5),
         Measure("RBP(p=0.9,rel=3)@7", "RBP", None, cutoff=7, level=3, persistence=0.9),
     )
 
 
 UNKNOWN = {
-    "nDGC@10": "did you mean 'nDCG@10'?",
-    "ndcg@10": "did you mean 'nDCG@10'?",
-    "mrr@10": "did you mean 'MRR@10'?",
     "Sucess@5": "did you mean 'Success@5'?",
+    "hit@3": "did you mean 'Success@3'?",
     "Rprec@5": "did you mean 'Rprec'?",
     "P@0": "did you mean 'P@10'?",
-    "RR@1.5": "did you mean 'RR@10'?",
+    "RR@1.5": "did you mean 'MRR@10'?",
     "R": "did you mean 'R@10'?",
+    "IPrec": "did you mean 'IPrec@0.1'?",
+    "MMR": "did you mean 'MRR'?",
+    "nDCG10": "did you mean 'nDCG@10'?",
     "AP(rel=0)": "AP takes rel of 1 or more",
     "AP(rel=1,rel=2)": "AP takes rel of 1 or more",
     "AP(k=3)": "AP takes rel of 1 or more",

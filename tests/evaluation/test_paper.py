@@ -18,8 +18,8 @@ def test_all_eleven_systems_have_their_figures():
     assert [len(table.systems) for table in TABLES] == [6, 7, 6]
     assert len({system for table in TABLES for system in table.systems}) == 11
     assert paper_figures("trecqa-clean", "test").of_system("severyn-2015") == {
-        "map": 0.746,
-        "recip_rank": 0.808,
+        "MAP": 0.746,
+        "MRR": 0.808,
     }
     assert paper_figures("wikiqa", "test").of_system(None) == {}
 

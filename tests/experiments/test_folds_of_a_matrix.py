@@ -14,7 +14,7 @@ from aptool.formats.collection import Collection, CollectionWriter
 from aptool.formats.trec import read_qrels, read_run
 
 TABLE = f"""
-measures = ["map", "recip_rank"]
+measures = ["MAP", "MRR"]
 [collections.tiny]
 path = "c"
 folds = 3
@@ -48,7 +48,7 @@ def finished(tmp_path_factory):
     (folder / "eval.toml").write_text(TABLE.replace('"c"', json.dumps(str(folder / "c"))))
     plan = read_matrix(folder / "eval.toml")
     results = Runner(plan, folder / "out").run()
-    tests = paired_tests(results, "map")
+    tests = paired_tests(results, "MAP")
     write_table(folder / "out", summarize(results), results, tests, plan.measures, "aptool matrix eval.toml")
     return folder
 
@@ -76,21 +76,21 @@ def test_figures_are_means_over_all_questions_and_deviations_over_seeds_and_fold
     line = lines["tiny-folds", "ap-cnn"]
     qrels = pl.concat([read_qrels(finished / f"c/{split}.qrels") for split in ("train", "dev")])
     per_question = [
-        evaluate(qrels, read_run(finished / f"out/tiny-folds/ap-cnn/seed{seed}/folds.run").frame, ["map"])
+        evaluate(qrels, read_run(finished / f"out/tiny-folds/ap-cnn/seed{seed}/folds.run").frame, ["MAP"])
         for seed in (1, 2)
     ]
 
-    first, second = (one.means["map"] for one in per_question)
+    first, second = (one.means["MAP"] for one in per_question)
     assert (line["questions"], line["seeds"]) == (45, 2)
-    assert line["means"]["map"] == pytest.approx((first + second) / 2)
-    assert line["deviations"]["map"] == pytest.approx(abs(first - second) / 2**0.5)
+    assert line["means"]["MAP"] == pytest.approx((first + second) / 2)
+    assert line["deviations"]["MAP"] == pytest.approx(abs(first - second) / 2**0.5)
     means = []
     for number in (1, 2, 3):
         fold = Collection(finished / f"out/collections/tiny-folds/fold{number}")
         qrels = read_qrels(fold.qrels("dev"))
         runs = [finished / f"out/tiny-fold{number}/ap-cnn/seed{seed}/dev.run" for seed in (1, 2)]
-        means.append(sum(evaluate(qrels, read_run(run).frame, ["map"]).means["map"] for run in runs) / 2)
-    assert line["fold_deviations"]["map"] == pytest.approx(pl.Series(means).std())
+        means.append(sum(evaluate(qrels, read_run(run).frame, ["MAP"]).means["MAP"] for run in runs) / 2)
+    assert line["fold_deviations"]["MAP"] == pytest.approx(pl.Series(means).std())
     # The dev split beside it has no folds; the collection has no test split.
     assert lines["tiny-dev", "ap-cnn"]["fold_deviations"] == {}
     assert {collection for collection, _ in lines} == {"tiny-folds", "tiny-dev"}
@@ -106,11 +106,11 @@ def test_systems_are_compared_over_all_questions_by_their_means_over_seeds(finis
     for system in ("ap-cnn", "random", "both"):
         frames = [
             evaluate(
-                qrels, read_run(finished / f"out/tiny-folds/{system}/seed{seed}/folds.run").frame, ["map"]
+                qrels, read_run(finished / f"out/tiny-folds/{system}/seed{seed}/folds.run").frame, ["MAP"]
             )
             for seed in (1, 2)
         ]
-        values[system] = sum(frame.per_question["map"].to_numpy() for frame in frames) / 2
+        values[system] = sum(frame.per_question["MAP"].to_numpy() for frame in frames) / 2
 
     assert [(one["system"], one["other"]) for one in tests] == [
         ("ap-cnn", "both"),

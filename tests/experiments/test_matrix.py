@@ -120,7 +120,7 @@ def test_a_table_is_run_once_and_then_only_what_has_changed(matrix, tmp_path, co
 
 
 def test_figures_are_those_of_the_run_files(matrix, tmp_path, collection_folder):
-    finished = matrix(table(collection_folder, more='measures = ["recip_rank", "P.1"]'))
+    finished = matrix(table(collection_folder, more='measures = ["MRR", "P.1"]'))
 
     assert finished.code == 0
     document = json.loads((tmp_path / "out/table.json").read_text())
@@ -130,14 +130,14 @@ def test_figures_are_those_of_the_run_files(matrix, tmp_path, collection_folder)
     }
     assert set(runs) == {(name, seed) for name in NAMES for seed in (1, 2)}
     for result in document["results"]:
-        means = evaluate(qrels, read_run(tmp_path / "out" / result["run"]).frame, ["recip_rank", "P.1"]).means
+        means = evaluate(qrels, read_run(tmp_path / "out" / result["run"]).frame, ["MRR", "P.1"]).means
         assert result["measures"] == dict(means)
         assert result["questions"] == 20
     for line in document["lines"]:
-        both = [r["measures"]["P.1"] for r in document["results"] if r["system"] == line["system"]]
+        both = [r["measures"]["P@1"] for r in document["results"] if r["system"] == line["system"]]
         # Mean and deviation (of the sample) of two numbers.
-        assert line["means"]["P.1"] == pytest.approx(sum(both) / 2)
-        assert line["deviations"]["P.1"] == pytest.approx(abs(both[0] - both[1]) / 2**0.5)
+        assert line["means"]["P@1"] == pytest.approx(sum(both) / 2)
+        assert line["deviations"]["P@1"] == pytest.approx(abs(both[0] - both[1]) / 2**0.5)
     # Fusion goes by the ranks of the two runs with the same seed.
     frames = [read_run(runs[name, 2]).frame for name in ("qa-cnn", "bm25")]
     fused = read_run(runs["qa-cnn+bm25", 2])
@@ -147,7 +147,7 @@ def test_figures_are_those_of_the_run_files(matrix, tmp_path, collection_folder)
     markdown = (tmp_path / "out/table.md").read_text().splitlines()
     assert [[cell.strip() for cell in line.strip("|").split("|")][1] for line in markdown[2:]] == NAMES
     # Learned systems read; random order does not.
-    figures = {line["system"]: line["means"]["recip_rank"] for line in document["lines"]}
+    figures = {line["system"]: line["means"]["MRR"] for line in document["lines"]}
     assert all(figures[name] > figures["random"] for name in TRAINED)
 
 
@@ -181,7 +181,7 @@ def test_a_system_that_is_not_above_random_makes_the_command_fail(matrix, collec
 
 def result(system, seed, value, seconds=1.0, collection="c"):
     times = {"train": seconds, "score": 0.5}
-    return Result(collection, system, seed, None, {"map": value}, 10, times, "c", None, "test", None)
+    return Result(collection, system, seed, None, {"MAP": value}, 10, times, "c", None, "test", None)
 
 
 def test_a_summary_is_the_mean_over_seeds_with_the_deviation_of_the_sample():
@@ -190,7 +190,7 @@ def test_a_summary_is_the_mean_over_seeds_with_the_deviation_of_the_sample():
         [*(result("x", n, v, n) for n, v in ((1, 0.2), (2, 0.4), (3, 0.6))), result("y", 1, 0.5)]
     )
 
-    assert table_cells(summaries, ["map"]) == [
+    assert table_cells(summaries, ["MAP"]) == [
         ["collection", "system", "MAP", "questions", "seeds", "train s", "score s"],
         ["c", "x", "0.4000 ± 0.2000", "10", "3", "2.0", "0.5"],
         ["c", "y", "0.5000", "10", "1", "1.0", "0.5"],
@@ -217,7 +217,7 @@ def test_only_trained_systems_are_compared_with_random_order_on_their_own_collec
         "y": SystemSpec("y", None, "qa-cnn", (), ()),
     }
 
-    assert not_above_random(summaries, ExperimentMatrix(("map",), systems, [])) == [
+    assert not_above_random(summaries, ExperimentMatrix(("MAP",), systems, [])) == [
         "x on c: 0.4000, random 0.4000",
         "y on d: 0.8000, random 0.9000",
     ]

@@ -31,13 +31,13 @@ def copied(run_matrix, collection_folder, tmp_path):
 
 
 def test_folds_are_tested_by_a_measure_that_is_a_mean(copied, tmp_path):
-    finished = copied(TABLE.format(more='measures = ["gm_map", "num_rel", "P_1"]'))
+    finished = copied(TABLE.format(more='measures = ["gm_map", "num_rel", "P@1"]'))
 
     assert finished.code == 0, finished.err
     (test,) = json.loads((tmp_path / "out/table.json").read_text())["paired"]
     lines = {one["system"]: one for one in json.loads((tmp_path / "out/table.json").read_text())["lines"][:2]}
-    difference = lines[test["system"]]["means"]["P_1"] - lines[test["other"]]["means"]["P_1"]
-    assert (test["measure"], test["paired"]["difference"]) == ("P_1", pytest.approx(difference))
+    difference = lines[test["system"]]["means"]["P@1"] - lines[test["other"]]["means"]["P@1"]
+    assert (test["measure"], test["paired"]["difference"]) == ("P@1", pytest.approx(difference))
 
     assert copied(TABLE.format(more='measures = ["gm_map"]')).code == 0
     assert json.loads((tmp_path / "out/table.json").read_text())["paired"] == []

@@ -19,7 +19,7 @@ from aptool.formats.collection import Collection
 DATA = os.environ.get("APTOOL_DATA")
 
 
-def result(figure, *, seed=0, split="test", published="wikiqa", preset="ap-cnn", measure="map"):
+def result(figure, *, seed=0, split="test", published="wikiqa", preset="ap-cnn", measure="MAP"):
     times = {"train": 1.0, "score": 0.5}
     return Result(
         f"w-{split}", "mine", seed, None, {measure: figure}, 9, times, published, None, split, preset
@@ -52,7 +52,7 @@ def test_the_paper_presets_are_compared_and_what_the_paper_has_no_figure_for_is_
         result(0.7, published="functions"),
         result(0.7, preset=None),
         result(0.7, preset="own.toml"),
-        result(0.7, measure="P_1"),
+        result(0.7, measure="P@1"),
     ]
 
     assert [row.paper for row in compare_with_paper([letter])] == [0.7530]

@@ -91,10 +91,10 @@ BAD = {
     ),
     "unknown measure": (
         "[collections.tiny]",
-        'measures = ["mrr"]\n[collections.tiny]',
+        'measures = ["mmr"]\n[collections.tiny]',
         1,
-        "eval.toml: measures: ['mrr']",
-        "did you mean 'recip_rank'?",
+        "eval.toml: measures: ['mmr']",
+        "did you mean 'MRR'?",
     ),
     "a name that nothing was given for": (
         'path = "C"',

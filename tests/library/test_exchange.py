@@ -24,7 +24,7 @@ def test_ir_measures_computes_the_same_figures():
         aptool.to_ir_measures(RUN),
     )
 
-    ours = aptool.evaluate(QRELS, RUN, names).means
+    ours = aptool.evaluate(QRELS, RUN, names, names="ir_measures").means
     assert {str(name): value for name, value in found.items()} == pytest.approx(ours)
     # b comes before a by its id, and q3 counts 0: (1/2 + 1 + 0) / 3.
     assert ours["RR"] == pytest.approx(0.5)

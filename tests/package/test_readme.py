@@ -24,7 +24,7 @@ def test_the_python_runs(collection_folder, tmp_path, monkeypatch):
     assert [score for _, score in ranking] == sorted((score for _, score in ranking), reverse=True)
     assert names["scores"].dtype == "float32"
     assert names["weights"].sum() == pytest.approx(1)
-    assert set(names["means"]) == {"AP", "RR", "P@1"}
+    assert set(names["means"]) == {"MAP", "MRR", "P@1"}
     assert all(0 <= value <= 1 for value in names["means"].values())
     assert 0 <= names["p"] <= 1
     for run, pairs in (("dev.run", 120), ("fused.run", 120)):

@@ -17,7 +17,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def result(system, seed, value, costs, score=2.0):
     seconds = {"train": 3.0, "score": score}
-    return Result("c", system, seed, None, {"map": value}, 10, seconds, "c", None, "test", None, (), costs)
+    return Result("c", system, seed, None, {"MAP": value}, 10, seconds, "c", None, "test", None, (), costs)
 
 
 def test_costs_are_means_over_seeds_as_far_as_each_is_known():
@@ -33,7 +33,7 @@ def test_costs_are_means_over_seeds_as_far_as_each_is_known():
         ]
     )
 
-    cells = table_cells(summaries, ["map"], costs=True)
+    cells = table_cells(summaries, ["MAP"], costs=True)
 
     assert [row[-2:] for row in cells] == [
         ["pairs/s", "bytes/answer"],
@@ -42,7 +42,7 @@ def test_costs_are_means_over_seeds_as_far_as_each_is_known():
         ["", ""],
         ["", ""],
     ]
-    assert [row[:-2] for row in cells] == table_cells(summaries, ["map"])
+    assert [row[:-2] for row in cells] == table_cells(summaries, ["MAP"])
 
 
 def line(collection, system, value, kept, rate):
@@ -75,7 +75,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_the_table_has_the_systems_with_costs(folder):
-    found = cost_table(read_runs(folder), "map")
+    found = cost_table(read_runs(folder), "MAP")
 
     assert found.rows() == [
         ("c", "mean", 0.5, 1000.0, 50.0, 1.5),
@@ -93,8 +93,8 @@ def test_points_are_where_their_figures_are(folder, aptool):
 
     assert (finished.code, finished.out) == (0, ["costs.png", "costs.svg", "costs.csv"])
     written = pl.read_csv(folder / "costs.csv")
-    assert written.rows() == cost_table(read_runs(folder), "map").filter(collection="c").rows()
-    figure = plot_costs(written, "map", COSTS)
+    assert written.rows() == cost_table(read_runs(folder), "MAP").filter(collection="c").rows()
+    figure = plot_costs(written, "MAP", COSTS)
     kept, rate = figure.axes
     assert kept.get_xscale() == rate.get_xscale() == "log"
     # The cross-encoder keeps nothing.
@@ -115,9 +115,9 @@ def test_names_of_points_at_one_place_do_not_hide_each_other(second):
     from aptool.reporting.plots import plot_costs
 
     data = pl.DataFrame(
-        {"system": ["mean", "codes", "far"], "map": [0.8275, second, 0.81], "cost": [1536.0, 1536.0, 48e3]}
+        {"system": ["mean", "codes", "far"], "MAP": [0.8275, second, 0.81], "cost": [1536.0, 1536.0, 48e3]}
     )
-    figure = plot_costs(data, "map", {"cost": "cost"})
+    figure = plot_costs(data, "MAP", {"cost": "cost"})
 
     figure.canvas.draw()
     names = {label.get_text(): label.get_window_extent() for label in figure.axes[0].texts}
@@ -138,8 +138,8 @@ def test_ticks_of_costs_are_round_numbers_in_plain_text(costs, expected):
     pytest.importorskip("matplotlib")
     from aptool.reporting.plots import plot_costs
 
-    data = pl.DataFrame({"system": ["_a", "b$"], "map": [0.5, 0.6], "cost": costs})
-    figure = plot_costs(data, "map", {"cost": "cost"})
+    data = pl.DataFrame({"system": ["_a", "b$"], "MAP": [0.5, 0.6], "cost": costs})
+    figure = plot_costs(data, "MAP", {"cost": "cost"})
 
     figure.canvas.draw()
     (axes,) = figure.axes
@@ -161,7 +161,7 @@ def test_one_collection_and_one_panel(folder, aptool):
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (("--measure", "P_5"), 2, "--measure P_5: expected one of map"),
+        (("--measure", "P_5"), 2, "--measure P@5: expected one of MAP"),
         (("--collection", "e"), 2, "--collection e: expected one of c, d"),
     ],
 )
@@ -185,4 +185,4 @@ def test_a_folder_without_costs_and_a_damaged_table(folder, aptool):
     assert (none.code, len(none.err)) == (1, 1)
     assert "no trained system with costs" in none.err[0]
     with pytest.raises(InputError, match=r"table\.json: lines: .*expected the results of `aptool matrix`"):
-        cost_table(read_runs(folder), "map")
+        cost_table(read_runs(folder), "MAP")

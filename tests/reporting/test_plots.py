@@ -22,7 +22,7 @@ from aptool.reporting.curves import (
 )
 
 LENGTHS = pl.DataFrame({"question_id": ["q1", "q2", "q3", "q4"], "tokens": [3, 12, 12, 40]})
-P_1 = pl.DataFrame({"question_id": ["q4", "q3", "q2", "q1", "q9"], "P_1": [1.0, 0.0, 1.0, 1.0, 0.0]})
+P_1 = pl.DataFrame({"question_id": ["q4", "q3", "q2", "q1", "q9"], "P@1": [1.0, 0.0, 1.0, 1.0, 0.0]})
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -75,12 +75,12 @@ def test_a_curve_ends_at_the_accuracy_over_all_questions():
     generator = np.random.default_rng(1)
     ids = [f"q{number}" for number in range(500)]
     lengths = pl.DataFrame({"question_id": ids, "tokens": generator.geometric(0.02, 500)})
-    right = pl.DataFrame({"question_id": ids, "P_1": generator.integers(0, 2, 500).astype(float)})
+    right = pl.DataFrame({"question_id": ids, "P@1": generator.integers(0, 2, 500).astype(float)})
 
     found = accuracy_by_length({"s": right}, lengths)
 
     assert found["questions"].is_sorted()
-    assert found.row(-1) == ("s", lengths["tokens"].max(), 500, pytest.approx(right["P_1"].mean()))
+    assert found.row(-1) == ("s", lengths["tokens"].max(), 500, pytest.approx(right["P@1"].mean()))
 
 
 def test_no_length_at_all():
@@ -140,7 +140,7 @@ def history(folder, *entries):
 
 
 def epoch(number, loss, score):
-    dev = {"map": score, "P_1": score / 2}
+    dev = {"MAP": score, "P@1": score / 2}
     return {"epoch": number, "loss": loss, "dev": dev, "seconds": {"train": 1.5, "dev": 0.5}}
 
 
@@ -148,18 +148,27 @@ def test_history_of_a_model(tmp_path):
     first = read_history(history(tmp_path / "a", epoch(1, 2.0, 0.25), epoch(2, 1.0, 0.5)))
     second = read_history(history(tmp_path / "b", {"epoch": 1, "loss": 3}))
 
-    columns = ["epoch", "loss", "dev_map", "dev_P_1", "seconds_train", "seconds_dev"]
+    columns = ["epoch", "loss", "dev_MAP", "dev_P@1", "seconds_train", "seconds_dev"]
     assert first.columns == columns
     assert first.rows() == [(1, 2.0, 0.25, 0.125, 1.5, 0.5), (2, 1.0, 0.5, 0.25, 1.5, 0.5)]
     both = training_curves({"a": first, "b": second})
     assert both.select("system", *columns[:3]).rows()[1:] == [("a", 2, 1.0, 0.5), ("b", 1, 3.0, None)]
 
 
+def test_a_history_with_trec_evals_names_is_read(tmp_path):
+    old = {"epoch": 1, "loss": 3, "dev": {"map": 0.5, "recip_rank": 0.25, "P_1": 0.125}}
+
+    found = read_history(history(tmp_path / "old", old))
+
+    assert found.columns == ["epoch", "loss", "dev_MAP", "dev_MRR", "dev_P@1"]
+    assert found.row(0) == (1, 3, 0.5, 0.25, 0.125)
+
+
 def test_history_of_a_trained_model(model_folder):
     curves = read_history(model_folder)
 
     assert curves["epoch"].to_list() == [1, 2, 3, 4]
-    assert {"loss", "dev_map", "seconds_train"} <= set(curves.columns)
+    assert {"loss", "dev_MAP", "seconds_train"} <= set(curves.columns)
 
 
 @pytest.mark.parametrize("lines", [["{"], ["[]"], ['{"loss": 1}'], []])
@@ -201,7 +210,7 @@ def test_best_epoch_is_circled(plots, tmp_path):
     assert loss.get_lines()[0].get_ydata().tolist() == [2.0, 1.0, 0.5]
     assert dev.get_lines()[0].get_ydata().tolist() == [0.25, 0.75, 0.5]
     assert dev.collections[0].get_offsets().tolist() == [[2.0, 0.75]]
-    assert dev.get_ylabel() == "map on dev"
+    assert dev.get_ylabel() == "MAP on dev"
 
 
 def test_every_axis_has_a_label_and_nothing_is_hidden_by_a_name(plots, figures):
@@ -324,7 +333,7 @@ def test_a_table_that_is_not_the_plots_own_is_not_replaced(plots, aptool, folder
 
 def test_training_from_the_command_line(plots, aptool, folder, model_folder):
     twice = [model_folder, f"{model_folder}/"]
-    code, out, err = aptool("plot", "training", *twice, "--output", "t.png", "--measure", "P_1")
+    code, out, err = aptool("plot", "training", *twice, "--output", "t.png", "--measure", "P@1")
 
     assert (code, out, err) == (0, ["t.png", "t.csv"], [])
     assert pl.read_csv("t.csv")["system"].unique().to_list() == [model_folder.name]
@@ -378,7 +387,7 @@ def test_a_measure_that_was_not_kept(plots, aptool, folder, model_folder):
     code, out, err = aptool("plot", "training", model_folder, "--output", "x", "--measure", "bpref")
 
     assert (code, out, len(err)) == (2, [], 1)
-    assert "--measure bpref: expected one of map" in err[0]
+    assert "--measure bpref: expected one of MAP" in err[0]
 
 
 def test_without_matplotlib_it_says_what_to_install(aptool, folder, monkeypatch):

@@ -217,7 +217,7 @@ def test_what_a_reviewer_asks_is_answered(page, made):
         *limits[1][3:],
     ]
     assert f"5 of {QUESTIONS + 5} relevant answers are not among the candidates" in page
-    dev = [one["training"]["dev"]["map"] for one in (config, other)]
+    dev = [one["training"]["dev"]["MAP"] for one in (config, other)]
     assert gaps["ap-cnn", "MAP"][0] == pytest.approx(sum(dev) / 2, abs=5e-5)
     assert gaps["ap-cnn", "MAP"][2] == pytest.approx(
         gaps["ap-cnn", "MAP"][1] - gaps["ap-cnn", "MAP"][0], abs=1e-4
@@ -249,7 +249,7 @@ def test_accuracy_against_costs_has_a_point_for_each_trained_system(made, page):
     assert {one["system"] for one in lines if one["pairs_per_second"] is not None} == set(TRAINED)
     for column, title in COSTS.items():
         rows = {
-            one["system"]: [one["system"], f"{one[column]:,.0f}", f"{one['means']['map']:.4f}"]
+            one["system"]: [one["system"], f"{one[column]:,.0f}", f"{one['means']['MAP']:.4f}"]
             for one in lines
             if one["system"] in TRAINED
         }

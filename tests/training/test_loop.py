@@ -141,14 +141,14 @@ def test_the_best_epochs_weights_are_kept():
     def evaluate(ranker):
         assert not ranker.training
         seen.append(copy.deepcopy(ranker.state_dict()))
-        return {"map": next(figures), "P_1": 1.0}
+        return {"MAP": next(figures), "P@1": 1.0}
 
     system = made("ap-cnn")
     result = train(system, training_set(POSITIVES, 12), replace(ADAM, epochs=4), seed=0, evaluate=evaluate)
 
     # The first of two equal ones.
     assert result.best_epoch == 2
-    assert [entry["dev"]["map"] for entry in result.history] == [0.2, 0.9, 0.5, 0.9]
+    assert [entry["dev"]["MAP"] for entry in result.history] == [0.2, 0.9, 0.5, 0.9]
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
     for name, weight in system.state_dict().items():
         assert torch.equal(weight, seen[1][name])
@@ -163,7 +163,7 @@ def test_the_last_epochs_weights_are_averaged(epochs):
     def evaluate(ranker):
         assert not ranker.training
         seen.append({name: weight.double() for name, weight in ranker.state_dict().items()})
-        return {"map": next(figures)}
+        return {"MAP": next(figures)}
 
     system = made("ap-cnn")
     options = replace(ADAM, epochs=4, average_epochs=epochs)
@@ -171,7 +171,7 @@ def test_the_last_epochs_weights_are_averaged(epochs):
 
     assert result.best_epoch == 4
     # The figures of a mean are its own; the last epoch's are known.
-    assert result.dev == {"map": 0.4 if epochs == 1 else 0.7}
+    assert result.dev == {"MAP": 0.4 if epochs == 1 else 0.7}
     for name, weight in system.state_dict().items():
         mean = sum(weights[name] for weights in seen[4 - epochs : 4]) / epochs
         torch.testing.assert_close(weight.double(), mean, atol=1e-7, rtol=1e-5)
@@ -186,7 +186,7 @@ def test_patience_stops_after_so_many_epochs_without_a_better_one():
         training_set(POSITIVES, 12),
         replace(ADAM, epochs=6, patience=2),
         seed=0,
-        evaluate=lambda ranker: {"map": next(figures)},
+        evaluate=lambda ranker: {"MAP": next(figures)},
     )
 
     assert (result.best_epoch, len(result.history)) == (2, 4)
@@ -198,9 +198,9 @@ def test_another_measure_can_pick_the_best_epoch():
     result = train(
         made("qa-cnn"),
         training_set(POSITIVES, 12),
-        replace(ADAM, epochs=2, dev_measure="P_1"),
+        replace(ADAM, epochs=2, dev_measure="P@1"),
         seed=0,
-        evaluate=lambda ranker: dict(zip(("map", "P_1"), next(figures), strict=True)),
+        evaluate=lambda ranker: dict(zip(("MAP", "P@1"), next(figures), strict=True)),
     )
 
     assert result.best_epoch == 2
@@ -290,7 +290,7 @@ def test_no_epoch_leaves_the_weights_as_they_were():
 
     result = train(system, training_set(POSITIVES, 12), replace(SGD, epochs=0), seed=0, evaluate=always(0.5))
 
-    assert result == (0, [], {"map": 0.5})
+    assert result == (0, [], {"MAP": 0.5})
     assert all(
         torch.equal(weight, made("qa-cnn").state_dict()[key]) for key, weight in system.state_dict().items()
     )

@@ -106,7 +106,7 @@ def test_records_are_the_training_log(aptool, collection_folder, log):
     assert finished.code == 0, finished.err
     expected = history("models/a")
     assert sorted(expected) == [1, 2, 3]
-    assert {"loss", "active", "learning_rate", "dev/map", "seconds/train"} <= set(expected[1])
+    assert {"loss", "active", "learning_rate", "dev/MAP", "seconds/train"} <= set(expected[1])
     assert READERS[log]("logs") == expected
     assert any(line.startswith(f"--log {log}: ") for line in finished.err)
 
@@ -162,7 +162,7 @@ def test_training_goes_on_where_a_record_fails(monkeypatch, caplog):
     seconds = {"train": 1.0, "dev": 1.0, "mining": 0.0}
     with caplog.at_level("INFO", "aptool"), recorded("wandb", "../bucket/a:/b", load_recipe("ap-cnn"), 3):
         for epoch in (1, 2, 3):
-            get_progress().epoch({"epoch": epoch, "loss": 0.5, "dev": {"map": 0.1}, "seconds": seconds})
+            get_progress().epoch({"epoch": epoch, "loss": 0.5, "dev": {"MAP": 0.1}, "seconds": seconds})
 
     assert made[0].recorded == [1, 2]
     assert "--log wandb: no space left; nothing more is recorded" in caplog.messages

@@ -51,7 +51,7 @@ def test_two_epochs_of_sgd_with_a_rate_divided_by_the_epoch(name):
 
     rising = iter([0.1, 0.2])
     options = replace(SGD, epochs=2, learning_rate=0.2, schedule="inverse")
-    train(system, examples, options, seed=0, evaluate=lambda ranker: {"map": next(rising)})
+    train(system, examples, options, seed=0, evaluate=lambda ranker: {"MAP": next(rising)})
 
     for name_, weight in by_hand.state_dict().items():
         torch.testing.assert_close(system.state_dict()[name_], weight, atol=1e-6, rtol=1e-5)
