@@ -5,7 +5,7 @@
     data = aptool.Collection("data/wikiqa")
     model = aptool.train(data, preset="ap-cnn", seed=0)
     run = model.run(data.pools("dev"))
-    aptool.evaluate(data.qrels("dev"), run, ["AP", "RR", "P@1"]).means
+    aptool.evaluate(data.qrels("dev"), run, ["MAP", "MRR", "P@1"]).means
 
 Importing this package loads nothing else; each name below is imported when it is first used.
 """

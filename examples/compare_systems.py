@@ -9,7 +9,7 @@ import sys
 import aptool
 
 PRESETS = ("qa-cnn", "ap-cnn")
-MEASURES = ["AP", "RR", "P@1"]
+MEASURES = ["MAP", "MRR", "P@1"]
 
 
 def main(folder: str) -> None:
@@ -26,8 +26,8 @@ def main(folder: str) -> None:
         means = aptool.evaluate(qrels, run, MEASURES).means
         print(f"{name:8}", *(f"{measure} {value:.4f}" for measure, value in means.items()))
     baseline, *others = runs.values()
-    for name, result in zip(list(runs)[1:], aptool.compare(baseline, others, qrels, ["AP"]), strict=True):
-        print(f"{name:8} AP {result.difference:+.4f} over bm25, p = {result.permutation_holm:.4f}")
+    for name, result in zip(list(runs)[1:], aptool.compare(baseline, others, qrels, ["MAP"]), strict=True):
+        print(f"{name:8} MAP {result.difference:+.4f} over bm25, p = {result.permutation_holm:.4f}")
 
 
 if __name__ == "__main__":

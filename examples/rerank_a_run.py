@@ -11,7 +11,7 @@ import aptool
 
 
 def main(folder: str, split: str, model: str) -> None:
-    """Prints nDCG@10 and RR@10 of BM25, of the model, and of the best order of the candidates."""
+    """Prints nDCG@10 and MRR@10 of BM25, of the model, and of the best order of the candidates."""
     data = aptool.Collection(folder)
     pools, qrels = data.pools(split), data.qrels(split)
     relevance = qrels.to_dict()
@@ -26,7 +26,7 @@ def main(folder: str, split: str, model: str) -> None:
         ),
     }
     for name, run in runs.items():
-        means = aptool.evaluate(qrels, run, ["nDCG@10", "RR@10"]).means
+        means = aptool.evaluate(qrels, run, ["nDCG@10", "MRR@10"]).means
         print(f"{name:10}", *(f"{measure} {value:.4f}" for measure, value in means.items()))
     runs["model"].save("reranked.run")
 
