@@ -11,12 +11,12 @@ from typing import Any
 
 import ray
 
+from aptool.cluster.failures import ray_failures
 from aptool.cluster.node import Versions, check_versions, host, versions
-from aptool.cluster.ray_data import cause
 from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.score import absolute_path, starting_line
 from aptool.cluster.waiting import said_while_missing
-from aptool.errors import AptoolError, error_with
+from aptool.errors import AptoolError
 from aptool.formats.location import location
 from aptool.formats.urls import is_remote
 from aptool.models.checkpoints.files import pinned_name
@@ -80,13 +80,8 @@ class ClusterEncoding:
 
 
 def _result(cluster: Cluster, reference: Any) -> Encoded:
-    try:
+    with ray_failures(cluster.address):
         done: Encoded = ray.get(reference)
-    except ray.exceptions.RayError as error:
-        found = getattr(error, "cause", None)
-        if isinstance(found, AptoolError):
-            raise error_with(found.exit_code, str(found)) from error
-        raise AptoolError(f"--cluster {cluster.address}: {cause(error)}") from error
     return done
 
 

@@ -4,6 +4,7 @@ Ray retries a unit when its worker or node is lost; only the last result is retu
 """
 
 import logging
+import os
 import pickle
 import threading
 import time
@@ -14,15 +15,19 @@ import ray
 import ray.data
 from ray.util import metrics
 
+from aptool.cluster.failures import ray_failures
 from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.spare import score_late, wait_until_begun
 from aptool.cluster.worker import Outcome, Reading, ScoringJob, Worker, read
-from aptool.errors import AptoolError, first_line
 from aptool.models.ragged import padding_share
 from aptool.scoring.parts import Part
 
 # Names of Ray Data's threads that call Ray. Others of its threads, such as those of loggers, never end.
 THREADS = ("iter_threaded", "StreamingExecutor", "ray-data")
+
+# Ray Data ends an execution in which no unit is completed for this time. Ray before 2.60 has no such limit.
+NO_PROGRESS = "execution_no_progress_timeout_s"
+NO_PROGRESS_VARIABLE = "RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S"
 
 # The number in a row without a unit, for a worker that has no work left; the most of such rows.
 SPARE = -1
@@ -65,6 +70,7 @@ def map_units(
     if most > 1:
         rows += [{"number": SPARE, "part": b""}] * min(most, MOST_SPARE)
     dataset: ray.data.Dataset = ray.data.from_items(rows, override_num_blocks=len(rows))
+    _lift_time_limit(dataset.context)
     dataset.set_name(f"aptool-score-{job.folder.name.removesuffix('.parts')}")  # as the dashboard shows it
     if each.gpus:
         dataset = dataset.map(cast(Any, read_unit), fn_args=(job, parts), num_cpus=1)
@@ -86,10 +92,9 @@ def map_units(
         memory=each.memory or None,
     )
     try:
-        for batch in dataset.iter_batches(prefetch_batches=0, batch_size=1, batch_format="numpy"):
-            yield Outcome(**{name: column.tolist()[0] for name, column in batch.items()})
-    except (ray.exceptions.RayError, SystemError) as error:
-        raise AptoolError(f"--cluster {cluster.address}: {cause(error)}") from error
+        with ray_failures(cluster.address):
+            for batch in dataset.iter_batches(prefetch_batches=0, batch_size=1, batch_format="numpy"):
+                yield Outcome(**{name: column.tolist()[0] for name, column in batch.items()})
     finally:
         _join_threads()
 
@@ -161,10 +166,12 @@ def _quiet(debug: bool) -> None:
             handler.setLevel(logging.CRITICAL)
 
 
-def cause(error: BaseException) -> str:
-    """The line of Ray's long messages that gives the reason: that of the innermost exception."""
-    while isinstance(getattr(error, "cause", None), BaseException):
-        error = error.cause  # type: ignore[attr-defined]
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
-    return raised[-1] if raised else first_line(error)
+def _lift_time_limit(context: ray.data.DataContext) -> None:
+    """Lets a unit, or a wait for nodes, take longer than Ray Data's 30 minutes without progress.
+
+    A limit that the user has set, in the environment or in the current ``DataContext``, stays.
+    """
+    default = getattr(ray.data.DataContext, NO_PROGRESS, None)
+    is_default = getattr(context, NO_PROGRESS, None) == default and NO_PROGRESS_VARIABLE not in os.environ
+    if default is not None and is_default:
+        setattr(context, NO_PROGRESS, -1)

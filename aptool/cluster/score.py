@@ -19,12 +19,13 @@ import numpy as np
 import ray
 
 from aptool.cluster.connection import connect
+from aptool.cluster.failures import ray_failures
 from aptool.cluster.node import versions
-from aptool.cluster.ray_data import cause, map_units
+from aptool.cluster.ray_data import map_units
 from aptool.cluster.resources import Cluster, Resources, count, worker_resources
 from aptool.cluster.waiting import said_while_missing
 from aptool.cluster.worker import ScoringJob, sweep
-from aptool.errors import AptoolError, error_with
+from aptool.errors import AptoolError
 from aptool.formats.claim import Claim
 from aptool.formats.location import Location
 from aptool.formats.pools import Unit, pool_sizes, read_answers
@@ -142,13 +143,8 @@ class ClusterExecutor(Executor):
         options = {"workers": self._workers, "gpus_per_worker": self._gpus_per_worker}
         wait = self.cluster.wait
         driver = ray.remote(num_cpus=0, max_retries=0)(_run_driver_remotely)
-        try:
+        with ray_failures(address):
             done: ScoredRun = ray.get(driver.remote(work, options, Path.cwd(), wait))
-        except ray.exceptions.RayError as error:
-            found = getattr(error, "cause", None)
-            if isinstance(found, AptoolError):
-                raise error_with(found.exit_code, str(found)) from error
-            raise AptoolError(f"--cluster {address}: {cause(error)}") from error
         logger.info(closing_line(done))
         return done
 
@@ -178,10 +174,8 @@ class ClusterExecutor(Executor):
             trial: Any = ray.remote(_try_precision).options(**each.options)
             some = [_absolute(unit) for unit in sample_units(units)]
             shared = _absolute_input(answers) if answers is not None else None
-            try:
+            with ray_failures(cluster.address):
                 precision = ray.get(trial.remote(system, folder, some, shared))
-            except ray.exceptions.RayError as error:
-                raise AptoolError(f"--cluster {cluster.address}: {cause(error)}") from error
         # On a GPU encoded answers are kept in its memory; each worker finds out how much of that is free.
         cache_bytes = None if each.gpus else min(CACHE_BYTES, cluster.memory(each) // 3)
         loader = replace(system, folder=folder, precision=precision, cache_bytes=cache_bytes, encoded=store)

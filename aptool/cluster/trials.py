@@ -10,9 +10,9 @@ from typing import Any
 
 import ray
 
+from aptool.cluster.failures import cause
 from aptool.cluster.messages import BoardPost, start_board, take_messages
 from aptool.cluster.node import Versions, check_versions, host, versions
-from aptool.cluster.ray_data import cause
 from aptool.cluster.resources import Cluster, Resources, count
 from aptool.cluster.waiting import LINE_SECONDS
 from aptool.errors import AptoolError, UsageError
