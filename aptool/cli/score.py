@@ -1,8 +1,9 @@
 """``aptool score``: scores pools with a model into a TREC run file."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
+import click.shell_completion
 
 from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected, debugging
 from aptool.cli.defaults import default_model, default_run
@@ -11,7 +12,6 @@ from aptool.cli.parameters import (
     UTF8,
     device_option,
     kind_option,
-    model_option,
     tokens_per_batch_option,
 )
 from aptool.formats.ids import check_one_word
@@ -20,9 +20,37 @@ if TYPE_CHECKING:
     from aptool.formats.location import Location
 
 
+class SystemType(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
+    """A model, or the name of an untrained system."""
+
+    name = "model"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> "Location | str":
+        """Returns the name of an untrained system unchanged, any other value as a location.
+
+        A location loses the ``./`` with which a user names a folder of such a name.
+        """
+        from aptool.scoring.baselines import BASELINES
+
+        return value if value in BASELINES else LOCATION.convert(value, param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """Lets the shell complete names of files."""
+        return LOCATION.shell_complete(ctx, param, incomplete)
+
+
 @click.command("score")
 @click.argument("pools", nargs=-1, required=True)
-@model_option
+@click.option(
+    "--model",
+    type=SystemType(),
+    help="Model folder, of aptool or another library, or a name on the hub; bm25 or random (seed 0) for an "
+    "untrained system. A folder of that name is ./bm25.  [default: models/ap-cnn]",
+)
 @kind_option
 @click.option(
     "--output",
@@ -35,7 +63,7 @@ if TYPE_CHECKING:
     type=LOCATION,
     help="File with the texts of shared answers.  [default: answers.parquet beside POOLS]",
 )
-@click.option("--tag", type=UTF8, help="Run tag, one word.  [default: the model's preset]")
+@click.option("--tag", type=UTF8, help="Run tag, one word.  [default: the model's preset, bm25 or random]")
 @device_option
 @click.option(
     "--precision",
@@ -55,7 +83,7 @@ if TYPE_CHECKING:
 @cluster_options
 def score(
     pools: tuple[str, ...],
-    folder: "Location | None",
+    model: "Location | str | None",
     kind: str,
     output: str | None,
     answers: "Location | None",
@@ -71,12 +99,14 @@ def score(
 ) -> None:
     """Score POOLS (files, folders, globs, URLs) into a TREC run file.
 
+    With --model bm25, document frequencies are counted over the distinct answers of all POOLS.
+
     Run the same command again after an interruption to resume.
     """
     check_cluster_options(cluster, workers, gpus_per_worker)
     if tag is not None:
         check_one_word("--tag", tag)
-    folder = folder if folder is not None else default_model()
+    model = model if model is not None else default_model()
     output = output if output is not None else str(default_run(pools))
 
     from aptool.library.executors import executor_on
@@ -85,7 +115,7 @@ def score(
     with connected(cluster) as found:
         done = score_pools(
             pools,
-            folder,
+            model,
             output,
             executor_on(found, workers, gpus_per_worker, debug=debugging()),
             answers=answers,

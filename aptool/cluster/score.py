@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from aptool.models import hub
 from aptool.models.checkpoints.files import pinned_name
 from aptool.models.checkpoints.read import load_any
 from aptool.scoring.answer_store import stored_precision
+from aptool.scoring.baselines import BaselineLoader
 from aptool.scoring.job import digest_of
 from aptool.scoring.parts import Part, read_indices
 from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
@@ -152,10 +154,10 @@ class ClusterExecutor(Executor):
         """See ``Executor.open``; the precision is decided once, on one worker, for all of them."""
         if isinstance(system, RemoteSystem):
             return system
+        if isinstance(system, BaselineLoader):
+            return self._baseline(system.load(units, read_answers(*answers) if answers is not None else None))
         if not isinstance(system, ModelLoader):
-            raise TypeError(
-                f"{type(system).__name__}: only a ModelLoader or a RemoteSystem can be sent to workers"
-            )
+            raise TypeError(f"{type(system).__name__}: expected a loader or a RemoteSystem")
         cluster, folder = self.cluster, absolute_path(pinned_name(system.folder))
         each = worker_resources(cluster, system.device, self._gpus_per_worker)
         model = load_any(folder, kind=system.kind)
@@ -190,6 +192,17 @@ class ClusterExecutor(Executor):
                 *([store] if store is not None and not is_remote(store) else []),
             ),
             description=describe_model(model, device, precision),
+        )
+
+    def _baseline(self, system: System) -> RemoteSystem:
+        """An untrained system, which is sent to the workers as it is."""
+        each = worker_resources(self.cluster, "cpu")._replace(memory=WORKER_BYTES)
+        return RemoteSystem(
+            fingerprint=system.fingerprint,
+            load=partial(_sent, system),
+            tag=system.tag,
+            resources=each,
+            description=system.describe(),
         )
 
     @contextlib.contextmanager
@@ -311,6 +324,10 @@ def _run_driver_remotely(
             return work(ClusterExecutor(cluster, **options))
     finally:
         os.chdir(before)
+
+
+def _sent(system: System, device: str) -> System:
+    return system
 
 
 def _no_sample() -> Any:

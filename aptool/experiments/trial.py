@@ -31,7 +31,7 @@ from aptool.formats.pools import list_units
 from aptool.formats.trec import read_qrels, read_run, write_run
 from aptool.models.checkpoints.read import load_any
 from aptool.models.model import remove_model
-from aptool.scoring.baselines import Bm25System, RandomSystem
+from aptool.scoring.baselines import BaselineLoader
 from aptool.scoring.kept import bytes_on_split
 from aptool.scoring.score import AnySystem, Executor, score
 from aptool.scoring.systems import ModelLoader
@@ -209,7 +209,7 @@ class TrialRunner:
         train_seconds = self._fit(trial, collection, model) if system.preset is not None else 0.0
         started = time.perf_counter()
         units = list_units([collection.pools(evaluated.split)])
-        scoring_system, executor = self._scoring_system(trial, collection, evaluated.split, model)
+        scoring_system, executor = self._scoring_system(trial, model)
         scored = score(units, scoring_system, run, executor, tag=system.name, answers=collection.answers)
         seconds = {"train": train_seconds, "score": time.perf_counter() - started}
         if system.preset is None:
@@ -260,16 +260,13 @@ class TrialRunner:
             recipe = recipe.with_teacher(str(self._run_file(taught_by, TRAIN).absolute()))
         return float(train(collection, recipe, model, seed=trial.seed).seconds)
 
-    def _scoring_system(
-        self, trial: Trial, collection: Collection, split: str, model: Location
-    ) -> tuple[AnySystem, Executor | None]:
+    def _scoring_system(self, trial: Trial, model: Location) -> tuple[AnySystem, Executor | None]:
         """The system that scores, and where: baselines score in this process."""
         if trial.system.preset is not None:
             states = str(self._states) if self._recalls_states(trial) else None
             return ModelLoader(str(model), self.device, states=states), self.executor
-        if trial.system.baseline == "random":
-            return RandomSystem(trial.seed), None
-        return Bm25System.of(list_units([collection.pools(split)]), collection.answers), None
+        assert trial.system.baseline is not None
+        return BaselineLoader(trial.system.baseline, trial.seed), None
 
     def _key(self, trial: Trial, collection: Collection, split: str) -> str:
         """A hash of everything that decides a result."""

@@ -1,6 +1,8 @@
 """Scoring of pools into a run file, on this machine or a cluster."""
 
+import logging
 from collections.abc import Iterable
+from pathlib import Path
 
 from aptool.errors import UsageError
 from aptool.formats.ids import check_one_word
@@ -10,10 +12,13 @@ from aptool.library.encoded import check_encoded, filling
 from aptool.library.executors import Address, check_workers, connected, executor_on
 from aptool.library.model import PRECISIONS, Model, Precision, check_device
 from aptool.library.pools import Pools
+from aptool.scoring.baselines import BASELINES, BaselineLoader
 from aptool.scoring.record import ScoredRun
 from aptool.scoring.score import AnySystem, Executor
 from aptool.scoring.score import score as score_units
 from aptool.scoring.systems import ModelLoader, System
+
+logger = logging.getLogger(__name__)
 
 
 def score(
@@ -42,7 +47,9 @@ def score(
     Args:
         pools: ``Pools``, or files, folders, globs or URLs.
         model: a model folder, of aptool or of another library, or its name on the Hugging Face hub; a
-            ``Model`` or another system.
+            ``Model`` or another system; ``"bm25"`` (see ``bm25_run``) or ``"random"`` (scores that depend on
+            the ids alone, with the seed 0). A folder of such a name is ``"./bm25"``. The arguments below
+            that describe a model have no effect on these two.
         output: the run file; gzip if its name ends in ``.gz``. If it ends in a slash, a folder of shards.
         executor: what scores the row groups, such as a ``ClusterExecutor``; None is ``cluster``.
         answers: texts of shared answers; None is ``answers.parquet`` beside the pools.
@@ -85,7 +92,14 @@ def score(
     store = check_encoded(encoded, fill, precision)
     if store is not None and isinstance(model, System):
         raise UsageError("encoded: expected a model folder or a Model; a system has its own answers")
-    if not isinstance(model, Model | System):
+    baseline = model if isinstance(model, str) and model in BASELINES else None
+    if baseline is not None:
+        if store is not None:
+            raise UsageError(f"encoded: expected none with {baseline}, which encodes no answers")
+        given = {"device": device not in ("auto", "cpu"), "precision": precision != "auto"}
+        given |= {"kind": kind != "auto", "tokens_per_batch": tokens_per_batch is not None}
+        _log_baseline(baseline, [name for name, is_given in given.items() if is_given])
+    elif not isinstance(model, Model | System):
         model = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
     check_workers(cluster, workers, gpus_per_worker, wait)
     if executor is not None and cluster is not None:
@@ -93,7 +107,9 @@ def score(
     with filling(store, fill), pools.on_disk() as files, connected(cluster, wait=wait) as found:
         executor = executor if executor is not None else executor_on(found, workers, gpus_per_worker)
         system: AnySystem
-        if isinstance(model, System):
+        if baseline is not None:
+            system = BaselineLoader(baseline)
+        elif isinstance(model, System):
             system = model
         elif isinstance(model, Model) and executor is None:
             system = model.system(files, store, fill)
@@ -106,3 +122,10 @@ def score(
                 str(model), device, precision, tokens_per_batch, kind=kind, encoded=store, fill=fill
             )
         return score_units(files.units, system, path, executor, tag=tag, answers=files.answers)
+
+
+def _log_baseline(name: str, ignored: list[str]) -> None:
+    if ignored:
+        logger.info(f"{name} needs no model: {', '.join(ignored)} ignored")
+    if Path(name).exists():
+        logger.info(f"{name}: the untrained system; for the model folder write ./{name}")

@@ -9,11 +9,10 @@ import polars as pl
 from aptool.formats.trec import read_run
 from aptool.library.pools import PoolFiles, Pools
 from aptool.library.run import Run
-from aptool.scoring.score import score
-from aptool.scoring.systems import System
+from aptool.scoring.score import AnySystem, score
 
 
-def run_of(pools: Pools, system_for: Callable[[PoolFiles], System]) -> Run:
+def run_of(pools: Pools, system_for: Callable[[PoolFiles], AnySystem]) -> Run:
     """Scores pools in this process.
 
     Args:

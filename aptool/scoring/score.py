@@ -30,6 +30,7 @@ from aptool.formats.storage import Input, check_unchanged, stat
 from aptool.models.device import pick_device
 from aptool.models.ragged import PADDING, padding_share
 from aptool.progress import Update, get_progress
+from aptool.scoring.baselines import BaselineLoader
 from aptool.scoring.job import Task, plan, read_task, score_task
 from aptool.scoring.parts import Part, merge, missing_parts, parts_folder, write_part
 from aptool.scoring.precision import sample_units, sampled_pools
@@ -38,7 +39,7 @@ from aptool.scoring.systems import ModelLoader, System
 
 logger = logging.getLogger(__name__)
 
-AnySystem: TypeAlias = System | ModelLoader
+AnySystem: TypeAlias = System | ModelLoader | BaselineLoader
 
 
 class ScoredPart(NamedTuple):
@@ -111,6 +112,8 @@ class LocalExecutor(Executor):
     def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> System:
         """See ``Executor.open``."""
         self._answers = read_answers(*answers) if answers is not None else None
+        if isinstance(system, BaselineLoader):
+            return system.load(units, self._answers)
         if not isinstance(system, ModelLoader):
             return system
         device, sample = pick_device(system.device), sample_units(units)
@@ -204,7 +207,7 @@ def score(
 
     Args:
         units: the row groups to score.
-        system: the system; a ``ModelLoader`` for a trained model.
+        system: the system; a ``ModelLoader`` for a trained model, a ``BaselineLoader`` for an untrained one.
         output: the run file; gzip if its name ends in ``.gz``. If it ends in a slash, a folder: see
             ``formats.run_folder``.
         executor: where to score; None is this process.

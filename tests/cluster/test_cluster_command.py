@@ -53,6 +53,18 @@ def test_cluster_alone_is_the_one_in_ray_address_and_the_bytes_are_the_same(scor
     assert Path(logs).is_dir()
 
 
+def test_bm25_on_a_cluster_writes_the_same_bytes(run, folder, address):
+    """The command has a row group per three pools; document frequencies are those of all."""
+    command = ["-m", "aptool", "score", "test.pools.parquet", "--model", "bm25", "--output"]
+
+    alone = run(*command, "alone.run", cwd=folder)
+    finished = run(*command, "out.run", "--cluster", address, cwd=folder)
+
+    assert (alone.code, alone.out) == (0, ["alone.run: 72 pairs"])
+    assert (finished.code, finished.out) == (0, ["out.run: 72 pairs"]), finished.err
+    assert (folder / "out.run").read_bytes() == (folder / "alone.run").read_bytes()
+
+
 def test_fixed_number_of_workers_and_shared_answers(run, collection_folder, model_folder, tmp_path, address):
     from aptool.formats.collection import CollectionWriter
 

@@ -168,7 +168,7 @@ class Perfect(System):
 
 def test_a_system_that_is_not_above_random_makes_the_command_fail(matrix, collection_folder, monkeypatch):
     # Nothing is above an order that happens to be perfect.
-    monkeypatch.setattr("aptool.experiments.trial.RandomSystem", Perfect)
+    monkeypatch.setattr("aptool.scoring.baselines.RandomSystem", Perfect)
 
     finished = matrix(table(collection_folder, systems=["random", "bm25", "qa-cnn"], seeds="[1]"))
 

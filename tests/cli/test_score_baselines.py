@@ -1,0 +1,159 @@
+"""`aptool score --model bm25` and `--model random`: untrained systems by name."""
+
+import gzip
+import json
+import shutil
+
+import pytest
+from tiny import row, write_pools
+
+import aptool as library
+from aptool.scoring import score as scoring
+from aptool.scoring.baselines import BASELINES
+
+QUESTIONS = {
+    "q1": ("Where is the river?", {"a1": "The river is north.", "a2": "A bridge.", "a3": "river river"}),
+    "q2": ("the old bridge", {"a2": "A bridge.", "a4": "An old, old bridge over the river.", "a5": "?!"}),
+    "q3": ("nothing known", {"a1": "The river is north.", "a6": ""}),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Three pools in two files of one and two row groups."""
+    rows = [row(name, text, list(answers.items())) for name, (text, answers) in QUESTIONS.items()]
+    write_pools(tmp_path / "one.pools.parquet", [rows[0]], [rows[1]])
+    write_pools(tmp_path / "two.pools.parquet", [rows[2]])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def bm25_bytes(folder, pools):
+    library.bm25_run(pools).save(folder / "expected.run")
+    return (folder / "expected.run").read_bytes()
+
+
+@pytest.mark.parametrize("output", ["out.run", "out.run.gz"])
+def test_bm25_writes_the_run_of_the_library(aptool, folder, output):
+    files = ["one.pools.parquet", "two.pools.parquet"]
+
+    finished = aptool("score", *files, "--model", "bm25", "--output", output)
+
+    assert (finished.code, finished.out, finished.err) == (0, [f"{output}: 8 pairs"], [])
+    open_ = gzip.open if output.endswith(".gz") else open
+    with open_(folder / output, "rb") as file:
+        content = file.read()
+    assert content == bm25_bytes(folder, library.Pools.load(files))
+    assert content == bm25_bytes(folder, library.Pools.from_dict(QUESTIONS))
+
+
+def test_library_takes_the_name_and_pools_in_memory(folder):
+    pools = library.Pools.from_polars(library.Pools.from_dict(QUESTIONS).frame)
+
+    library.score(pools, "bm25", "out.run")
+
+    assert (folder / "out.run").read_bytes() == bm25_bytes(folder, pools)
+
+
+def test_shared_answers_count_once(aptool, folder):
+    """As texts in ``answers.parquet``, under two ids too, the statistics are the same."""
+    from aptool.formats.pools import write_answers
+
+    shared = {name: text for _, answers in QUESTIONS.values() for name, text in answers.items()}
+    write_answers("answers.parquet", [*shared.items(), ("again", shared["a1"])])
+    rows = [row(q, text, [(name, None) for name in answers]) for q, (text, answers) in QUESTIONS.items()]
+    write_pools("shared.pools.parquet", rows)
+
+    finished = aptool("score", "shared.pools.parquet", "--model", "bm25", "--output", "out.run")
+
+    assert finished.code == 0
+    assert (folder / "out.run").read_bytes() == bm25_bytes(folder, library.Pools.from_dict(QUESTIONS))
+
+
+def test_document_frequencies_are_those_of_all_files(aptool, folder):
+    aptool("score", "one.pools.parquet", "--model", "bm25", "--output", "one.run")
+    aptool("score", "one.pools.parquet", "two.pools.parquet", "--model", "bm25", "--output", "both.run")
+
+    one, both = (set((folder / f"{name}.run").read_text().splitlines()) for name in ("one", "both"))
+    assert not one <= both
+
+
+def test_random_scores_have_the_seed_0(aptool, folder):
+    from aptool.formats.pools import list_units, read_pools
+    from aptool.scoring.baselines import RandomSystem
+
+    assert aptool("score", "two.pools.parquet", "--model", "random").code == 0
+
+    expected = RandomSystem(0).score(read_pools(list_units(["two.pools.parquet"])[0]))
+    lines = [line.split() for line in (folder / "two.run").read_text().splitlines()]
+    assert sorted(float(line[4]) for line in lines) == pytest.approx(sorted(expected.tolist()), rel=1e-6)
+    assert {line[5] for line in lines} == {"random"}
+
+
+def test_interrupted_run_resumes(folder, monkeypatch):
+    """The command is stopped as the second of three row groups is written."""
+    pools = library.Pools.load(["one.pools.parquet", "two.pools.parquet"])
+    write, written = scoring.write_part, []
+
+    def stop(part, *more):
+        if written:
+            raise KeyboardInterrupt
+        written.append(part)
+        write(part, *more)
+
+    monkeypatch.setattr(scoring, "write_part", stop)
+    with pytest.raises(KeyboardInterrupt):
+        library.score(pools, "bm25", "out.run")
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+
+    assert library.score(pools, "bm25", "out.run").resumed == 1
+    assert (folder / "out.run").read_bytes() == bm25_bytes(folder, pools)
+
+
+def test_path_with_a_slash_is_a_model_folder(aptool, folder, model_folder):
+    shutil.copytree(model_folder, folder / "bm25")
+
+    by_name = aptool("score", "two.pools.parquet", "--model", "bm25", "--output", "name.run")
+    by_path = aptool("score", "two.pools.parquet", "--model", "./bm25", "--output", "path.run")
+
+    assert (by_name.code, by_path.code) == (0, 0)
+    assert by_name.err == ["bm25: the untrained system; for the model folder write ./bm25"]
+    tags = {name: (folder / f"{name}.run").read_text().split()[5] for name in ("name", "path")}
+    assert tags == {"name": "bm25", "path": "ap-cnn"}
+
+
+def test_settings_of_a_model_are_ignored_in_one_line(aptool, folder):
+    options = ["--device", "cuda:7", "--precision", "bf16", "--tokens-per-batch", 9]
+
+    finished = aptool("score", "two.pools.parquet", "--model", "bm25", "--output", "out.run", *options)
+
+    assert finished.code == 0
+    assert finished.err == ["bm25 needs no model: device, precision, tokens_per_batch ignored"]
+
+
+def test_encoded_answers_are_refused(aptool, folder):
+    finished = aptool("score", "two.pools.parquet", "--model", "bm25", "--encoded", "store")
+
+    assert finished.code == 2
+    assert finished.err[-1] == "aptool: encoded: expected none with bm25, which encodes no answers"
+    assert not (folder / "two.run").exists()
+
+
+def test_damaged_pools_end_in_one_line(aptool, folder):
+    write_pools("two.pools.parquet", [row("q1", "where", [("a1", "x"), ("a1", "y")])])
+
+    finished = aptool("score", "two.pools.parquet", "--model", "bm25", "--output", "out.run")
+
+    assert (finished.code, finished.out) == (1, [])
+    (line,) = finished.err
+    assert line.startswith("aptool: two.pools.parquet: row group 0: row 0: ")
+    assert not (folder / "out.run").exists()
+
+
+def test_matrices_know_the_same_names():
+    from aptool.formats.schemas import load_schema
+
+    found = json.dumps(load_schema("matrix"))
+
+    assert f'"baseline": {{"enum": {json.dumps(sorted(BASELINES, reverse=True))}}}' in found
