@@ -3,13 +3,16 @@
 An operation reports to the current progress; the caller chooses how it is shown (``use_progress``):
 
     with get_progress().task("score") as update:
+        update(0, 10, "row groups")  # the state before any work
         update(3, 10, "row groups")
 
-Messages go through ``logging``, to loggers below ``aptool``.
+A phase without a count, such as the loading of a model, is a task without updates. Messages go through
+``logging``, to loggers below ``aptool``.
 """
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -17,15 +20,104 @@ from typing import Any, Protocol
 
 logger = logging.getLogger(__name__)
 
-# Seconds between two lines of progress where there is no bar.
+# Seconds between two lines of progress where there is no bar, and between two drawings of a bar.
 INTERVAL = 10.0
+DRAW_SECONDS = 0.1
+
+# The remaining time is forecast after this share of the work or this many seconds of it, and no figure is
+# computed from less than a second.
+FORECAST_SHARE, FORECAST_SECONDS, LEAST_SECONDS = 0.05, 10.0, 1.0
+
+
+# tqdm's own throughput and remaining time would count start-up and resumed work.
+_BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}"
 
 
 class Update(Protocol):
     """Reports the progress of a task."""
 
-    def __call__(self, done: int, total: int, detail: str = "") -> None:
-        """Sets the progress to ``done`` of ``total``; ``detail`` is shown beside it."""
+    def __call__(self, done: int, total: int, unit: str, detail: str = "") -> None:
+        """Sets the progress to ``done`` of ``total``, counted in ``unit``, such as ``pairs``.
+
+        The first call gives the state before any work. ``detail`` is shown beside the count.
+        """
+
+
+class Pace:
+    """The state of a task: what is done, the throughput and the remaining time.
+
+    Throughput is measured from the first completed work, so that start-up and resumed work do not count.
+    """
+
+    def __init__(self) -> None:
+        self.done = self.total = 0
+        self.unit = self.detail = ""
+        self._initial: int | None = None
+        self._base: tuple[float, int] | None = None  # time of the first completed work, and ``done`` then
+        self._last = 0.0
+
+    def report(self, now: float, done: int, total: int, unit: str, detail: str = "") -> None:
+        """Records a report at a time in seconds; ``done`` never falls, nor exceeds ``total``."""
+        self.total, self.unit, self.detail = total, unit, detail
+        before, self.done = self.done, min(max(done, self.done), total)
+        if self._initial is None:
+            self._initial = self.done
+        elif self.done > before:
+            self._last = now
+            if self._base is None:
+                self._base = now, self.done
+
+    @property
+    def per_second(self) -> float | None:
+        """The throughput; None before it can be measured."""
+        if self._base is None or self._last - self._base[0] < LEAST_SECONDS:
+            return None
+        return (self.done - self._base[1]) / (self._last - self._base[0])
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The remaining seconds; None before a forecast is worth anything."""
+        speed = self.per_second
+        if not speed or self._base is None or self._initial is None:
+            return None
+        since, begin = self._base
+        share = (self.done - begin) / max(self.total - self._initial, 1)
+        if share < FORECAST_SHARE and self._last - since < FORECAST_SECONDS:
+            return None
+        return (self.total - self.done) / speed
+
+    @property
+    def remarks(self) -> str:
+        """Throughput, remaining time and detail, as far as there are any: ``12 pairs/s, 0:41 left``."""
+        speed, left = self.per_second, self.seconds_left
+        parts = []
+        if speed is not None and speed >= 0.1:
+            parts.append(f"{speed:,.{0 if speed >= 10 else 1}f} {self.unit}/s")
+        if left is not None and self.done < self.total:
+            parts.append(f"{clock(left)} left")
+        return ", ".join([*parts, *([self.detail] if self.detail else [])])
+
+    def line(self, name: str, seconds: float) -> str:
+        """The task as a line, ``seconds`` after its start."""
+        if not self.total:
+            return f"{name}: {seconds:.0f} s"
+        return ", ".join(filter(None, [f"{name}: {self.done:,} of {self.total:,} {self.unit}", self.remarks]))
+
+
+class Count:
+    """Adds up, from any thread, what is done of a task."""
+
+    def __init__(self, update: Update, total: int, unit: str) -> None:
+        self._update, self._total, self._unit = update, total, unit
+        self._done = 0
+        self._lock = threading.Lock()
+        update(0, total, unit)
+
+    def add(self, number: int) -> None:
+        """Counts further units of work."""
+        with self._lock:
+            self._done = min(self._done + number, self._total)
+            self._update(self._done, self._total, self._unit)
 
 
 class Progress:
@@ -41,22 +133,30 @@ class Progress:
 
 
 class LineProgress(Progress):
-    """A log line every ``INTERVAL`` seconds, for output that is not a terminal."""
+    """A log line every ``INTERVAL`` seconds, for output that is not a terminal; of the innermost task."""
+
+    def __init__(self) -> None:
+        self._running: list[Pace] = []
 
     @contextmanager
     def task(self, name: str) -> Iterator[Update]:
         """See ``Progress.task``."""
-        start = last = time.monotonic()
+        pace, over, started = Pace(), threading.Event(), time.monotonic()
 
-        def update(done: int, total: int, detail: str = "") -> None:
-            nonlocal last
-            now = time.monotonic()
-            if now - last >= INTERVAL:
-                last = now
-                left = f", about {(now - start) * (total - done) / done:.0f} s left" if done else ""
-                logger.info(f"{name}: {done:,} of {total:,} {detail}{left}")
+        def show() -> None:
+            while not over.wait(INTERVAL):
+                if self._running[-1:] == [pace]:
+                    logger.info(pace.line(name, time.monotonic() - started))
 
-        yield update
+        thread = threading.Thread(target=show, name="aptool progress", daemon=True)
+        self._running.append(pace)
+        thread.start()
+        try:
+            yield lambda *state: pace.report(time.monotonic(), *state)
+        finally:
+            over.set()
+            thread.join()
+            self._running.remove(pace)
 
 
 class BarProgress(Progress):
@@ -67,12 +167,22 @@ class BarProgress(Progress):
         """See ``Progress.task``."""
         from tqdm.auto import tqdm
 
-        with tqdm(desc=name, leave=False, file=None if in_notebook() else sys.stderr, unit="") as bar:
+        stream = None if in_notebook() else sys.stderr
+        with tqdm(desc=name, leave=False, file=stream, bar_format="{desc}") as bar:
+            pace, drawn = Pace(), 0.0
 
-            def update(done: int, total: int, detail: str = "") -> None:
-                bar.total = total
-                bar.set_postfix_str(detail, refresh=False)
-                bar.update(done - bar.n)
+            def update(done: int, total: int, unit: str, detail: str = "") -> None:
+                nonlocal drawn
+                now = time.monotonic()
+                pace.report(now, done, total, unit, detail)
+                if now - drawn < DRAW_SECONDS and pace.done < total:
+                    return
+                drawn = now
+                if bar.total != total:
+                    bar.bar_format = f"{_BAR} {unit}{{postfix}}"
+                    bar.reset(total)
+                bar.n = pace.done
+                bar.set_postfix_str(pace.remarks)  # draws the bar
 
             yield update
 
@@ -115,6 +225,13 @@ def measures_line(measures: dict[str, float]) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in measures.items())
 
 
+def clock(seconds: float) -> str:
+    """Seconds as h:mm:ss or m:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 @contextmanager
 def _silent(name: str) -> Iterator[Update]:
-    yield lambda done, total, detail="": None
+    yield lambda done, total, unit, detail="": None

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from aptool.errors import AptoolError, error_with
-from aptool.progress import Progress, Update, use_progress
+from aptool.progress import Progress, Update, get_progress, use_progress
 
 # Seconds between two posts of progress.
 INTERVAL = 0.3
 
 # Posts a message, given its kind and value: "log" and a line; "progress" and the name of the task, done,
-# total and detail; "epoch" and an entry of a training history.
+# total, unit and detail; "epoch" and an entry of a training history.
 Post = Callable[[str, Any], None]
 
 
@@ -48,19 +48,46 @@ class _PostedProgress(Progress):
     @contextlib.contextmanager
     def task(self, name: str) -> Iterator[Update]:
         """See ``Progress.task``."""
-        posted = 0.0
+        posted, last = time.monotonic(), (name, 0, 0, "", "")
+        self._post("progress", last)
 
-        def update(done: int, total: int, detail: str = "") -> None:
-            nonlocal posted
+        def update(done: int, total: int, unit: str, detail: str = "") -> None:
+            nonlocal posted, last
+            last = name, done, total, unit, detail
             if time.monotonic() - posted > INTERVAL:
                 posted = time.monotonic()
-                self._post("progress", (name, done, total, detail))
+                self._post("progress", last)
 
         yield update
+        self._post("progress", last)
 
     def epoch(self, entry: dict[str, Any]) -> None:
         """See ``Progress.epoch``."""
         self._post("epoch", entry)
+
+
+class RelayedTasks:
+    """Shows the tasks of another process, one at a time, in the current progress of this one."""
+
+    def __init__(self) -> None:
+        self._name: str | None = None
+        self._update: Update | None = None
+        self._task = contextlib.ExitStack()
+
+    def __enter__(self) -> "RelayedTasks":
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._task.close()
+
+    def show(self, state: tuple[str, int, int, str, str]) -> None:
+        """Shows the value of a ``progress`` message."""
+        name, done, total, unit, detail = state
+        if name != self._name or self._update is None:
+            self._task.close()
+            self._name, self._update = name, self._task.enter_context(get_progress().task(name))
+        if total:
+            self._update(done, total, unit, detail)
 
 
 class _Silence(Progress):

@@ -100,7 +100,12 @@ class _Clock(Progress):
     @contextmanager
     def task(self, name: str) -> Iterator[Update]:
         """See ``Progress.task``."""
-        yield lambda done, total, detail="": self._times.append(time.perf_counter())
+
+        def update(done: int, total: int, unit: str, detail: str = "") -> None:
+            if done:
+                self._times.append(time.perf_counter())
+
+        yield update
 
 
 def _ranker(recipe: Recipe, inputs: Inputs) -> Ranker:

@@ -62,7 +62,9 @@ def pairs_per_second(folder: Path, system: str, seconds: float) -> float:
 
         @contextmanager
         def task(self, name: str) -> Iterator[Update]:
-            def update(done: int, total: int, detail: str = "") -> None:
+            def update(done: int, total: int, unit: str, detail: str = "") -> None:
+                if not done:
+                    return
                 self.times.append(time.perf_counter())
                 self.pairs.append(done)
                 if self.times[-1] - self.times[min(WARM_UP, len(self.times)) - 1] >= seconds:

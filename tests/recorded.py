@@ -7,16 +7,27 @@ from aptool.progress import Progress, use_progress
 
 
 class Recorded(Progress, logging.Handler):
-    """Records ``messages`` (lines), ``epochs`` (history entries) and ``updates`` (done, total, detail)."""
+    """Records log lines, epochs, names of tasks, and updates.
+
+    ``messages`` are lines, ``epochs`` entries of a history, ``updates`` (done, total, unit, detail).
+    """
 
     def __init__(self, on_epoch=lambda entry: None):
         logging.Handler.__init__(self, logging.INFO)
-        self.messages, self.epochs, self.updates = [], [], []
+        self.messages, self.epochs, self.tasks, self.updates = [], [], [], []
+        self.updates_of = {}  # by the name of the task
         self._on_epoch = on_epoch
 
     @contextmanager
     def task(self, name):
-        yield lambda done, total, detail="": self.updates.append((done, total, detail))
+        self.tasks.append(name)
+        updates = self.updates_of.setdefault(name, [])
+
+        def update(done, total, unit, detail=""):
+            updates.append((done, total, unit, detail))
+            self.updates.append(updates[-1])
+
+        yield update
 
     def epoch(self, entry):
         self.epochs.append(entry)

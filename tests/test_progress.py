@@ -1,21 +1,24 @@
 """Progress of long work: to whom it is reported, and what is shown."""
 
 import logging
+import re
 import sys
+import threading
 
 import pytest
 from recorded import recorded
 
 from aptool import progress
-from aptool.progress import BarProgress, LineProgress, Progress, get_progress, use_progress
+from aptool.progress import BarProgress, Count, LineProgress, Pace, Progress, get_progress, use_progress
+from aptool.relay import RelayedTasks, relayed_to
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """A clock that the test advances."""
-    now = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    return now
+def pace(*reports, total=1000, unit="pairs"):
+    """The state of a task after reports of (second, done)."""
+    state = Pace()
+    for second, done in reports:
+        state.report(second, done, total, unit)
+    return state
 
 
 def test_the_innermost_progress_is_current():
@@ -50,26 +53,129 @@ def test_an_epoch_is_logged_as_one_line():
     assert told.messages == ["epoch 3: loss 0.2500, dev MAP 0.5000, P@1 1.0000, 4 s"]
 
 
-def test_lines_come_at_intervals(clock):
-    with recorded() as told, LineProgress().task("score") as update:
-        for second, done in ((1, 500), (10, 1000), (11, 1100), (19.9, 1990), (20, 2000)):
-            clock[0] = 100 + second
-            update(done, 3000, "row groups")
+def test_start_up_is_not_extrapolated():
+    """A minute of loading, then 10 pairs per second from the first pair on."""
+    state = pace((0, 0), (60, 10), (70, 110))
 
-    assert told.messages == [
-        "score: 1,000 of 3,000 row groups, about 20 s left",
-        "score: 2,000 of 3,000 row groups, about 10 s left",
-    ]
+    assert state.per_second == 10
+    assert state.seconds_left == (1000 - 110) / 10
+    assert state.line("score", 70) == "score: 110 of 1,000 pairs, 10 pairs/s, 1:29 left"
+
+
+def test_resumed_work_does_not_count_towards_the_throughput():
+    state = pace((0, 600), (5, 610), (15, 630))
+
+    assert state.per_second == 2
+    assert state.seconds_left == (1000 - 630) / 2
+
+
+@pytest.mark.parametrize(
+    ("second", "done", "is_forecast"),
+    [(9.9, 40, False), (10, 20, True), (2, 61, True), (2, 59, False), (0.9, 500, False)],
+)
+def test_forecast_waits_for_a_twentieth_of_the_work_or_ten_seconds_of_it(second, done, is_forecast):
+    """Work begins at 30 s with 10 pairs of 1,000; within a second nothing is forecast."""
+    assert (pace((0, 0), (30, 10), (30 + second, done)).seconds_left is not None) == is_forecast
+
+
+def test_no_figure_before_there_is_one():
+    assert pace((0, 0)).line("score", 5) == "score: 0 of 1,000 pairs"
+    assert pace((0, 0), (30, 10)).line("score", 30) == "score: 10 of 1,000 pairs"
+    assert Pace().line("loading model", 12.4) == "loading model: 12 s"
+
+
+def test_progress_never_falls_and_never_exceeds_the_total():
+    state, shown = Pace(), []
+    for second, done in enumerate((0, 100, 40, 300, 250, 1200, 900)):
+        state.report(second, done, 1000, "pairs")
+        shown.append(state.done)
+
+    assert shown == [0, 100, 100, 300, 300, 1000, 1000]
+
+
+def test_finished_task_forecasts_nothing():
+    assert pace((0, 0), (1, 500), (21, 1000)).remarks == "25 pairs/s"
+
+
+def test_slow_work_has_a_decimal_and_a_detail():
+    state = Pace()
+    for second, done in ((0, 0), (10, 1), (30, 11)):
+        state.report(second, done, 20, "trials", "running qa-cnn")
+
+    assert state.remarks == "0.5 trials/s, 0:18 left, running qa-cnn"
+
+
+def test_count_adds_up_from_threads():
+    seen = []
+    count = Count(lambda done, total, unit, detail="": seen.append((done, total, unit)), 400, "pairs")
+    threads = [threading.Thread(target=lambda: [count.add(1) for _ in range(100)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert seen == [(done, 400, "pairs") for done in range(401)]
+
+
+def test_lines_come_at_intervals_also_without_reports(monkeypatch):
+    """Of the innermost task alone, so that a phase is named that reports nothing."""
+    monkeypatch.setattr(progress, "INTERVAL", 0.01)
+    shown = LineProgress()
+    with recorded() as told, shown.task("train") as update:
+        update(3, 10, "pairs")
+        with shown.task("dev"):
+            wait_for(lambda: told.messages.count("dev: 0 s") > 2)
+            inner = list(told.messages)
+        wait_for(lambda: told.messages[-1] == "train: 3 of 10 pairs")
+
+    assert set(inner[inner.index("dev: 0 s") :]) == {"dev: 0 s"}
+
+
+def wait_for(condition):
+    for _ in range(6000):
+        if condition():
+            return
+        threading.Event().wait(0.01)
+    pytest.fail("the condition was not met in time")
+
+
+def test_a_short_task_shows_no_line():
+    with recorded() as told, LineProgress().task("score") as update:
+        update(0, 10, "pairs")
+        update(10, 10, "pairs")
+
+    assert told.messages == []
+
+
+def test_tasks_of_another_process_are_shown_one_at_a_time():
+    posted = []
+    with relayed_to(lambda kind, value: posted.append((kind, value))):
+        with get_progress().task("loading model"):
+            pass
+        with get_progress().task("dev") as update:
+            update(0, 6, "pairs")
+            update(6, 6, "pairs")
+
+    with recorded() as told, RelayedTasks() as tasks:
+        for kind, value in posted:
+            assert kind == "progress"
+            tasks.show(value)
+
+    assert told.tasks == ["loading model", "dev"]
+    assert told.updates[-1][:3] == (6, 6, "pairs")
 
 
 def test_a_bar_is_drawn_on_stderr_and_removed(capsys):
     with BarProgress().task("score") as update:
+        update(0, 10, "row groups")
         update(3, 10, "row groups")
         update(10, 10, "row groups")
 
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "score" in shown.err
+    assert re.search(r"score: +0%.* 0/10 row groups", shown.err)
+    assert re.search(r"score: 100%.* 10/10 row groups", shown.err)
+    assert "it/s" not in shown.err
     assert shown.err.rstrip(" ").endswith("\r")
 
 

@@ -9,6 +9,7 @@ import pickle
 import threading
 import time
 from collections.abc import Generator, Sequence
+from functools import partial
 from typing import Any, cast
 
 import ray
@@ -16,6 +17,7 @@ import ray.data
 from ray.util import metrics
 
 from aptool.cluster.failures import ray_failures
+from aptool.cluster.messages import BoardPost
 from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.spare import score_late, wait_until_begun
 from aptool.cluster.worker import Outcome, Reading, ScoringJob, Worker, read
@@ -44,6 +46,7 @@ def map_units(
     room: int,
     each: Resources,
     cluster: Cluster,
+    board: Any = None,
     debug: bool = False,
 ) -> Generator[Outcome]:
     """The result of each unit as it is done; a caller that stops early closes the generator.
@@ -57,6 +60,7 @@ def map_units(
         room: for how many there is room now.
         each: what one of them gets.
         cluster: where.
+        board: a ``MessageBoard`` for the progress within units; None if nobody reads it.
         debug: show Ray's own progress bars and messages.
 
     Raises:
@@ -85,7 +89,7 @@ def map_units(
     dataset = dataset.map_batches(
         ScoreUnits,
         batch_size=1,
-        fn_constructor_args=(job, parts),
+        fn_constructor_args=(job, parts, board),
         compute=pool,
         num_cpus=each.cpus,
         num_gpus=each.gpus or None,
@@ -121,8 +125,9 @@ def read_unit(row: dict[str, Any], job: ScoringJob, parts: Sequence[Part]) -> di
 class ScoreUnits:
     """A ``Worker`` with the interface of Ray Data: batches of one row in, batches of one row out."""
 
-    def __init__(self, job: ScoringJob, parts: Sequence[Part]) -> None:
+    def __init__(self, job: ScoringJob, parts: Sequence[Part], board: Any = None) -> None:
         self._worker = Worker(job)
+        self._board = board
         self._parts = parts
         # Ray adds the tags of the process: node, worker and session.
         self._pairs = metrics.Counter("aptool_pairs", "Pairs scored.")
@@ -153,7 +158,9 @@ class ScoreUnits:
         reading = None
         if "task" in row:
             reading = Reading(number, row["task"], str(row["error"]), bool(row["fatal"]))
-        return [self._worker.score(number, pickle.loads(row["part"]), reading)]
+        post = BoardPost(self._board, number) if self._board is not None else None
+        report = partial(post, "progress") if post is not None else lambda progress: None
+        return [self._worker.score(number, pickle.loads(row["part"]), reading, report)]
 
 
 def _quiet(debug: bool) -> None:

@@ -21,6 +21,7 @@ import ray
 
 from aptool.cluster.connection import connect
 from aptool.cluster.failures import ray_failures
+from aptool.cluster.messages import listening, start_board
 from aptool.cluster.node import versions
 from aptool.cluster.ray_data import map_units
 from aptool.cluster.resources import Cluster, Resources, count, worker_resources
@@ -39,6 +40,7 @@ from aptool.models.checkpoints.read import load_any
 from aptool.scoring.answer_store import stored_precision
 from aptool.scoring.baselines import BaselineLoader
 from aptool.scoring.job import digest_of
+from aptool.scoring.meter import PairMeter
 from aptool.scoring.parts import Part, read_indices
 from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
 from aptool.scoring.record import ScoredRun
@@ -214,7 +216,12 @@ class ClusterExecutor(Executor):
             yield claim
 
     def run(
-        self, parts: Sequence[Part], missing: Sequence[Part], system: System, answers: Input | None
+        self,
+        parts: Sequence[Part],
+        missing: Sequence[Part],
+        system: System,
+        answers: Input | None,
+        meter: PairMeter,
     ) -> Generator[ScoredPart]:
         """See ``Executor.run``; every pool of every part is checked to have all its candidates."""
         assert isinstance(system, RemoteSystem)
@@ -243,9 +250,18 @@ class ClusterExecutor(Executor):
         check_unchanged([answers] if answers is not None else [])
         faults: dict[int, str] = {}
         scored: set[int] = set()
+        board = start_board() if missing else None
+
+        def receive(kind: str, progress: tuple[int, int]) -> None:
+            number, pairs = progress
+            meter.reach(missing[number], pairs)
+
         with (
+            listening(board, receive) if board is not None else contextlib.nullcontext(),
             said_while_missing(lambda: cluster.missing(1, each)),
-            contextlib.closing(map_units(todo, job, workers, room, each, cluster, self._debug)) as outcomes,
+            contextlib.closing(
+                map_units(todo, job, workers, room, each, cluster, board, self._debug)
+            ) as outcomes,
         ):
             for outcome in outcomes:
                 if outcome.fatal:
@@ -257,6 +273,7 @@ class ClusterExecutor(Executor):
                 elif number not in scored:
                     scored.add(number)
                     faults.pop(number, None)
+                    meter.reach(missing[number], todo[number].pairs)
                     # A worker with a GPU takes no core of Ray's, but keeps one busy.
                     cores, gpus = outcome.seconds * max(each.cpus, 1), outcome.seconds * each.gpus
                     yield ScoredPart(

@@ -40,7 +40,7 @@ from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.storage import stat
 from aptool.formats.urls import is_remote
 from aptool.progress import get_progress
-from aptool.relay import WorkerError
+from aptool.relay import RelayedTasks, WorkerError
 from aptool.training.checkpoint import STATE, trained_key, training_folder
 from aptool.training.checks import check_training
 from aptool.training.fit import Fit, already_trained
@@ -264,10 +264,10 @@ def _attempt(
             dev.set(value, {"measure": name})
         get_progress().epoch(entry)
 
-    with get_progress().task("train") as update:
+    with RelayedTasks() as tasks:
         receive: dict[str, Callable[[Any], None]] = {
             "log": logger.info,
-            "progress": lambda state: update(*state[1:]),
+            "progress": tasks.show,
             "epoch": epoch,
             "error": errors.append,
             "growth": room.append,

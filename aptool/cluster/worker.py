@@ -10,6 +10,7 @@ reported and not retried forever.
 import os
 import pickle
 import secrets
+import threading
 import time
 from collections.abc import Callable, Container
 from functools import lru_cache
@@ -32,6 +33,9 @@ from aptool.scoring.systems import System
 
 # How often a unit is attempted whose worker was lost each time.
 MAX_ATTEMPTS = 4
+
+# Seconds between two reports of the pairs of a unit.
+REPORT_SECONDS = 1.0
 
 MEMORY_HINT = "a smaller --tokens-per-batch takes less memory"
 
@@ -152,8 +156,17 @@ class Worker:
         except AptoolError as error:
             self._failure = f"node {host()}: {error}"
 
-    def score(self, number: int, part: Part, reading: Reading | None = None) -> Outcome:
-        """Scores a unit and writes its part; reads it first if no ``reading`` is given."""
+    def score(
+        self,
+        number: int,
+        part: Part,
+        reading: Reading | None = None,
+        post: Callable[[tuple[int, int]], None] = lambda progress: None,
+    ) -> Outcome:
+        """Scores a unit and writes its part; reads it first if no ``reading`` is given.
+
+        ``post`` is called now and then with the number of the unit and of its pairs that are scored.
+        """
         failed = Outcome(number, 0, 1, self._name, self._failure, True)
         if self._failure:
             return failed
@@ -163,7 +176,7 @@ class Worker:
         try:
             self._check_owner()
             attempts = begin(part, "score")
-            self._write(part, reading)
+            self._write(part, reading, _Reports(number, post))
             end(part, "score")
         except SupersededError as error:
             return failed._replace(error=str(error))
@@ -206,7 +219,12 @@ class Worker:
             return None  # the worker that began it reports that
         return Outcome(number, part.pairs, 1, self._name, "", False, time.monotonic() - started, True)
 
-    def _write(self, part: Part, reading: Reading | None = None) -> None:
+    def _write(
+        self,
+        part: Part,
+        reading: Reading | None = None,
+        scored: Callable[[int], None] = lambda pairs: None,
+    ) -> None:
         """Scores a unit, which is read first if no ``reading`` is given, and writes its part."""
         system, answers = opened(self._job)
         if reading is not None:
@@ -214,13 +232,30 @@ class Worker:
         else:
             task = read_task(part, system, answers)
             check_content(self._job, part.unit.path)
-        frame = score_task(task, system)
+        frame = score_task(task, system, scored)
         self._check_owner()
         write_part(part, frame, system.truncated(task.prepared))
 
     def _check_owner(self) -> None:
         if not is_current(self._job):
             raise SupersededError(self._job.folder)
+
+
+class _Reports:
+    """Sums up the scored pairs of a unit, and posts the sum every ``REPORT_SECONDS``."""
+
+    def __init__(self, number: int, post: Callable[[tuple[int, int]], None]) -> None:
+        self._number, self._post = number, post
+        self._pairs, self._posted = 0, time.monotonic()
+        self._lock = threading.Lock()
+
+    def __call__(self, pairs: int) -> None:
+        with self._lock:
+            self._pairs += pairs
+            if time.monotonic() - self._posted < REPORT_SECONDS:
+                return
+            self._posted = time.monotonic()
+            self._post((self._number, self._pairs))
 
 
 def is_current(job: ScoringJob) -> bool:

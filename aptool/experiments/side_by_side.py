@@ -81,7 +81,7 @@ def run_side_by_side(
                 processes.start(number, trials[number], runner)
             for event in processes.events(POLL_SECONDS):
                 schedule.receive(event)
-            update(len(schedule.done), len(trials), schedule.detail())
+            update(len(schedule.done), len(trials), "trials", schedule.detail())
     schedule.raise_errors()
     return [schedule.done[number] for number in range(len(trials))]
 
@@ -129,8 +129,8 @@ class _Schedule:
         elif kind == "epoch":
             logger.info(f"{self._trials[number]}: {epoch_line(value)}")
         elif kind == "progress":
-            name, done, total, _ = value
-            self._running[number] = f" {name} {done / max(total, 1):.0%}"
+            name, done, total, *_ = value
+            self._running[number] = f" {name} {done / total:.0%}" if total else f" {name}"
         elif kind == "results":
             del self._running[number]
             self.done[number] = value
@@ -143,7 +143,7 @@ class _Schedule:
         """The trials that run, for the bar."""
         running = [f"{self._trials[number].system.name}{state}" for number, state in self._running.items()]
         more = f", {len(running) - 3} more" if len(running) > 3 else ""
-        return f"trials; {', '.join(running[:3])}{more}"
+        return f"running {', '.join(running[:3])}{more}"
 
     def raise_errors(self) -> None:
         """Raises the error of the first trial that failed, if any did."""

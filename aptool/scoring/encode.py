@@ -184,7 +184,8 @@ def encode(
     started = time.monotonic()
     # Where others encode, this process only takes a sample.
     here = pick_device(device) if run is None else torch.device("cpu")
-    loaded = load_any(model, here, kind)
+    with get_progress().task("loading model"):
+        loaded = load_any(model, here, kind)
     if loaded.ranker.encoder.output_kind == "ids":
         raise InputError(
             model, problem="reads question and answer as one text", expected="a model that encodes answers"
@@ -202,10 +203,10 @@ def encode(
             _check_room(store.folder, encoder, chunks)
         store.write_manifest(loaded.recipe.preset)
         done, total = Encoded(), sum(chunk.texts for chunk in chunks)
+        update(0, total, "answers")
         for one in _run_here(encoder, chunks) if run is None else run(job, chunks):
             done = done.plus(one)
-            speed = done.tokens / max(time.monotonic() - started, 1e-3)
-            update(done.texts, total, f"answers, {speed:,.0f} tokens/s")
+            update(done.texts, total, "answers")
         check_unchanged(inputs)
     return done._replace(seconds=round(time.monotonic() - started, 3))
 

@@ -4,7 +4,7 @@ Answers are encoded in batches, and stay in the tensor of their batch. Which row
 to the host as arrays, so that nothing here is done answer by answer and nothing waits for a GPU.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -75,10 +75,12 @@ class Pairs(NamedTuple):
     Attributes:
         questions: (P,) int64 the question of each pair.
         counts: (n,) int64 the number of pairs of each answer, at least 1.
+        scored: a kernel calls it with the number of pairs of each of its batches, if it has several.
     """
 
     questions: np.ndarray
     counts: np.ndarray
+    scored: Callable[[int], None] = lambda pairs: None
 
     @property
     def answers(self) -> np.ndarray:

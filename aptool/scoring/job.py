@@ -8,7 +8,7 @@ another input or another system. One process and a cluster map the same function
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,13 +80,20 @@ def read_task(part: Part, system: System, answers: Answers | None) -> Task:
     return Task(part, pools.question_ids, pools.answer_ids, pools.pair_question, system.prepare(pools))
 
 
-def score_task(task: Task, system: System) -> pl.DataFrame:
+def score_task(
+    task: Task, system: System, scored: Callable[[int], None] = lambda pairs: None
+) -> pl.DataFrame:
     """Scores all pairs of a unit: question_id, answer_id, score (f32), in the order of the pools.
+
+    Args:
+        task: the unit.
+        system: what scores it.
+        scored: called with the number of pairs of each block that is scored.
 
     Raises:
         AptoolError: a score is NaN or infinite.
     """
-    scores = system.score(task.prepared)
+    scores = system.score_reporting(task.prepared, scored)
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         question = task.question_ids[int(task.pair_question[bad[0]])].as_py()

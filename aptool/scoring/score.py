@@ -29,9 +29,10 @@ from aptool.formats.run_output import check_run_output
 from aptool.formats.storage import Input, check_unchanged, stat
 from aptool.models.device import pick_device
 from aptool.models.ragged import PADDING, padding_share
-from aptool.progress import Update, get_progress
+from aptool.progress import get_progress
 from aptool.scoring.baselines import BaselineLoader
 from aptool.scoring.job import Task, plan, read_task, score_task
+from aptool.scoring.meter import PairMeter
 from aptool.scoring.parts import Part, merge, missing_parts, parts_folder, write_part
 from aptool.scoring.precision import sample_units, sampled_pools
 from aptool.scoring.record import ScoredRun, gather
@@ -82,7 +83,12 @@ class Executor(ABC):
 
     @abstractmethod
     def run(
-        self, parts: Sequence[Part], missing: Sequence[Part], system: System, answers: Input | None
+        self,
+        parts: Sequence[Part],
+        missing: Sequence[Part],
+        system: System,
+        answers: Input | None,
+        meter: PairMeter,
     ) -> Generator[ScoredPart]:
         """Writes the missing parts, and reports each once it is written.
 
@@ -93,6 +99,7 @@ class Executor(ABC):
             missing: those to write.
             system: the system that ``open`` returned.
             answers: the file with the texts of shared answers.
+            meter: counts the pairs that are scored.
 
         Raises:
             AptoolError: a unit cannot be scored; parts that are written stay.
@@ -120,9 +127,15 @@ class LocalExecutor(Executor):
         return system.load(device, lambda: sampled_pools(sample, self._answers))
 
     def run(
-        self, parts: Sequence[Part], missing: Sequence[Part], system: System, answers: Input | None
+        self,
+        parts: Sequence[Part],
+        missing: Sequence[Part],
+        system: System,
+        answers: Input | None,
+        meter: PairMeter,
     ) -> Generator[ScoredPart]:
         """See ``Executor.run``."""
+        self._meter = meter
         worker = f"{socket.gethostname()}:{os.getpid()}"
         systems = system.copies(len(missing))
         gpus = len(systems) * str(system.describe().get("device", "")).startswith("cuda")
@@ -184,7 +197,8 @@ class LocalExecutor(Executor):
             while following is not None:
                 part, reading = following
                 task, following = reading.result(), read()
-                frame = score_task(task, system)
+                frame = score_task(task, system, partial(self._meter.add, part))
+                self._meter.reach(part, part.pairs)
                 if writing is not None:
                     writing[1].result()
                     yield writing[0]
@@ -238,17 +252,17 @@ def _score(
     executor: Executor,
 ) -> ScoredRun:
     started = time.monotonic()
-    opened = executor.open(system, units, answers)
+    with get_progress().task("loading model"):
+        opened = executor.open(system, units, answers)
     tag = tag if tag is not None else opened.tag
     parts = plan(units, opened, output, tag, answers)
     workers: set[str] = set()
     retried, run_twice, core_seconds, gpu_seconds, filled, places = 0, 0, 0.0, 0.0, 0, 0
     with executor.claim(location(output)) as claim, get_progress().task("score") as update:
         missing = missing_parts(parts)
-        throughput = _Throughput(update, len(parts), len(parts) - len(missing))
-        with contextlib.closing(executor.run(parts, missing, opened, answers)) as scored:
+        meter = PairMeter(update, parts, missing)
+        with contextlib.closing(executor.run(parts, missing, opened, answers, meter)) as scored:
             for part in scored:
-                throughput.add(part.pairs)
                 workers.add(part.worker)
                 retried += part.tries > 1
                 run_twice += part.again
@@ -280,32 +294,3 @@ def _score(
 def _inputs(units: Sequence[Unit], answers: Input | None) -> list[Input]:
     files = dict.fromkeys(Input(unit.path, unit.version) for unit in units)
     return [*files, *([answers] if answers is not None else [])]
-
-
-class _Throughput:
-    """Pairs per second and the remaining time; resumed units count as done, but not towards the speed."""
-
-    def __init__(self, update: Update, units: int, resumed: int) -> None:
-        self._update = update
-        self._units = units
-        self._done, self._resumed = resumed, resumed
-        self._pairs = 0
-        self._started = time.monotonic()
-        if resumed:
-            update(resumed, units, "row groups")
-
-    def add(self, pairs: int) -> None:
-        """Counts a unit of ``pairs`` pairs as done."""
-        self._done += 1
-        self._pairs += pairs
-        seconds = max(time.monotonic() - self._started, 1e-3)
-        left = (self._units - self._done) * seconds / (self._done - self._resumed)
-        detail = f"row groups, {self._pairs / seconds:,.0f} pairs/s, {_clock(left)} left"
-        self._update(self._done, self._units, detail)
-
-
-def _clock(seconds: float) -> str:
-    """Seconds as h:mm:ss or m:ss."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -106,6 +106,7 @@ class Scorer:
         pair_question: np.ndarray,
         pair_answer: np.ndarray,
         cache_keys: np.ndarray | None = None,
+        scored: Callable[[int], None] = lambda pairs: None,
     ) -> np.ndarray:
         """Scores of pairs; peak memory does not grow with the number of answers, only by a few bytes a pair.
 
@@ -118,6 +119,8 @@ class Scorer:
             pair_answer: (P,) the answer of each pair.
             cache_keys: (answers,) a number for each answer that stands for the same text in every call, or -1
                 for one that is not to be cached.
+            scored: called with the number of pairs of each block, from any thread; where memory runs out,
+                with some pairs twice.
 
         Returns:
             (P,) float32, equal to the pairwise definition within 1e-5 in fp32. The scores depend on the
@@ -144,11 +147,19 @@ class Scorer:
 
             def score_window(window: np.ndarray) -> Tensor:
                 bounds = starts[window[0] : window[-1] + 2]
-                pairs = Pairs(pair_question[bounds[0] : bounds[-1]], np.diff(bounds))
+                left = int(bounds[-1] - bounds[0])
+
+                def batch_scored(number: int) -> None:
+                    nonlocal left
+                    left -= number
+                    scored(number)
+
+                pairs = Pairs(pair_question[bounds[0] : bounds[-1]], np.diff(bounds), batch_scored)
                 encoded = self._encoded_answers(answers, pooled, cache_keys, present[window])
                 columns = self._pair_scorer.score_pairs(prepared_questions, encoded, pairs)
                 answer_of = present[window][pairs.answers]
                 features = self._ranker.features_of(bags, pairs.questions, answer_of)
+                scored(left)
                 return self._ranker.from_columns(columns, features)
 
             def work(window: np.ndarray) -> Tensor:

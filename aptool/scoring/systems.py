@@ -43,6 +43,10 @@ class System(ABC):
     def score(self, prepared: Any) -> np.ndarray:
         """(pairs,) float32 finite scores of all pairs, in the order of the pools."""
 
+    def score_reporting(self, prepared: Any, scored: Callable[[int], None]) -> np.ndarray:
+        """The scores of ``score``; may call ``scored`` with the number of pairs of each scored block."""
+        return self.score(prepared)
+
     def copies(self, most: int) -> "list[System]":
         """The system on each of the devices that share its work, itself first; at most so many."""
         return [self]
@@ -121,11 +125,15 @@ class ModelSystem(System):
 
     def score(self, prepared: TokenizedPools) -> np.ndarray:
         """See ``System.score``."""
+        return self.score_reporting(prepared, lambda pairs: None)
+
+    def score_reporting(self, prepared: TokenizedPools, scored: Callable[[int], None]) -> np.ndarray:
+        """See ``System.score_reporting``."""
         if prepared.shared != self._cached:
             self._scorer.clear_cache()
             self._cached = prepared.shared
         set_products(self._precision)
-        scores = self._scorer.score(*prepared[:5])
+        scores = self._scorer.score(*prepared[:5], scored)
         if self._stored is not None:
             self._stored.flush()
         return scores

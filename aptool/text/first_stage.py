@@ -54,6 +54,7 @@ def retrieve(corpus: Callable[[], Documents], queries: Sequence[str], depth: int
     best = [_Best(depth) for _ in queries]
     with get_progress().task("BM25") as update:
         done = 0
+        update(0, documents, "documents")
         for block in _blocks(corpus(), vocabulary):
             weighted = WeightedPostings(block.postings, idf, total_length / documents)
             for query, kept in zip(asked, best, strict=True):

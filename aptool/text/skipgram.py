@@ -81,6 +81,7 @@ def learn_vectors(
     noise = np.cumsum(counts.astype(np.float64) ** _POWER)
     band = _band(window)
     with _torch_threads(threads), torch.inference_mode(), get_progress().task("word vectors") as update:
+        update(0, epochs, "epochs")
         for epoch in range(epochs):
             ids, texts = _epoch_order(token_ids, offsets, keep, draw)
             steps = -(-len(ids) // _BATCH)
@@ -90,7 +91,7 @@ def learn_vectors(
                 against = torch.from_numpy(drawn).view(blocks, _SHARED)
                 rate = _RATE * (1 - (epoch + step / steps) / epochs)
                 _step(inner, outer, words, owners, against, band, negatives, rate)
-            update(epoch + 1, epochs, f"epochs, {len(ids):,} of {len(token_ids):,} words")
+            update(epoch + 1, epochs, "epochs", f"{len(ids):,} of {len(token_ids):,} words")
     return inner.weight.numpy()
 
 

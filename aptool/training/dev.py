@@ -1,5 +1,6 @@
 """The dev split, read once and evaluated after each epoch as ``aptool score`` and ``aptool eval`` would."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from aptool.formats.collection import Collection
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
 from aptool.models.ranker import Ranker
+from aptool.progress import Count, get_progress
 from aptool.scoring.scorer import Scorer
 from aptool.text.tokenizer import TextTokenizer, Tokens
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
@@ -79,7 +81,9 @@ class DevSet:
         """
         device = next(ranker.parameters()).device
         scorer = Scorer(ranker, device=device)
-        shards = [self._score_shard(scorer, row_group, group) for row_group in self._row_groups]
+        with get_progress().task("dev") as update:
+            count = Count(update, sum(int(_shard(one, group).sum()) for one in self._row_groups), "pairs")
+            shards = [self._score_shard(scorer, one, group, count.add) for one in self._row_groups]
         scores = group.all_reduce(torch.from_numpy(np.concatenate(shards)).to(device)).cpu().numpy()
         if not np.isfinite(scores).all():
             raise AptoolError(
@@ -94,16 +98,26 @@ class DevSet:
         return broadcast
 
     @staticmethod
-    def _score_shard(scorer: Scorer, row_group: _RowGroup, group: ProcessGroup) -> np.ndarray:
+    def _score_shard(
+        scorer: Scorer, row_group: _RowGroup, group: ProcessGroup, scored: Callable[[int], None]
+    ) -> np.ndarray:
         """(pairs,) scores of a row group, zero except for this process's questions."""
         scores = np.zeros(len(row_group.pair_question), dtype=np.float32)
         shard = group.shard(len(row_group.questions))
-        own = (row_group.pair_question >= shard.start) & (row_group.pair_question < shard.stop)
+        own = _shard(row_group, group)
         questions = row_group.questions.take(np.arange(shard.start, shard.stop))
         scores[own] = scorer.score(
             questions,
             row_group.answers,
             row_group.pair_question[own] - shard.start,
             row_group.pair_answer[own],
+            scored=scored,
         )
         return scores
+
+
+def _shard(row_group: _RowGroup, group: ProcessGroup) -> np.ndarray:
+    """(pairs,) bool: the pairs of this process's questions."""
+    shard = group.shard(len(row_group.questions))
+    own: np.ndarray = (row_group.pair_question >= shard.start) & (row_group.pair_question < shard.stop)
+    return own

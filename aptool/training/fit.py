@@ -20,6 +20,7 @@ from aptool.models.initialization import Corpus
 from aptool.models.model import CONFIG, has_model, opened_folder, save_model
 from aptool.models.ranker import Ranker
 from aptool.models.start import initial_system
+from aptool.progress import get_progress
 from aptool.scoring.state_memory import remember_states
 from aptool.text.tokenizer import TextTokenizer
 from aptool.training.checkpoint import (
@@ -246,24 +247,26 @@ def _fit(run: _Run) -> Fit:
 def _prepare(run: _Run) -> _Prepared:
     """Reads and tokenizes the collection, and builds the ranker with its initial weights, on its device."""
     group, (train_split, dev_split) = run.group, run.splits
-    with group.together():
+    with group.together(), get_progress().task("reading"):
         texts = read_mixture(run.collection, run.recipe, train_split)
         teacher = read_teacher(run.collection, run.recipe, train_split)
     torch.manual_seed(run.seed)
     cache = run.vectors_cache if run.vectors_cache is not None else run.folder / VECTORS
     corpus = Corpus(texts.all(), partial(all_texts, run.collection, run.recipe), run.seed, cache)
-    with group.first_process_first():  # the others find its vectors in the cache
+    with group.first_process_first(), get_progress().task("loading model"):
+        # The other processes find the vectors of the first in the cache.
         initial = initial_system(run.recipe, corpus)
     tokenizer, recipe = initial.tokenizer, initial.recipe
-    examples = tokenize(texts, tokenizer, recipe.text, teacher)
-    with group.together():
+    with get_progress().task("tokenizing"):
+        examples = tokenize(texts, tokenizer, recipe.text, teacher)
+    with group.together(), get_progress().task("tokenizing"):
         dev = DevSet(run.collection, dev_split, tokenizer, recipe.text)
 
     ranker = build_ranker(recipe, *initial.spec)
     with_vectors = initial.load_weights(ranker)
     ranker.load_state_dict(group.broadcast(ranker.state_dict()))
     to_device(ranker, run.device)
-    with group.together():
+    with group.together(), get_progress().task("encoding texts"):
         remember_states(ranker, [examples.questions, examples.answers, *dev.texts], run.states_cache)
     return _Prepared(ranker, recipe, tokenizer, with_vectors, examples, dev)
 

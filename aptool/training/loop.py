@@ -125,16 +125,17 @@ def train(
             after_saving()
 
     sums = repeatable_sums(next(ranker.parameters()).device, options.deterministic)
-    with sums, get_progress().task("train") as update:
+    with sums:
         for epoch in range(len(history) + 1, options.epochs + 1):
             if options.patience and epoch - 1 - best_epoch >= options.patience:
                 break
-            losses = _train_epoch(
-                *(ranker, examples, pairs, options, epoch, seed, sampler, optimizers, group, update),
-                resume_from=within,
-                timer=timer,
-                save=save_now,
-            )
+            with get_progress().task(f"train: epoch {epoch} of {options.epochs}") as update:
+                losses = _train_epoch(
+                    *(ranker, examples, pairs, options, epoch, seed, sampler, optimizers, group, update),
+                    resume_from=within,
+                    timer=timer,
+                    save=save_now,
+                )
             within = None
             trained = time.perf_counter()
             measures = evaluate(ranker.eval())
@@ -218,6 +219,7 @@ def _train_epoch(
             seed_dropout(seed, epoch, group.rank, updates)
     ranker.train()
     size = options.minibatch * options.accumulate  # questions per update
+    update(done, len(pairs), "pairs")
     while done < len(pairs):
         if not len(block):
             block = pairs[done : done + (size * options.mining_interval or len(pairs))]
@@ -244,7 +246,7 @@ def _train_epoch(
                 f"training diverged in epoch {epoch}: the loss is {total} after {updates} updates; "
                 "expected a lower training.learning_rate, or a training.clip such as 5"
             )
-        update(done, len(pairs), f"pairs, epoch {epoch}, loss {total / done:.4f}")
+        update(done, len(pairs), "pairs", f"loss {total / done:.4f}")
         if due and done < len(pairs):
             totals[2] = 0
             save(

@@ -115,16 +115,16 @@ def test_scoring_again_gives_the_same_bytes(score, folder):
 def test_an_interrupted_command_goes_on_where_it_stopped(score, folder, monkeypatch):
     score(output="whole.run")
     scored = []
-    whole = ModelSystem.score
+    whole = ModelSystem.score_reporting
 
-    def stopped_after_two(system, pools):
+    def stopped_after_two(system, pools, reports):
         if len(scored) == 2:
             raise KeyboardInterrupt
         scored.append(pools)
-        return whole(system, pools)
+        return whole(system, pools, reports)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ModelSystem, "score", stopped_after_two)
+        patch.setattr(ModelSystem, "score_reporting", stopped_after_two)
         finished = score()
 
     # The terminal shows ^C; the message goes on a line of its own. Nothing stands under the final name.

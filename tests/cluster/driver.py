@@ -22,19 +22,24 @@ def ignore(*arguments, **more):
     pass
 
 
+def die_at_half(done, total, unit, detail=""):
+    if done >= total // 2 - 12:  # three of the eight units
+        die()
+
+
 class Watched(Progress):
-    """Calls a function for each unit that is done."""
+    """Calls a function with the number of pairs that are scored."""
 
     def __init__(self, update):
         self._update = update
 
     @contextmanager
     def task(self, name):
-        yield self._update
+        yield self._update if name == "score" else ignore
 
 
 def main(address, pools, output, notes, phase="", seconds=0.0, workers=None, gpus=0.0, verbose=False):
-    progress = Watched(die_after(3, ignore) if phase == "scoring" else ignore)
+    progress = Watched(die_at_half if phase == "scoring" else ignore)
     messages = messages_on_stderr() if verbose else nullcontext()
     with messages, connect(address) as cluster, use_progress(progress):
         executor = ClusterExecutor(cluster, workers=workers)

@@ -18,7 +18,8 @@ from aptool.training.fit import fit
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
 # How the lines begin that training logs, and those of its progress.
-OURS = ("epoch ", "learning ", "train: ", "training ", "vectors for ")
+PHASES = ("dev: ", "loading model: ", "reading: ", "tokenizing: ", "train: ", "word vectors: ")
+OURS = ("epoch ", "learning ", "training ", "vectors for ", *PHASES)
 
 
 @pytest.fixture(scope="module")

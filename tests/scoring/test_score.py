@@ -101,22 +101,38 @@ def test_an_interrupted_run_resumes_from_its_parts(system, done):
     assert score(system) == (GROUPS - done, whole)
 
 
-def test_progress_counts_units(system, folder):
-    with recorded() as told:
-        scoring.score(list_units(["test.pools.parquet"]), system, "out.run", tag="x")
+def test_progress_counts_pairs_block_by_block(model_folder, folder):
+    """A single row group of 72 pairs, in blocks of few tokens."""
+    write_pools("whole.pools.parquet", rows())
+    system = ModelSystem(load_model(model_folder), tokens_per_batch=16)
 
-    assert [update[:2] for update in told.updates] == [(done, GROUPS) for done in range(1, GROUPS + 1)]
-    assert all(update[2].startswith("row groups, ") for update in told.updates)
+    with recorded() as told:
+        scoring.score(list_units(["whole.pools.parquet"]), system, "out.run", tag="x")
+
+    counts = [update[0] for update in told.updates_of["score"]]
+    assert len(counts) > 4
+    assert counts == sorted(set(counts))
+    assert (counts[0], counts[-1]) == (0, 72)
+    assert {update[1:3] for update in told.updates_of["score"]} == {(72, "pairs")}
+    assert told.tasks == ["loading model", "score"]
     assert told.messages == []
 
 
-def test_progress_of_a_resumed_run_starts_at_the_units_that_are_done(system):
+def test_progress_of_a_system_without_blocks_counts_row_groups(folder):
+    with recorded() as told:
+        scoring.score(list_units(["test.pools.parquet"]), RandomSystem(), "out.run")
+
+    assert [update[0] for update in told.updates_of["score"]] == [0, 18, 36, 54, 72]
+
+
+def test_progress_of_a_resumed_run_starts_at_the_pairs_that_are_scored(system):
     score(system, stop_after=3)
 
     with recorded() as told:
         score(system)
 
-    assert [update[:2] for update in told.updates] == [(3, GROUPS), (4, GROUPS)]
+    counts = [update[0] for update in told.updates_of["score"]]
+    assert (counts[0], counts[-1]) == (54, 72)
 
 
 def test_truncated_answers_are_counted_and_reported_once(folder):
@@ -171,7 +187,7 @@ class OtherExecutor(scoring.Executor):
     def open(self, system, units, answers):
         return system
 
-    def run(self, parts, missing, system, answers):
+    def run(self, parts, missing, system, answers, meter):
         for number, part in enumerate(reversed(missing)):
             task = read_task(part, system, None)
             write_part(part, score_task(task, system), system.truncated(task.prepared))

@@ -125,8 +125,9 @@ def test_an_error_of_one_ends_all_and_what_is_scored_stays(units, tmp_path):
 def test_a_model_on_two_gpus_gives_the_run_of_one(units, tmp_path, model_folder, machine, monkeypatch):
     machine("H100", "H100")
     monkeypatch.setattr(attentive, "is_available", lambda device: False)
+    real = ModelSystem.score_reporting
     monkeypatch.setattr(
-        ModelSystem, "score", one_at_a_time(ModelSystem.score, used := [], gpu := SimulatedGpu())
+        ModelSystem, "score_reporting", one_at_a_time(real, used := [], gpu := SimulatedGpu())
     )
     found = []
     for name in ("cuda", "cuda:1", "cuda:0"):
@@ -144,12 +145,12 @@ def one_at_a_time(real, used, gpu):
     """The simulation belongs to a thread: whichever scores has it."""
     lock, meeting = threading.Lock(), threading.Barrier(2)
 
-    def scored(self, prepared):
+    def scored(self, prepared, reports):
         if "cuda" not in used and self._device not in used:
             meeting.wait(timeout=60)
         with lock, gpu:
             used.append(self._device)
-            return real(self, prepared)
+            return real(self, prepared, reports)
 
     return scored
 

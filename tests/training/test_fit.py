@@ -91,8 +91,15 @@ def test_messages_epochs_and_progress(collection, tmp_path):
         f"{result.words} words (0 with vectors)"
     ]
     assert told.epochs == result.history
-    assert told.updates[-1][:2] == (40, 40)
-    assert told.updates[-1][2].startswith("pairs, epoch 4, loss ")
+    epochs = [f"train: epoch {number} of 4" for number in (1, 2, 3, 4)]
+    assert [name for name in told.tasks if name.startswith("train")] == epochs
+    assert told.tasks.index("loading model") < told.tasks.index(epochs[0])
+    assert told.tasks.count("dev") == 4
+    assert told.updates_of[epochs[3]][-1][:3] == (40, 40, "pairs")
+    # 20 questions of six candidates, each time from the start.
+    dev = [done for done, total, _, _ in told.updates_of["dev"] if total == 120]
+    assert dev.count(0) == 4
+    assert dev.count(120) == 4
 
 
 def test_a_diverged_training_is_explained(collection, tmp_path):

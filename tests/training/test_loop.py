@@ -301,9 +301,10 @@ def test_progress_shows_the_mean_loss_so_far():
     with recorded() as told:
         result = train(made("qa-cnn"), training_set(POSITIVES, 12), options, seed=0, evaluate=always(0.5))
 
-    assert [(done, total) for done, total, _ in told.updates] == [(pairs, 9) for pairs in (4, 8, 9)] * 2
+    assert told.tasks == ["train: epoch 1 of 2", "train: epoch 2 of 2"]
+    assert [update[:3] for update in told.updates] == [(done, 9, "pairs") for done in (0, 4, 8, 9)] * 2
     first, second = result.history
-    assert told.updates[2][2] == f"pairs, epoch 1, loss {first['loss']:.4f}"
-    assert told.updates[5][2] == f"pairs, epoch 2, loss {second['loss']:.4f}"
+    assert told.updates[3][3] == f"loss {first['loss']:.4f}"
+    assert told.updates[7][3] == f"loss {second['loss']:.4f}"
     assert told.epochs == result.history
     assert result.history[0]["active"] == 1  # the margin is beyond reach

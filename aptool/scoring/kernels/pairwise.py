@@ -32,12 +32,11 @@ class PairwisePairScorer(PairScorer):
         tokens = questions.sizes[pairs.questions] + answers.lengths[pair_answers]  # (P,)
         order = np.argsort(tokens, kind="stable")
         batch_of = (np.cumsum(tokens[order]) - 1) // self.tokens_per_batch
-        scores = [
-            self.score_batch(
-                questions.select(pairs.questions[batch]), _in_fp32(joined.select(pair_answers[batch]))
-            )
-            for batch in np.split(order, np.flatnonzero(np.diff(batch_of)) + 1)
-        ]
+        scores = []
+        for batch in np.split(order, np.flatnonzero(np.diff(batch_of)) + 1):
+            some = questions.select(pairs.questions[batch])
+            scores.append(self.score_batch(some, _in_fp32(joined.select(pair_answers[batch]))))
+            pairs.scored(len(batch))
         return torch.cat(scores)[send(np.argsort(order), questions.values.device)]
 
     def score_batch(self, questions: Ragged, answers: Ragged) -> Tensor:
