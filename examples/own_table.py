@@ -9,14 +9,13 @@ import sys
 from pathlib import Path
 
 import aptool
-from aptool.datasets.tabular import ColumnNames, build
 
 
 def main(train: str, dev: str, question: str) -> None:
     """Trains on the tables once, then ranks the answers for the question."""
     if not Path("models/faq").is_dir():
-        build("tsv", "data/faq", {"train": train, "dev": dev}, ColumnNames(), name="faq")
-        model = aptool.train(aptool.Collection("data/faq"), preset="qa-cnn", set={"training.epochs": 3})
+        data = aptool.Collection.from_rows({"train": train, "dev": dev}, "data/faq")
+        model = aptool.train(data, preset="qa-cnn", set={"training.epochs": 3})
         model.save("models/faq")
 
     with Path(train).open(newline="", encoding="utf-8") as file:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+splits_argument = click.argument("splits", metavar="SPLIT=PATH...", nargs=-1, required=True)
 output_option = click.option(
     "--output", metavar="FOLDER", required=True, help="Folder of the collection to write."
 )
@@ -38,9 +37,7 @@ conflicts_option = click.option(
 )
 
 
-def name_of(output: str) -> str:
-    """A name for the collection in a folder: that of the folder, as one word."""
-    return re.sub(r"\s+", "-", Path(output).resolve().name) or "collection"
+NO_LABELS = "no labels"  # instead of a count, for a split without qrels
 
 
 def report_collection(collection: Collection, names: ColumnNames | None = None) -> None:
@@ -51,8 +48,9 @@ def report_collection(collection: Collection, names: ColumnNames | None = None) 
     if read:
         rows[0] += ["questions read", "candidates read"]
     for split, counts in manifest["splits"].items():
-        values = [*counts.values(), *read.get(split, {}).values()]
-        rows.append([split, *(f"{value:,}" for value in values)])
+        values = [counts["questions"], counts["candidates"], counts.get("positives", NO_LABELS)]
+        values += read.get(split, {}).values()
+        rows.append([split, *(value if isinstance(value, str) else f"{value:,}" for value in values)])
     print_table(rows)
     for policy, touched in manifest["policies"].items():
         for split, count in touched.items():

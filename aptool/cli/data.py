@@ -174,20 +174,20 @@ def _print_statistics(found: Statistics) -> None:
     for title, shown in (
         ("questions", [f"{s.questions:,}" for s in splits]),
         ("M: words per question", [f"{s.M:.2f}" for s in splits]),
-        ("L: words per relevant answer", [f"{s.L:.2f}" for s in splits]),
+        ("L: words per relevant answer", [_shown(s.L, ".2f") for s in splits]),
         ("L over all candidates", [f"{s.L_all:.2f}" for s in splits]),
-        ("L/M, mean over relevant answers", [f"{s.L_over_M:.2f}" for s in splits]),
+        ("L/M, mean over relevant answers", [_shown(s.L_over_M, ".2f") for s in splits]),
         ("candidates", [f"{s.candidates:,}" for s in splits]),
         ("candidates per question", [f"{s.pool_mean:.2f}" for s in splits]),
         ("smallest, largest pool", [f"{s.pool_least}, {s.pool_most}" for s in splits]),
-        ("relevant answers", [f"{s.relevant:,}" for s in splits]),
-        ("relevant answers per question", [f"{s.relevant_mean:.2f}" for s in splits]),
-        ("questions without relevant answer", [f"{s.without_relevant:,}" for s in splits]),
-        ("questions without non-relevant candidate", [f"{s.without_nonrelevant:,}" for s in splits]),
-        ("relevant answers not in the pool", [f"{s.relevant_not_in_pool:,}" for s in splits]),
+        ("relevant answers", [_shown(s.relevant, ",") for s in splits]),
+        ("relevant answers per question", [_shown(s.relevant_mean, ".2f") for s in splits]),
+        ("questions without relevant answer", [_shown(s.without_relevant, ",") for s in splits]),
+        ("questions without non-relevant candidate", [_shown(s.without_nonrelevant, ",") for s in splits]),
+        ("relevant answers not in the pool", [_shown(s.relevant_not_in_pool, ",") for s in splits]),
         (
             "questions without relevant candidate",
-            [f"{s.questions_without_relevant_in_pool:,}" for s in splits],
+            [_shown(s.questions_without_relevant_in_pool, ",") for s in splits],
         ),
         ("distinct answer texts", [f"{s.distinct_answers:,}" for s in splits]),
         ("texts repeated in a pool", [f"{s.repeated_texts:,}" for s in splits]),
@@ -206,3 +206,8 @@ def _print_statistics(found: Statistics) -> None:
             f"without a vector: {covered.unknown_types:,} distinct words ({1 - covered.type_share:.1%}), "
             f"{covered.unknown_tokens:,} in all ({1 - covered.token_share:.1%})"
         )
+
+
+def _shown(figure: float | None, form: str) -> str:
+    """A figure, or a dash where a split has no labels."""
+    return "-" if figure is None else format(figure, form)

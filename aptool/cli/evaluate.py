@@ -114,6 +114,7 @@ def evaluate(
     each is printed on stderr. Num* measures are sums over the questions, GMAP and gm_bpref geometric means,
     all others means. --limits shows the upper bound of each measure, the figures of a perfect re-ranking.
     """
+    from aptool.datasets.pool_warnings import warn_of_runs
     from aptool.evaluation.limits import candidate_limits
     from aptool.evaluation.measures import evaluate as measure
     from aptool.evaluation.measures import relevant_from
@@ -143,6 +144,7 @@ def evaluate(
     }
     for run, evaluation in evaluations.items():
         report_gaps(run, evaluation)
+    warn_of_runs({run: content.frame for run, content in read.items()}, judgements)
     if intervals and confidence is None:
         confidence = CONFIDENCE
     reachable: dict[str, Limits] = {}

@@ -11,7 +11,6 @@ import click
 
 from aptool.cli.collections import (
     conflicts_option,
-    name_of,
     output_option,
     questions_option,
     report_collection,
@@ -221,6 +220,7 @@ def pools(
     RUN is a TREC run file, or lines of query, document and rank as MS MARCO has them.
     """
     from aptool.datasets.corpus import FileCorpus, read_queries
+    from aptool.datasets.importing import collection_name
     from aptool.datasets.msmarco import read_top
     from aptool.datasets.retrieval import Topics, write_retrieval_collection
     from aptool.formats.trec import read_qrels
@@ -231,7 +231,7 @@ def pools(
     report_collection(
         write_retrieval_collection(
             output,
-            name=_checked(name) or name_of(output),
+            name=_checked(name) or collection_name(output),
             source=f"{Path(run).name} over {corpus}",
             corpus=FileCorpus(corpus),
             splits={split: Topics(queries, kept, judgements, first, run)},

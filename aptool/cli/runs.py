@@ -97,7 +97,7 @@ def qrels_beside(runs: Sequence[str], option: str = "--qrels") -> str:
         existing = [path for path in candidates if path.is_file()]
         if not existing:
             tried = " or ".join(path.name for path in candidates[::2])
-            raise UsageError(f"{run}: no {tried} beside it; pass {option} FILE")
+            raise UsageError(f"{run}: no {tried} beside it{_without_labels(run)}; pass {option} FILE")
         found[run] = str(existing[0])
     qrels = set(found.values())
     if len(qrels) > 1:
@@ -175,6 +175,21 @@ def location_of_pools(qrels: str) -> Location:
     from aptool.formats.location import location
 
     return location(qrels.removesuffix(".gz").removesuffix(".qrels") + ".pools.parquet")
+
+
+def _without_labels(run: str) -> str:
+    """Names the split of the collection beside the run, if the split has no labels."""
+    from aptool.formats.collection import MANIFEST, Collection
+
+    folder = _possible_qrels(run)[0].parent
+    if not (folder / MANIFEST).is_file():
+        return ""
+    collection = Collection(folder)
+    names = [path.name.removesuffix(".qrels") for path in _possible_qrels(run)]
+    split = next((name for name in names if name in collection.splits), None)
+    if split is None or collection.is_labelled(split):
+        return ""
+    return f", as the split {split!r} has no labels"
 
 
 def _possible_qrels(run: str) -> list[Location]:

@@ -7,8 +7,8 @@ BEIR holds no first stage: a run file is given, or BM25 retrieves.
 from collections.abc import Mapping
 
 from aptool.datasets.corpus import FileCorpus, read_queries
-from aptool.datasets.importing import Conflicts, Resolution
 from aptool.datasets.judgements import read_qrels_tsv
+from aptool.datasets.policies import Conflicts, Resolution
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError
 from aptool.formats.collection import Collection

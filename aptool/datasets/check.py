@@ -1,10 +1,13 @@
 """Validates files against their formats: pools, answers, qrels, runs and whole collections."""
 
+import logging
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import polars as pl
 
 from aptool.datasets.lines import read_lines
+from aptool.datasets.pool_warnings import PoolCounts, log_warnings
 from aptool.errors import InputError, counted
 from aptool.formats.collection import MANIFEST, Collection, answers_beside
 from aptool.formats.location import PathOrUrl, location
@@ -13,6 +16,8 @@ from aptool.formats.pools import Answers, list_units, read_answers, read_pools
 from aptool.formats.run_folder import is_run
 from aptool.formats.trec import read_qrels, read_run
 from aptool.formats.urls import is_object_url, is_remote
+
+logger = logging.getLogger(__name__)
 
 _QRELS_FIELDS, _RUN_FIELDS = 4, 6
 
@@ -23,6 +28,7 @@ class _PoolsFound(NamedTuple):
     question_ids: set[str]
     candidates: int
     row_groups: int
+    counts: PoolCounts
 
 
 def check_path(path: str) -> str:
@@ -45,7 +51,7 @@ def check_path(path: str) -> str:
     if plain.endswith(".qrels") or (not plain.endswith(".run") and _looks_like_qrels(path)):
         qrels = read_qrels(path)
         questions = qrels["question_id"].n_unique()
-        relevant = qrels.filter(pl.col("relevance") > 0).height
+        relevant = _relevant(qrels).height
         judgements = counted(qrels.height, "judgement")
         return f"qrels, {counted(questions, 'question')}, {judgements}, {relevant:,} relevant"
     return _check_run(path)
@@ -65,6 +71,7 @@ def _check_parquet(path: str) -> str:
         return f"answers, {len(read_answers(path).answer_ids):,}"
     shared = answers_beside(path)
     found = _check_pools(path, read_answers(shared) if shared is not None else None)
+    log_warnings(path, found.counts)
     questions, candidates = (
         counted(len(found.question_ids), "question"),
         counted(found.candidates, "candidate"),
@@ -72,7 +79,11 @@ def _check_parquet(path: str) -> str:
     return f"pools, {questions}, {candidates} in {counted(found.row_groups, 'row group')}"
 
 
-def _check_pools(path: PathOrUrl, answers: Answers | None) -> _PoolsFound:
+def _check_pools(
+    path: PathOrUrl, answers: Answers | None, relevant: Mapping[str, set[str]] | None = None
+) -> _PoolsFound:
+    """Checks a pools file; ``relevant`` has the relevant answers of each question, None without labels."""
+    pool_counts = PoolCounts(labelled=relevant is not None)
     seen: set[str] = set()
     candidates = 0
     units = list_units([path])
@@ -93,7 +104,11 @@ def _check_pools(path: PathOrUrl, answers: Answers | None) -> _PoolsFound:
                     path, place=place, column="question_id", value=question_id, expected=expected
                 )
             seen.add(question_id)
-    return _PoolsFound(seen, candidates, len(units))
+            start, end = int(pools.offsets[row]), int(pools.offsets[row + 1])
+            pool = pools.answer_ids[start:end].to_pylist() if relevant else []
+            judged = relevant.get(question_id, ()) if relevant else ()
+            pool_counts.add(end - start, sum(answer_id in judged for answer_id in pool))
+    return _PoolsFound(seen, candidates, len(units), pool_counts)
 
 
 def _check_collection(path: str) -> str:
@@ -112,21 +127,39 @@ def _check_collection(path: str) -> str:
 
 
 def _check_split(collection: Collection, split: str, answers: Answers | None) -> _PoolsFound:
-    found = _check_pools(collection.pools(split), answers)
+    if not collection.is_labelled(split):
+        found = _check_pools(collection.pools(split), answers)
+        _check_counts(collection, split, found, None)
+        logger.info(f"{split}: no labels: pools without qrels")
+        return found
     qrels_path = collection.qrels(split)
     qrels = read_qrels(qrels_path)
-    relevant = qrels.filter(pl.col("relevance") > 0).height
-    counted = {"questions": len(found.question_ids), "candidates": found.candidates, "positives": relevant}
-    stated = collection.manifest["splits"][split]
-    for key, count in counted.items():
-        if stated[key] != count:
-            manifest, place = collection.path / MANIFEST, f"splits/{split}/{key}"
-            raise InputError(manifest, place=place, value=stated[key], expected=f"{count}, as the files have")
+    relevant: dict[str, set[str]] = {}
+    for question_id, answer_id in _relevant(qrels).select("question_id", "answer_id").iter_rows():
+        relevant.setdefault(question_id, set()).add(answer_id)
+    found = _check_pools(collection.pools(split), answers, relevant)
+    _check_counts(collection, split, found, _relevant(qrels).height)
     for question_id in qrels["question_id"].unique(maintain_order=True):
         if question_id not in found.question_ids:
             expected = f"a question of {split}.pools.parquet"
             raise InputError(qrels_path, column="question_id", value=question_id, expected=expected)
     return found
+
+
+def _check_counts(collection: Collection, split: str, found: _PoolsFound, positives: int | None) -> None:
+    """Compares the manifest's counts with the files, and logs the warnings on the pools."""
+    counts = {"questions": len(found.question_ids), "candidates": found.candidates}
+    counts |= {"positives": positives} if positives is not None else {}
+    stated = collection.manifest["splits"][split]
+    for key, count in counts.items():
+        if stated[key] != count:
+            manifest, place = collection.path / MANIFEST, f"splits/{split}/{key}"
+            raise InputError(manifest, place=place, value=stated[key], expected=f"{count}, as the files have")
+    log_warnings(split, found.counts)
+
+
+def _relevant(qrels: pl.DataFrame) -> pl.DataFrame:
+    return qrels.filter(pl.col("relevance") > 0)
 
 
 def _looks_like_qrels(path: str) -> bool:

@@ -1,11 +1,11 @@
 """Which columns (or JSON keys) of a user's own data hold what."""
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from aptool.datasets.importing import Columns, Pair
+from aptool.datasets.pairs import Columns, Pair
 
 
 @dataclass(frozen=True)
@@ -14,27 +14,31 @@ class ColumnNames:
 
     Attributes:
         question: column (or key) of the question's text.
-        answer: column of the candidate's text, or its key in a candidate.
+        answer: column of the candidate's text, or its key in a candidate; None: ``answer``, and in
+            a candidate also ``text``.
         label: column of its relevance, or its key in a candidate; beside candidates that are plain texts the
             key of a list with the label of each.
         question_id: column of the question's id; None: identified by its text.
         answer_id: column of the candidate's id; None: identified by its text.
         candidates: key of the list of candidates.
-        relevant: beside candidates that are plain texts, key of the list of positions, from 0, of the
+        positions: beside candidates that are plain texts, key of the list of positions, from 0, of the
             relevant ones.
+        field: path of keys, joined by dots, to the list of objects in a JSON document; None: the document is
+            the list.
         header: names of the columns of a table without a header line; None: the first line has them.
         delimiter: column separator; None: a comma if the name ends in .csv or .csv.gz, else a tab.
         quotes: ``literal``: quotation marks are text; ``csv``: they enclose fields, in which the delimiter
-            and line breaks are text; None: ``csv`` where the delimiter is a comma, else ``literal``.
+            and line breaks are text; None: ``literal`` where the delimiter is a tab, else ``csv``.
     """
 
     question: str = "question"
-    answer: str = "answer"
+    answer: str | None = None
     label: str = "label"
     question_id: str | None = None
     answer_id: str | None = None
     candidates: str = "candidates"
-    relevant: str = "relevant"
+    positions: str = "relevant"
+    field: str | None = None
     header: tuple[str, ...] | None = None
     delimiter: str | None = None
     quotes: Literal["literal", "csv"] | None = None
@@ -42,8 +46,17 @@ class ColumnNames:
     @property
     def columns(self) -> Columns:
         """The names of the parts, for messages."""
-        question_id, answer_id = self.question_id or self.question, self.answer_id or self.answer
-        return Columns(question_id, self.question, answer_id, self.answer, self.label)
+        question_id, answer_id = self.question_id or self.question, self.answer_id or self.pair_answer
+        return Columns(question_id, self.question, answer_id, self.pair_answer, self.label)
+
+    @property
+    def pair_answer(self) -> str:
+        """Column of the candidate's text in a row that is a pair."""
+        return self.answer or "answer"
+
+    def candidate_answer(self, candidate: Mapping[str, Any]) -> str:
+        """Key of the text in a candidate that is an object."""
+        return self.answer or ("answer" if "answer" in candidate and "text" not in candidate else "text")
 
 
 def with_ids(pairs: Iterator[Pair], names: ColumnNames, split: str) -> Iterator[Pair]:
@@ -60,6 +73,9 @@ def with_ids(pairs: Iterator[Pair], names: ColumnNames, split: str) -> Iterator[
             )
         if names.answer_id is None:
             known = answers.setdefault(pair.question_id, {})
+            if pair.answer is None:
+                yield pair
+                continue
             answer_id = known.setdefault(pair.answer, f"{pair.question_id}-{len(known)}")
             pair = pair._replace(answer_id=answer_id)
         yield pair

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from aptool.datasets.importing import check_text
 from aptool.datasets.json_rows import read_objects, unit_of
 from aptool.datasets.lines import read_lines, readable
+from aptool.datasets.pairs import check_text
 from aptool.errors import InputError
 from aptool.formats import storage
 from aptool.formats.ids import check_answer_id, check_question_id

@@ -7,30 +7,24 @@ Columns are found by their names: one row per pair, or one per question with a l
 
 import fnmatch
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import fsspec
 
-from aptool.datasets.column_names import ColumnNames, listed, nearest, with_ids
-from aptool.datasets.importing import (
-    Conflicts,
-    Pair,
-    Resolution,
-    SplitPools,
-    check_text,
-    pools_of,
-    write_collection,
-)
-from aptool.datasets.json_pools import id_of, label_of, pairs_of_pool
+from aptool.datasets.column_names import ColumnNames
+from aptool.datasets.importing import write_collection
 from aptool.datasets.json_rows import read_objects
+from aptool.datasets.labels import Labels, RawPair
 from aptool.datasets.lines import open_plain, readable
+from aptool.datasets.own_data import details_of, parquet_rows, split_pools
+from aptool.datasets.policies import ImportPolicies, SplitPolicies
+from aptool.datasets.row_pairs import pairs_of_row
 from aptool.datasets.tabular import read_table
 from aptool.documents import parse_yaml
 from aptool.errors import InputError, first_few
-from aptool.formats.collection import Collection, LabelledPool
-from aptool.formats.parquet import open_parquet
+from aptool.formats.collection import Collection
 from aptool.formats.urls import is_remote
 
 SUFFIXES = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".jsonl.gz", ".json.gz", ".csv.gz", ".tsv.gz")
@@ -41,6 +35,7 @@ _WORDS = {
     "test": ("test", "testing", "eval", "evaluation"),
 }
 _HEADER = re.compile(r"\A---\s*\n(.*?)\n---\s*(?:\n|\Z)", re.DOTALL)
+_NO_POLICIES = ImportPolicies()
 
 
 class DataFiles(NamedTuple):
@@ -58,8 +53,7 @@ def build(
     name: str,
     splits: Mapping[str, str] | None = None,
     config: str | None = None,
-    questions: str = "all",
-    conflicts: Resolution = "error",
+    policies: ImportPolicies = _NO_POLICIES,
 ) -> Collection:
     """Imports a data set with named columns.
 
@@ -71,8 +65,7 @@ def build(
         name: of the collection.
         splits: split of the collection -> split of the data set; None is all, ``validation`` as ``dev``.
         config: of the data set; None is ``default`` or the first one.
-        questions: which questions are kept; see `CollectionWriter`.
-        conflicts: what becomes of a pair with different labels; see `Conflicts`.
+        policies: what becomes of rows that are not plain pairs.
 
     Raises:
         InputError: there is no such split or column (the message lists those that there are), or a row is
@@ -80,22 +73,27 @@ def build(
     """
     found = data_files(folder, config)
     wanted = splits or {"dev" if split == "validation" else split: split for split in found.splits}
+    policies.check(list(wanted))
+    labels = Labels(policies.relevant)
     sources = {}
     for split, theirs in wanted.items():
         if theirs not in found.splits:
             raise InputError(
                 folder, problem=f"no split {theirs!r}", expected=f"one of {', '.join(found.splits)}"
             )
-        files, resolved = found.splits[theirs], Conflicts(conflicts)
-        sources[split] = SplitPools(files[0], _pools(files, names, split, resolved), resolved)
-    details = {"config": found.config, "splits": dict(wanted)}
+        files, of_split = found.splits[theirs], SplitPolicies(split, policies)
+        called = files[0] if len(files) == 1 else str(Path(files[0]).parent)
+        pairs = _pairs(files, names, of_split)
+        sources[split] = split_pools(called, "row", pairs, names, of_split, labels)
+    details = {"config": found.config, "splits": dict(wanted), **details_of(names, policies)}
     return write_collection(
         out,
         name=name,
         source=f"Hugging Face data set {folder}",
         splits=sources,
-        questions=questions,
+        questions=policies.questions,
         details=details,
+        check=labels.check_use,
     )
 
 
@@ -183,67 +181,22 @@ def _split_of(file: str) -> str | None:
     return None
 
 
-def _pools(files: list[str], names: ColumnNames, split: str, conflicts: Conflicts) -> Iterator[LabelledPool]:
-    return pools_of(
-        files[0] if len(files) == 1 else str(Path(files[0]).parent),
-        with_ids(_pairs(files, names), names, split),
-        names.columns,
-        unit="row",
-        empty_answers=False,
-        conflicts=conflicts,
-    )
-
-
-def _pairs(files: list[str], names: ColumnNames) -> Iterator[Pair]:
+def _pairs(files: list[str], names: ColumnNames, policies: SplitPolicies) -> Iterator[RawPair]:
     number = 0
     for file in files:
-        for row in _rows(file, names):
+        for row in _rows(file, names, policies):
             number += 1
-            if names.candidates in row:
-                yield from pairs_of_pool(file, number, "row", row, names)
-            else:
-                yield _pair(file, number, row, names)
+            yield from pairs_of_row(file, number, "row", row, names, policies)
 
 
-def _pair(file: str, number: int, row: Mapping[str, Any], names: ColumnNames) -> Pair:
-    place = f"row {number}"
-    texts = []
-    for column in (names.question, names.answer):
-        if not isinstance(row[column], str):
-            raise InputError(file, place=place, column=column, value=row[column], expected="a text")
-        check_text(file, place, column, row[column])
-        texts.append(row[column])
-    ids = [id_of(file, place, column, row, "a row") for column in (names.question_id, names.answer_id)]
-    relevance = label_of(file, place, names.label, row[names.label])
-    return Pair(number, ids[0], texts[0], ids[1], texts[1], relevance)
-
-
-def _check_columns(file: str, place: str | None, have: Sequence[str], names: ColumnNames) -> None:
-    """Checks that a row is a pair, or a question with its candidates."""
-    if names.candidates in have:
-        needed = [names.question, names.question_id]
-    else:
-        needed = [names.question, names.answer, names.label, names.question_id, names.answer_id]
-    for column in needed:
-        if column is not None and column not in have:
-            expected = f"such a column; the data set has {listed(have)}{nearest(column, have)}"
-            raise InputError(file, place=place, column=column, expected=expected)
-
-
-def _rows(file: str, names: ColumnNames) -> Iterator[Mapping[str, Any]]:
-    """The rows of a file, with the columns that are used."""
+def _rows(file: str, names: ColumnNames, policies: SplitPolicies) -> Iterator[Mapping[str, Any]]:
     plain = file.removesuffix(".gz")
     if plain.endswith(".parquet"):
-        used = {names.question, names.answer, names.label, names.candidates, names.relevant}
-        used |= {name for name in (names.question_id, names.answer_id) if name is not None}
-        with open_parquet(file) as reader:
-            _check_columns(file, None, reader.schema.names, names)
-            yield from reader.rows([name for name in reader.schema.names if name in used])
-        return
-    objects = read_objects(file) if plain.endswith((".jsonl", ".json")) else enumerate(read_table(file), 1)
-    for number, row in objects:
-        _check_columns(file, f"row {number}", list(row), names)
-        yield row
+        yield from parquet_rows(file, names, policies)
+    elif plain.endswith((".jsonl", ".json")):
+        yield from (row for _, row in read_objects(file, field=names.field))
+    else:
+        yield from read_table(file)
 
 
 def _files_below(root: str) -> list[str]:

@@ -1,42 +1,58 @@
-"""JSON objects in a file: one on each line, or all in one array."""
+"""JSON objects in a file: one per line, in an array, one after the other, or in a list inside a document."""
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from aptool.datasets.lines import open_plain, read_lines, readable
+from aptool.datasets.policies import FIELD_OPTION
 from aptool.documents import parse_json
-from aptool.errors import InputError
+from aptool.errors import InputError, first_few
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_DEEPEST_FIELD = 4
 
 
-def unit_of(path: str | Path) -> str:
-    """What a file counts its objects in: ``item`` if it is one array, else ``line``.
+def unit_of(path: str | Path, field: str | None = None) -> str:
+    """The unit in which a file's objects are counted: ``line`` for JSON Lines, else ``item``.
+
+    Args:
+        path: local or remote, plain or gzip.
+        field: see `read_objects`.
 
     Raises:
         InputError: the file cannot be read.
     """
-    with open_plain(path) as file, readable(path):
-        while True:
-            byte = file.read(1)
-            if not byte or not (byte.isspace() or byte in b"\xef\xbb\xbf"):
-                return "item" if byte == b"[" else "line"
+    if field is not None or _first_byte(path) == b"[":
+        return "item"
+    for _, line in read_lines(path):
+        if line.strip():
+            return "line" if not line.lstrip().startswith("{") or _is_json(line) else "item"
+    return "line"
 
 
-def read_objects(path: str | Path, *, strict: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_objects(
+    path: str | Path, *, strict: bool = False, field: str | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a file with their numbers from 1, in the file's unit.
 
-    Lines are streamed; an array is held in memory.
+    Lines are streamed; all other layouts are held in memory.
 
     Args:
         path: local or remote, plain or gzip.
         strict: see ``parse_json``.
+        field: path of keys, joined by dots, to the list of objects in a document.
 
     Raises:
         InputError: the file cannot be read, or something in it is not an object; the place is named.
     """
-    if unit_of(path) == "item":
+    if unit_of(path, field) == "item":
         text = "".join(f"{line}\n" for _, line in read_lines(path))
-        items = parse_json(text, path, expected="an array of JSON objects", strict=strict)
+        items = (
+            item for document in _documents(path, text, strict) for item in _items(path, document, field)
+        )
         for number, value in enumerate(items, 1):
             yield number, _object(path, f"item {number}", value)
         return
@@ -45,6 +61,72 @@ def read_objects(path: str | Path, *, strict: bool = False) -> Iterator[tuple[in
             place = f"line {number}"
             value = parse_json(line, path, place=place, expected="one JSON object", strict=strict)
             yield number, _object(path, place, value)
+
+
+def list_fields(value: Any, key: str) -> list[str]:
+    """The dotted paths to lists of objects in a document; lists whose objects have ``key`` come first."""
+    paths: dict[str, bool] = {}
+    level = [("", value)]
+    for _ in range(_DEEPEST_FIELD):
+        level = [
+            (f"{path}.{name}".lstrip("."), inner)
+            for path, outer in level
+            for name, inner in (outer.items() if isinstance(outer, dict) else ())
+            if "." not in name
+        ]
+        for index, (path, inner) in enumerate(level):
+            if isinstance(inner, list) and inner and isinstance(inner[0], dict):
+                paths.setdefault(path, key in inner[0])
+                level[index] = path, inner[0]
+    return sorted(paths, key=lambda path: not paths[path])
+
+
+def _first_byte(path: str | Path) -> bytes:
+    with open_plain(path) as file, readable(path):
+        while True:
+            byte = file.read(1)
+            if not byte or not (byte.isspace() or byte in b"\xef\xbb\xbf"):
+                return byte
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except json.JSONDecodeError as error:
+        return error.msg == "Extra data"
+    except (ValueError, RecursionError):
+        return True  # a line of JSON, which `parse_json` refuses
+    return True
+
+
+def _documents(path: str | Path, text: str, strict: bool) -> Iterator[Any]:
+    """The JSON values that follow each other in a text."""
+    decoder = json.JSONDecoder()
+    start = _SPACE.match(text).end()  # type: ignore[union-attr]
+    while start < len(text):
+        try:
+            _, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            end = len(text)  # `parse_json` says what is wrong
+        lines_before = "\n" * text.count("\n", 0, start)
+        expected = "an array of JSON objects" if text[start] == "[" else "JSON objects, one after the other"
+        yield parse_json(lines_before + text[start:end], path, expected=expected, strict=strict)
+        start = _SPACE.match(text, end).end()  # type: ignore[union-attr]
+
+
+def _items(path: str | Path, document: Any, field: str | None) -> Iterator[Any]:
+    """The objects of one document; a list on the way to the field stands for all of its objects."""
+    values = document if isinstance(document, list) else [document]
+    for key in field.split(".") if field is not None else ():
+        if not all(isinstance(value, dict) and key in value for value in values):
+            paths = [f"{FIELD_OPTION} {path}" for path in list_fields(document, "")]
+            expected = (
+                f"a path to a list of objects, such as {first_few(paths)}" if paths else "no such option"
+            )
+            raise InputError(path, problem=f"no key {key!r} for {FIELD_OPTION} {field}", expected=expected)
+        inner = (value[key] for value in values)
+        values = [item for value in inner for item in (value if isinstance(value, list) else [value])]
+    yield from values
 
 
 def _object(path: str | Path, place: str, value: Any) -> dict[str, Any]:

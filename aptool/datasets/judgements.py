@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from aptool.datasets.importing import Conflicts, parse_label
 from aptool.datasets.lines import read_rows
+from aptool.datasets.pairs import parse_label
+from aptool.datasets.policies import CONFLICTS_HINT, Conflicts
 from aptool.errors import InputError
 
 QRELS_SCHEMA = {"question_id": pl.String, "answer_id": pl.String, "relevance": pl.Int64}
@@ -42,7 +43,7 @@ def judgement_frame(
         if before == relevance:
             continue
         if resolved.resolution == "error":
-            expected = f"the score {before} that this pair had before (--conflicts says which stays)"
+            expected = f"the score {before} that this pair had before ({CONFLICTS_HINT})"
             raise InputError(path, place=place, column="score", value=relevance, expected=expected)
         found[question, answer] = resolved.resolve(question, answer, before, relevance)
     if not found:

@@ -66,10 +66,16 @@ def labelled_pools(collection: Collection, split: str) -> Iterator[LabelledPool]
     """The pools of a split with their texts and judgements, in the order of the file.
 
     Raises:
-        InputError: a file cannot be read.
+        InputError: a file cannot be read, or the split has no labels.
     """
+    yield from _read_pools(collection, split, read_qrels(collection.qrels(split)))
+
+
+def _read_pools(
+    collection: Collection, split: str, judgements: pl.DataFrame | None
+) -> Iterator[LabelledPool]:
     shared = read_answers(collection.answers) if collection.answers else None
-    qrels = read_qrels(collection.qrels(split)).partition_by("question_id", as_dict=True)
+    qrels = judgements.partition_by("question_id", as_dict=True) if judgements is not None else {}
     nothing: dict[str, int] = {}
     for unit in list_units([collection.pools(split)]):
         pools = read_pools(unit, shared)
@@ -107,7 +113,8 @@ class _Texts(NamedTuple):
 def _texts(collection: Collection, split: str) -> _Texts:
     ids, questions = [], []
     answers: dict[tuple[str, ...], None] = {}
-    for pool in labelled_pools(collection, split):
+    judgements = read_qrels(collection.qrels(split)) if collection.is_labelled(split) else None
+    for pool in _read_pools(collection, split, judgements):
         ids.append(pool.question_id)
         questions.append(words(pool.question))
         for answer_id, text in zip(pool.answer_ids, pool.texts or (), strict=True):

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import polars as pl
 
 from aptool.datasets.corpus import FileCorpus, read_queries
-from aptool.datasets.importing import Conflicts, Resolution
 from aptool.datasets.judgements import read_qrels_tsv
 from aptool.datasets.lines import read_rows
+from aptool.datasets.policies import Conflicts, Resolution
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError
 from aptool.formats.collection import Collection

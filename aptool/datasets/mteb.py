@@ -12,18 +12,12 @@ from typing import Any
 import polars as pl
 
 from aptool.datasets.corpus import FileCorpus, corpus_files, read_queries
-from aptool.datasets.importing import (
-    Columns,
-    Conflicts,
-    Pair,
-    Resolution,
-    SplitPools,
-    pools_of,
-    write_collection,
-)
-from aptool.datasets.json_pools import label_of
+from aptool.datasets.importing import SplitPools, write_collection
 from aptool.datasets.json_rows import read_objects, unit_of
 from aptool.datasets.judgements import Judgement, judgement_frame, qrels_rows
+from aptool.datasets.labels import label_of
+from aptool.datasets.pairs import Columns, Pair, pools_of
+from aptool.datasets.policies import Conflicts, Resolution
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
@@ -67,7 +61,7 @@ def build(
     resolved = Conflicts(conflicts)
     if top is None:
         pairs = _old_pairs(root, split)
-        pools = pools_of(root, pairs, COLUMNS, unit="row", empty_answers=True, conflicts=resolved)
+        pools = pools_of(root, pairs, COLUMNS, unit="row", empty="keep", conflicts=resolved)
         sources = {split: SplitPools(root, pools, resolved)}
         return write_collection(out, name=called, source=SOURCE, splits=sources, questions=questions)
     qrels = _qrels(_needed(root, "qrels", split), resolved)

@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 
 from aptool.datasets.corpus import Corpus
-from aptool.datasets.importing import Conflicts, SplitPools, check_output, write_collection
+from aptool.datasets.importing import SplitPools, check_output, write_collection
+from aptool.datasets.policies import Conflicts
 from aptool.errors import AptoolError, InputError
 from aptool.formats.collection import Collection, LabelledPool
 from aptool.formats.location import PathOrUrl

@@ -9,7 +9,7 @@ tokenized.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,10 +24,22 @@ from aptool.text.vectors import VectorCoverage, coverage, read_vectors
 
 Words = Literal["tokenizer", "whitespace"]
 
+_QRELS = {"question_id": pl.String, "answer_id": pl.String, "relevance": pl.Int64}
+_OF_LABELS = (
+    "L",
+    "L_over_M",
+    "relevant",
+    "relevant_mean",
+    "without_relevant",
+    "without_nonrelevant",
+    "relevant_not_in_pool",
+    "questions_without_relevant_in_pool",
+)
+
 
 @dataclass(frozen=True)
 class SplitStatistics:
-    """Statistics of one split; the mean of nothing is 0.
+    """Statistics of one split; the mean of nothing is 0. None: the split has no labels.
 
     Attributes:
         questions: pools.
@@ -55,15 +67,15 @@ class SplitStatistics:
     pool_least: int
     pool_most: int
     M: float
-    L: float
+    L: float | None
     L_all: float
-    L_over_M: float
-    relevant: int
-    relevant_mean: float
-    without_relevant: int
-    without_nonrelevant: int
-    relevant_not_in_pool: int
-    questions_without_relevant_in_pool: int
+    L_over_M: float | None
+    relevant: int | None
+    relevant_mean: float | None
+    without_relevant: int | None
+    without_nonrelevant: int | None
+    relevant_not_in_pool: int | None
+    questions_without_relevant_in_pool: int | None
     distinct_answers: int
     repeated_texts: int
 
@@ -152,7 +164,8 @@ def _splitter(words: Words) -> Callable[[str], list[str]]:
 
 def _describe_split(collection: Collection, split: str, count: _WordCounter) -> SplitStatistics:
     answers = read_answers(collection.answers) if collection.answers else None
-    qrels = read_qrels(collection.qrels(split))
+    labelled = collection.is_labelled(split)
+    qrels = read_qrels(collection.qrels(split)) if labelled else pl.DataFrame(schema=_QRELS)
     relevant = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
     # Per question: candidates, words, relevant candidates; per relevant pair: both lengths.
     questions: list[pl.DataFrame] = []
@@ -186,7 +199,7 @@ def _describe_split(collection: Collection, split: str, count: _WordCounter) -> 
     known = judged["known"].fill_null(0).cast(pl.Int64).to_numpy()
     sizes, found = table["size"].to_numpy(), table["relevant"].to_numpy()
     relevant_pairs = np.concatenate(pairs, axis=1)
-    return SplitStatistics(
+    statistics = SplitStatistics(
         questions=len(table),
         candidates=int(sizes.sum()),
         pool_mean=_mean(sizes),
@@ -205,6 +218,8 @@ def _describe_split(collection: Collection, split: str, count: _WordCounter) -> 
         distinct_answers=len(distinct),
         repeated_texts=repeated,
     )
+    unknown: dict[str, Any] = {} if labelled else dict.fromkeys(_OF_LABELS)
+    return replace(statistics, **unknown)
 
 
 def _relevant_pairs(pools: Pools, relevant: pl.DataFrame) -> np.ndarray:

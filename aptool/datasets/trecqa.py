@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from aptool.datasets.importing import Columns, Pair, SplitPools, parse_label, pools_of, write_collection
+from aptool.datasets.importing import SplitPools, write_collection
 from aptool.datasets.lines import read_rows, readable
+from aptool.datasets.pairs import Columns, Pair, parse_label, pools_of
 from aptool.errors import InputError, UsageError
 from aptool.formats import storage
 from aptool.formats.collection import Collection, LabelledPool
@@ -75,7 +76,7 @@ def read_pools(path: str) -> Iterator[LabelledPool]:
     """The pools of one split, in the order of the file; jacana questions without a candidate included."""
     if _is_folder(path):
         pairs = _line_pairs(path.rstrip("/"))
-        return pools_of(path, pairs, Columns(_ID, _QUESTION, "", _ANSWER, _LABEL), empty_answers=True)
+        return pools_of(path, pairs, Columns(_ID, _QUESTION, "", _ANSWER, _LABEL), empty="keep")
     return _jacana_pools(path)
 
 
@@ -88,7 +89,7 @@ def _variant(sources: Mapping[str, SplitPools], questions: str) -> Variant | Non
 
 def _one_sided(sources: Mapping[str, SplitPools], questions: str) -> Iterator[tuple[PathOrUrl, LabelledPool]]:
     """The kept dev and test pools whose candidates all have the same label."""
-    for split, (path, pools, _) in sources.items():
+    for split, (path, pools, *_) in sources.items():
         for pool in pools if split != "train" and questions != "both-labels" else ():
             labels = {value > 0 for value in pool.relevance.values()}
             if len(labels) == 1 and (questions == "all" or labels == {True}):
@@ -130,7 +131,7 @@ def _jacana_pools(path: str) -> Iterator[LabelledPool]:
         seen[question_id] = number
         columns = Columns("id", "question", "", "answer", "label")
         if pairs:
-            yield from pools_of(path, pairs, columns, empty_answers=True)
+            yield from pools_of(path, pairs, columns, empty="keep")
         else:
             yield LabelledPool(question_id, question, [], [], {})
     if not seen:

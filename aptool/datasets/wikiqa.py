@@ -6,9 +6,11 @@ Parquet files of ``hf://datasets/microsoft/wiki_qa``, which carry no sentence id
 
 from collections.abc import Iterator, Mapping
 
-from aptool.datasets.importing import Columns, Pair, SplitPools, parse_label, pools_of, write_collection
+from aptool.datasets.headers import find_columns
+from aptool.datasets.importing import SplitPools, write_collection
 from aptool.datasets.lines import open_plain, read_rows, readable
-from aptool.datasets.tabular import find_columns, row_fields
+from aptool.datasets.pairs import Columns, Pair, parse_label, pools_of
+from aptool.datasets.tabular import row_fields
 from aptool.errors import InputError
 from aptool.formats import storage
 from aptool.formats.collection import Collection, LabelledPool
@@ -42,10 +44,10 @@ def read_pools(path: str) -> Iterator[LabelledPool]:
     with readable(path):
         files = storage.expand([path], ".parquet")
     if len(files) == 1 and not _is_parquet(files[0]):
-        yield from pools_of(files[0], _tsv_pairs(files[0]), TSV, empty_answers=True)
+        yield from pools_of(files[0], _tsv_pairs(files[0]), TSV, empty="keep")
     else:
         pairs = (pair for file in files for pair in _parquet_pairs(file))
-        yield from pools_of(path, pairs, PARQUET, unit="row", empty_answers=True)
+        yield from pools_of(path, pairs, PARQUET, unit="row", empty="keep")
 
 
 def _tsv_pairs(path: str) -> Iterator[Pair]:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import lru_cache
 from pathlib import Path
@@ -104,9 +104,17 @@ class Collection:
         """The qrels file of a split.
 
         Raises:
-            InputError: the collection has no such split.
+            InputError: the collection has no such split, or the split has no labels.
         """
+        if split in self.splits and not self.is_labelled(split):
+            raise InputError(
+                self.path, problem=f"split {split!r} has no labels", expected="a split with labels (qrels)"
+            )
         return self._file(split, QRELS_SUFFIX)
+
+    def is_labelled(self, split: str) -> bool:
+        """Whether a split of the collection has labels, and so a qrels file."""
+        return "positives" in self.manifest["splits"][split]
 
     @property
     def answers(self) -> Location | None:
@@ -236,8 +244,13 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         """
         write_answers(self._into / ANSWERS, self._with_legal_ids(answers))
 
-    def add_split(self, split: str, pools: Iterable[LabelledPool]) -> None:
+    def add_split(self, split: str, pools: Iterable[LabelledPool], *, labelled: bool = True) -> None:
         """Writes one split, pool by pool, in the order given; memory holds one row group and the qrels.
+
+        Args:
+            split: its name.
+            pools: its pools.
+            labelled: whether the pools have labels; if not, all are kept and the split has no qrels.
 
         Raises:
             AptoolError: no question is left after the questions policy.
@@ -254,7 +267,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
             (self._into / f"{split}{QRELS_SUFFIX}").open("w", encoding="utf-8", newline="\n") as qrels,
         ):
             for pool in pools:
-                record = self._clean(split, pool)
+                record = self._clean(split, pool, labelled)
                 if pool.question_id in seen:
                     place = f"split {split!r}"
                     raise InputError(
@@ -275,9 +288,13 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
                 qrels.writelines(f"{pool.question_id} 0 {a} {value}\n" for a, value in pool.relevance.items())
         if not counts["questions"]:
             raise AptoolError(f"{self._path}: split {split!r}: no question left, expected at least one")
-        self._splits[split] = {key: counts[key] for key in ("questions", "candidates", "positives")}
+        counted: tuple[str, ...] = ("questions", "candidates", "positives")
+        if not labelled:
+            (self._into / f"{split}{QRELS_SUFFIX}").unlink()
+            counted = counted[:-1]
+        self._splits[split] = {key: counts[key] for key in counted}
 
-    def _clean(self, split: str, pool: LabelledPool) -> PoolRecord | None:
+    def _clean(self, split: str, pool: LabelledPool, labelled: bool) -> PoolRecord | None:
         """Applies the policies to one pool; None where the question is dropped."""
         place = f"split {split!r}, question {pool.question_id!r}"
         if not pool.answer_ids:
@@ -286,7 +303,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         for answer_id in dict.fromkeys([*pool.answer_ids, *pool.relevance]):
             ids.check_answer_id(self._path, place, answer_id, "answer_id")
         kept = list(dict.fromkeys(pool.answer_ids))
-        if not self._wanted(kept, pool.relevance):
+        if labelled and not keeps_question(self._questions, kept, pool.relevance):
             self._policies[f"questions_dropped_not_{self._questions}"][split] += 1
             return None
         repeated = len(pool.answer_ids) - len(kept)
@@ -302,14 +319,6 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
             ids.check_answer_id(self._path, ANSWERS, answer_id, "answer_id")
             yield answer_id, text
 
-    def _wanted(self, answer_ids: list[str], relevance: dict[str, int]) -> bool:
-        if self._questions == "all":
-            return True
-        if self._questions == "answerable":
-            return any(value > 0 for value in relevance.values())
-        labels = {relevance.get(answer_id, 0) > 0 for answer_id in answer_ids}
-        return len(labels) == 2
-
     def _write_manifest(self) -> None:
         files = sorted(file for file in self._into.iterdir() if file.is_file())
         manifest = {
@@ -321,6 +330,15 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         check_document("collection", manifest, self._path / MANIFEST)
         ordered = {key: manifest[key] for key in load_schema("collection")["properties"] if key in manifest}
         (self._into / MANIFEST).write_text(json_text(ordered), encoding="utf-8")
+
+
+def keeps_question(questions: str, answer_ids: Iterable[str], relevance: Mapping[str, int]) -> bool:
+    """Whether a questions policy keeps a pool; see `CollectionWriter`."""
+    if questions == "all":
+        return True
+    if questions == "answerable":
+        return any(value > 0 for value in relevance.values())
+    return len({relevance.get(answer_id, 0) > 0 for answer_id in answer_ids}) == 2
 
 
 def _own_files(folder: Path) -> set[str]:

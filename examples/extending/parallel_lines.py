@@ -11,7 +11,8 @@ files. The other candidates of a question are the answers of the questions after
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from aptool.datasets.importing import Columns, Pair, SplitPools, check_text, pools_of, write_collection
+from aptool.datasets.importing import SplitPools, write_collection
+from aptool.datasets.pairs import Columns, Pair, check_text, pools_of
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
 
@@ -30,7 +31,7 @@ def build(output: str | Path, splits: Mapping[str, tuple[str, str]], *, candidat
     read = {
         split: SplitPools(
             questions,
-            pools_of(questions, _pairs(questions, answers, candidates), Columns(), empty_answers=False),
+            pools_of(questions, _pairs(questions, answers, candidates), Columns()),
         )
         for split, (questions, answers) in splits.items()
     }

@@ -37,6 +37,7 @@ def test_import_prints_counts_and_says_what_touched_them(tmp_path, wikiqa):
         ["train", "1", "2", "1", "2", "4"],
     ]
     assert result.messages == [
+        "train: warning: mean pool size 2.0 candidates: a random order already has high figures",
         "train: duplicate candidates dropped: 1",
         "train: questions dropped not answerable: 1",
         f"written: {tmp_path}/out",
@@ -124,7 +125,7 @@ def test_trecqa_says_which_variant(tmp_path):
     }.items():
         (folder / name).write_text(lines, encoding="utf-8")
     result = run("import", "trecqa", f"dev={folder}", "--output", tmp_path / "out")
-    assert result.messages[0] == "variant: clean (found from the labels)"
+    assert result.messages[1] == "variant: clean (found from the labels)"
 
 
 def test_synthetic(tmp_path):

@@ -141,7 +141,8 @@ def test_columns_that_are_not_there_are_answered_with_those_that_are(tmp_path, k
 
     with pytest.raises(
         InputError,
-        match="column 'answer': expected such a column; the data set has 'query', 'passage', 'label'",
+        match=r"column 'answer': expected such a column \(--answer NAME says which\) or a list 'candidates'; "
+        "the row has 'query', 'passage', 'label'",
     ):
         build(tmp_path / "out", str(root), ColumnNames(question="query"), name="mine")
     assert not (tmp_path / "out").exists()

@@ -18,11 +18,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aptool.datasets import insuranceqa, tabular, trecqa, wikiqa
+from aptool.datasets import insuranceqa, own_data, trecqa, wikiqa
 from aptool.datasets.column_names import ColumnNames
+from aptool.datasets.policies import ImportPolicies
 from aptool.errors import AptoolError
 
 EXAMPLES = 60
+REFUSE = ImportPolicies(empty="refuse")
 
 
 class Format(NamedTuple):
@@ -116,7 +118,9 @@ def labels(data, column):
 
 TSV = Format(
     {"a.tsv": text("question\tanswer\tlabel", "who?\tmé\t1", 'who?\t"you\t0', "why?\tso\t2")},
-    lambda folder, out: tabular.build("tsv", out, {"train": f"{folder}/a.tsv"}, ColumnNames(), name="mine"),
+    lambda folder, out: own_data.import_rows(
+        out, {"train": f"{folder}/a.tsv"}, ColumnNames(), REFUSE, name="mine"
+    ),
     lambda files: {"train": rows(files["a.tsv"]) - 1},
 )
 JSONL = Format(
@@ -126,8 +130,8 @@ JSONL = Format(
             '{"question": "why?", "candidates": [{"text": "so", "label": 0}]}',
         )
     },
-    lambda folder, out: tabular.build(
-        "jsonl", out, {"train": f"{folder}/a.jsonl"}, ColumnNames(answer="text"), name="mine"
+    lambda folder, out: own_data.import_rows(
+        out, {"train": f"{folder}/a.jsonl"}, ColumnNames(answer="text"), REFUSE, name="mine"
     ),
     lambda files: {
         "train": sum(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from aptool.datasets import insuranceqa, tabular, trecqa, wikiqa
+from aptool.datasets import insuranceqa, own_data, trecqa, wikiqa
 from aptool.datasets.column_names import ColumnNames
 from aptool.errors import InputError
 
@@ -106,10 +106,10 @@ def test_every_format(root, tmp_path):
     assert counts_of(wikiqa.build(out, {"train": f"{root}/w/train.parquet"})) == {"train": ONE_QUESTION}
     assert counts_of(trecqa.build(out, {"dev": f"{root}/t/"})) == {"dev": ONE_QUESTION}
     assert counts_of(insuranceqa.build(out, f"{root}/V1")) == {"dev": ONE_QUESTION}
-    table = tabular.build("tsv", out, {"test": f"{root}/own/a.csv"}, ColumnNames(), name="mine")
+    table = own_data.import_rows(out, {"test": f"{root}/own/a.csv"}, ColumnNames(), name="mine")
     assert counts_of(table) == {"test": ONE_QUESTION}
     layout = ColumnNames(answer="text")
-    lines = tabular.build("jsonl", out, {"test": f"{root}/own/a.jsonl"}, layout, name="mine")
+    lines = own_data.import_rows(out, {"test": f"{root}/own/a.jsonl"}, layout, name="mine", kind="jsonl")
     assert counts_of(lines) == {"test": ONE_QUESTION}
 
 
@@ -136,9 +136,11 @@ def test_a_server_that_refuses_is_one_line(http_root, tmp_path):
 def test_nobody_listens(http_root, tmp_path):
     layout, splits = ColumnNames(), {"dev": "http://127.0.0.1:1/a.tsv"}
     with pytest.raises(InputError, match=r"127\.0\.0\.1:1/a\.tsv"):
-        tabular.build("tsv", tmp_path / "out", splits, layout, name="mine")
+        own_data.import_rows(tmp_path / "out", splits, layout, name="mine", kind="tsv")
 
 
 def test_a_protocol_that_nobody_knows(tmp_path):
     with pytest.raises(InputError, match="Protocol not known: ftpx"):
-        tabular.build("tsv", tmp_path / "out", {"dev": "ftpx://a.tsv"}, ColumnNames(), name="mine")
+        own_data.import_rows(
+            tmp_path / "out", {"dev": "ftpx://a.tsv"}, ColumnNames(), name="mine", kind="tsv"
+        )

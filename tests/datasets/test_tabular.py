@@ -5,7 +5,8 @@ import json
 import pytest
 
 from aptool.datasets.column_names import ColumnNames
-from aptool.datasets.tabular import build
+from aptool.datasets.own_data import import_rows
+from aptool.datasets.policies import ImportPolicies
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
 from aptool.formats.pools import list_units, read_pools
@@ -31,12 +32,14 @@ def pools_of(collection, split="train"):
 
 
 def import_tsv(tmp_path, path, **layout):
-    return build("tsv", tmp_path / "out", {"train": path}, ColumnNames(**layout), name="mine")
+    names, policies = ColumnNames(**layout), ImportPolicies(empty="refuse")
+    return import_rows(tmp_path / "out", {"train": path}, names, policies, name="mine", kind="tsv")
 
 
 def import_jsonl(tmp_path, path, **layout):
     given = ColumnNames(**{"answer": "text", **layout})
-    return build("jsonl", tmp_path / "out", {"train": path}, given, name="mine")
+    policies = ImportPolicies(empty="refuse")
+    return import_rows(tmp_path / "out", {"train": path}, given, policies, name="mine", kind="jsonl")
 
 
 def test_a_question_without_id_is_its_text(tmp_path):
@@ -56,7 +59,7 @@ def test_a_question_without_id_is_its_text(tmp_path):
 def test_no_two_splits_share_an_id_that_was_made(tmp_path):
     rows = ("question\tanswer\tlabel", "who?\tme\t1", "who?\tyou\t0")
     paths = {split: write(tmp_path / f"{split}.tsv", *rows) for split in ("dev", "test")}
-    collection = build("tsv", tmp_path / "out", paths, ColumnNames(), name="mine")
+    collection = import_rows(tmp_path / "out", paths, ColumnNames(), name="mine", kind="tsv")
 
     dev, test = (read_qrels(collection.qrels(split)).rows() for split in ("dev", "test"))
     assert dev == [("dev-Q0", "dev-Q0-0", 1), ("dev-Q0", "dev-Q0-1", 0)]
@@ -116,7 +119,11 @@ def test_the_same_row_twice_is_dropped_and_counted(tmp_path):
             "line 1: column 'answer': expected such a column; the header has 'question', 'answers', 'label'; "
             "'answers' perhaps",
         ),
-        (["question,answer,label", "who?,me,1"], {}, "one column, separated by comma perhaps (--delimiter)"),
+        (
+            ["question,answer,label", "who?,me,1"],
+            {},
+            "one column, separated by comma perhaps (--delimiter ',')",
+        ),
         (
             ["Question\tanswer\tlabel"],
             {},
@@ -216,7 +223,10 @@ GOOD = '{"question": "who?", "candidates": [{"text": "me", "label": 1}]}'
         (GOOD.replace("who?", "\\ud800"), "line 2: '\\ud800', which UTF-8 cannot express"),
         (GOOD.replace("who?", "\\u0000"), "column 'question': '\\x00': expected a text without NUL"),
         (GOOD.replace('"who?"', "7"), "line 2: column 'question': 7: expected a text"),
-        (GOOD.replace("question", "Question"), "column 'question': expected an object with this key; it has"),
+        (
+            GOOD.replace("question", "Question"),
+            "column 'question': expected such a column (--question ",
+        ),
         (GOOD.replace('"text"', '"texts"'), "line 2, candidate 1: column 'text': expected a candidate with"),
         (GOOD.replace("1}", "0.5}"), "line 2, candidate 1: column 'label': '0.5': expected a whole number"),
         (GOOD.replace("1}", "NaN}"), "line 2: NaN is not JSON; "),
@@ -276,7 +286,7 @@ def test_a_json_array_is_read_as_lines_are(tmp_path):
     [
         (
             '[{"question": "q"}, {"question": "q"}]',
-            "item 1: column 'candidates': expected an object with this key",
+            r"item 1: column 'text': expected such a column \(--answer NAME says which\) or a list",
         ),
         (
             '[{"question": "q", "candidates": ["a"], "relevant": []} 3]',

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from aptool.datasets.check import check_path
-from aptool.datasets.importing import Columns, Pair, pools_of
+from aptool.datasets.pairs import Columns, Pair, pools_of
 from aptool.errors import InputError
 from aptool.formats import ids
 from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
@@ -91,7 +91,7 @@ def test_all_doors_agree(tmp_path, question, answer):
         frame = pl.DataFrame({"question_id": [question], "answer_id": [answer]})
 
     assert passes(write_collection) is legal
-    assert passes(lambda: list(pools_of("x", [pair], Columns(), empty_answers=True))) is legal
+    assert passes(lambda: list(pools_of("x", [pair], Columns(), empty="keep"))) is legal
     if frame is not None:
         scores, labels = frame.with_columns(score=pl.lit(1.0)), frame.with_columns(relevance=pl.lit(1))
         assert passes(lambda: write_run(tmp_path / "x.run", scores, "t")) is legal

@@ -1,0 +1,177 @@
+"""Files of real shapes import at the first try, or with the option that the error names.
+
+`imported` runs the command, takes the option out of the error, and tries again with it once.
+"""
+
+import json
+import re
+
+import pytest
+
+from aptool.formats.collection import Collection
+from aptool.formats.pools import list_units, read_answers, read_pools
+from aptool.formats.trec import read_qrels
+
+OPTION = re.compile(r"--[a-z]+(?: [^\s;)]+)?")
+
+
+def contents(folder, split):
+    """``{question: {answer: label}}`` of a split; the label is None where there are no qrels."""
+    collection = Collection(folder)
+    labels = {}
+    if collection.is_labelled(split):
+        labels = {(q, a): label for q, a, label in read_qrels(collection.qrels(split)).rows()}
+    shared = read_answers(collection.answers) if collection.answers else None
+    found = {}
+    for unit in list_units([collection.pools(split)]):
+        pools = read_pools(unit, shared)
+        texts = pools.answers.to_pylist()
+        for pair, (owner, answer) in enumerate(zip(pools.pair_question, pools.pair_answer, strict=True)):
+            key = (pools.question_ids[int(owner)].as_py(), pools.answer_ids[pair].as_py())
+            question = pools.questions[int(owner)].as_py()
+            found.setdefault(question, {})[texts[answer]] = labels.get(key)
+    return found
+
+
+@pytest.fixture
+def imported(aptool, tmp_path):
+    def run(kind, data, *, split="train", option=None, values=None):
+        """The contents of a split.
+
+        Args:
+            kind: the format.
+            data: bytes of the file.
+            split: its split.
+            option: what the error of the first try names; None: it has to succeed.
+            values: what a person puts in for the placeholder of the option.
+        """
+        path = tmp_path / f"data.{kind}"
+        path.write_bytes(data)
+        command = ("data", "import", kind, f"{split}={path}", "--output", tmp_path / "out")
+        finished = aptool(*command)
+        if option is not None:
+            assert finished.code == 1
+            assert len(finished.err) == 1
+            assert not (tmp_path / "out").exists()
+            named = [match.split() for match in OPTION.findall(finished.err[0])]
+            chosen = next(words for words in named if words[0] == option)
+            finished = aptool(*command, *(chosen if values is None else [option, values]))
+        assert finished.code == 0, finished.err
+        return contents(tmp_path / "out", split)
+
+    return run
+
+
+def test_csv_with_quotes_and_a_byte_order_mark(imported):
+    """As a spreadsheet saves it: Windows line ends, doubled quotation marks, a line break in a field."""
+    rows = (
+        "question,answer,label",
+        '"What is ""AP"", then?","A measure,\nby rank",1',
+        'Why?,"No, it is",0',
+        "",
+    )
+    data = ("\ufeff" + "\n".join(rows)).replace("\n", "\r\n").encode()
+    assert imported("csv", data) == {
+        'What is "AP", then?': {"A measure,\nby rank": 1},
+        "Why?": {"No, it is": 0},
+    }
+
+
+def test_labels_in_words(imported):
+    rows = (
+        "q\tanswer\tlabel",
+        "Visa?\tYes.\tGood",
+        "Visa?\tAsk them.\tPotentiallyUseful",
+        "Visa?\tLol.\tBad",
+    )
+    data = "\n".join(rows).replace("q\t", "question\t", 1).encode()
+    found = imported("tsv", data, option="--relevant", values="Good,PotentiallyUseful")
+    assert found == {"Visa?": {"Yes.": 1, "Ask them.": 1, "Lol.": 0}}
+
+
+def test_indented_json_with_an_object_at_the_top(imported):
+    faq = {
+        "version": "1.0",
+        "tags": [{"name": "money"}],
+        "data": {
+            "items": [
+                {
+                    "question": "What is a deductible?",
+                    "candidates": [{"text": "Your own share.", "label": 1}, {"text": "A bill.", "label": 0}],
+                },
+                {"question": "When do I pay?", "candidates": ["On the first.", "Never."], "relevant": [0]},
+            ]
+        },
+    }
+    data = json.dumps(faq, indent=2).encode()
+    assert imported("jsonl", data, option="--field") == {
+        "What is a deductible?": {"Your own share.": 1, "A bill.": 0},
+        "When do I pay?": {"On the first.": 1, "Never.": 0},
+    }
+
+
+@pytest.mark.parametrize("labels", [("1", "0", "1"), ("true", "false", "true")])
+def test_a_table_without_a_header_line(imported, labels):
+    rows = (("How far?", "Ten miles by road"), ("How far?", "Yes"), ("Which way do I go?", "Left"))
+    data = "".join(f"{q}\t{a}\t{label}\n" for (q, a), label in zip(rows, labels, strict=True)).encode()
+    assert imported("tsv", data, option="--columns") == {
+        "How far?": {"Ten miles by road": 1, "Yes": 0},
+        "Which way do I go?": {"Left": 1},
+    }
+
+
+def test_empty_candidates_are_left_out(imported):
+    pools = (
+        {"question": "Who?", "candidates": [{"text": "Me", "label": 1}, {"text": "", "label": 0}]},
+        {"question": "Where?", "candidates": [{"text": None, "label": None}, {"text": "Here", "label": 0}]},
+        {"question": "Why?", "candidates": []},
+    )
+    data = "\n".join(map(json.dumps, pools)).encode()
+    assert imported("jsonl", data) == {"Who?": {"Me": 1}, "Where?": {"Here": 0}}
+
+
+def test_contradictory_duplicates(imported):
+    data = b"question,answer,label\nWho?,Me,1\nWho?,You,0\nWho?,Me,0\n"
+    assert imported("csv", data, option="--conflicts") == {"Who?": {"Me": 1, "You": 0}}
+
+
+@pytest.mark.parametrize("header", ["question,answer", "question,answer,label"])
+def test_a_split_without_labels(imported, header):
+    end = "," * (header.count(",") - 1)  # an empty label
+    data = f"{header}\nWho?,Me{end}\nWho?,You{end}\n".encode()
+    found = imported("csv", data, split="test", option="--unlabelled")
+    assert found == {"Who?": {"Me": None, "You": None}}
+
+
+SEMEVAL = """<?xml version="1.0" encoding="UTF-8"?>
+<xml><Thread THREAD_SEQUENCE="Q1_R1">
+<RelQuestion RELQ_ID="Q1_R1"><RelQBody>Visa?</RelQBody></RelQuestion>
+<RelComment RELC_ID="Q1_R1_C1" RELC_RELEVANCE2RELQ="Good"><RelCText>Yes.</RelCText></RelComment>
+</Thread></xml>
+"""
+JACANA = (
+    "<QApairs id='1'>\n<question>\nwho\t?\nNN\t.\nX\tX\n0\t1\n-\t-\n</question>\n"
+    "<positive>\nme\nNN\nX\n0\n-\nx\n1\n</positive>\n<negative>\nyou\nNN\nX\n0\n-\n</negative>\n</QApairs>\n"
+)
+
+
+@pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "json"])
+def test_xml_is_recognised(aptool, tmp_path, kind):
+    path = tmp_path / "data.xml"
+    path.write_text(SEMEVAL)
+    finished = aptool("data", "import", kind, f"test={path}", "--output", tmp_path / "out")
+    assert finished.code == 1
+    expected = "a table or JSON; convert the file to one row per question and candidate"
+    assert finished.err == [f"aptool: {path}: line 1: XML; expected {expected}"]
+
+
+@pytest.mark.parametrize("kind", ["tsv", "jsonl"])
+def test_the_command_for_xml_of_trecqa_is_named(aptool, tmp_path, kind):
+    path = tmp_path / "data.xml"
+    path.write_text(JACANA)
+    refused = aptool("data", "import", kind, f"test={path}", "--output", tmp_path / "out")
+    assert refused.code == 1
+    named = re.search("`aptool (data import [a-z]+)`", refused.err[0])[1]
+    finished = aptool(*named.split(), f"test={path}", "--output", tmp_path / "out")
+    assert finished.code == 0, finished.err
+    assert contents(tmp_path / "out", "test") == {"who ?": {"me": 1, "you": 0}}

@@ -1,0 +1,191 @@
+"""Options of an import: empty candidates, labels in words, JSON layouts, separators, headers."""
+
+import json
+
+import pytest
+from test_files_as_people_have_them import contents
+
+from aptool.formats.collection import Collection
+
+
+@pytest.fixture
+def run(aptool, tmp_path):
+    """Imports one file as the split train."""
+
+    def run(kind, text, *options, suffix=None):
+        path = tmp_path / f"a.{suffix or kind}"
+        path.write_text(text)
+        return aptool("data", "import", kind, f"train={path}", "--output", tmp_path / "out", *options)
+
+    return run
+
+
+def refusal(finished):
+    assert finished.code in (1, 2), finished.out
+    assert len(finished.err) == 1
+    return finished.err[0]
+
+
+EMPTY = "question,answer,label\nWho?,Me,1\nWho?, ,0\nWhy?,,1\n"
+
+
+def test_dropped_empty_candidates_are_counted_and_so_are_their_questions(run, tmp_path):
+    finished = run("csv", EMPTY)
+
+    assert finished.code == 0, finished.err
+    assert contents(tmp_path / "out", "train") == {"Who?": {"Me": 1}}
+    assert "train: empty candidates dropped: 2" in finished.err
+    manifest = Collection(tmp_path / "out").manifest
+    assert manifest["policies"]["empty_candidates_dropped"] == {"train": 2}
+    assert manifest["policies"]["questions_without_candidates_dropped"] == {"train": 1}
+    assert manifest["details"]["read"] == {"train": {"questions": 2, "candidates": 3}}
+
+
+def test_empty_candidates_are_kept_on_request(run, tmp_path):
+    assert run("csv", EMPTY, "--empty", "keep").code == 0
+    assert contents(tmp_path / "out", "train") == {"Who?": {"Me": 1, " ": 0}, "Why?": {"": 1}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "place"),
+    [
+        ("csv", EMPTY, "line 3: column 'answer': ' '"),
+        ("jsonl", '{"question": "q", "candidates": []}', "line 1: column 'candidates': []"),
+        ("jsonl", '{"question": "q", "candidates": ["a", ""], "relevant": [0]}', "line 1, candidate 2"),
+    ],
+)
+def test_refused_empty_candidates_name_the_options(run, kind, text, place):
+    message = refusal(run(kind, text, "--empty", "refuse"))
+    assert place in message
+    assert "--empty drop" in message
+    assert "--empty keep" in message
+
+
+WORDS = "question,answer,label\nWho?,Me,Good\nWho?,You,Bad\nWhy?,No,Bad\nWhy?,Yes,Fair\n"
+
+
+def test_labels_in_words_are_listed_in_the_error(run):
+    message = refusal(run("csv", WORDS))
+    assert "line 2: column 'label': 'Good': expected a whole number" in message
+    assert "'Bad', 'Fair', 'Good'" in message
+    assert "--relevant" in message
+
+
+def test_numbers_may_be_named_as_relevant_labels(run, tmp_path):
+    text = "question,answer,label\nWho?,Me,3\nWho?,You,1\nWho?,They,2\n"
+    assert run("csv", text, "--relevant", "2,3").code == 0
+    assert contents(tmp_path / "out", "train") == {"Who?": {"Me": 1, "You": 0, "They": 1}}
+
+
+def test_a_relevant_label_that_does_not_occur_is_an_error(run, tmp_path):
+    message = refusal(run("csv", WORDS, "--relevant", "Good,fair"))
+    assert "'fair'" in message
+    assert "'Bad', 'Fair', 'Good'" in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_column_of_texts_is_no_column_of_labels(run):
+    rows = "".join(f"Who?,Number {number},1\n" for number in range(200))
+    message = refusal(run("csv", f"question,answer,n\n{rows}", "--label", "answer", "--relevant", "Number 1"))
+    assert "column 'answer': more than 100 distinct labels" in message
+
+
+def test_labels_in_words_in_json(run, tmp_path):
+    pools = (
+        {"question": "Who?", "candidates": ["Me", "You"], "label": ["Good", "Bad"]},
+        {"question": "Why?", "candidates": [{"text": "No", "label": "Fair"}]},
+    )
+    text = "\n".join(map(json.dumps, pools))
+    assert "'Bad', 'Fair', 'Good'" in refusal(run("jsonl", text))
+    assert run("jsonl", text, "--relevant", "Good").code == 0
+    assert contents(tmp_path / "out", "train") == {"Who?": {"Me": 1, "You": 0}, "Why?": {"No": 0}}
+
+
+def test_positions_are_in_a_column_of_another_name(run, tmp_path):
+    text = '{"question": "Who?", "candidates": ["Me", "You"], "gold": [1]}'
+    assert "--positions" in refusal(run("jsonl", text))
+    assert run("jsonl", text, "--positions", "gold").code == 0
+    assert contents(tmp_path / "out", "train") == {"Who?": {"Me": 0, "You": 1}}
+
+
+PAIR = {"question": "Who?", "answer": "Me", "label": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (json.dumps(PAIR), ()),
+        (json.dumps(PAIR, indent=2), ()),
+        (json.dumps([PAIR], indent=2), ()),
+        (json.dumps({"data": {"items": [PAIR]}}), ("--field", "data.items")),
+        (json.dumps({"data": [{"items": [PAIR]}]}, indent=1), ("--field", "data.items")),
+    ],
+)
+def test_layouts_of_json_give_the_same_pools(run, tmp_path, text, options):
+    finished = run("json", text, *options)
+    assert finished.code == 0, finished.err
+    assert contents(tmp_path / "out", "train") == {"Who?": {"Me": 1}}
+
+
+def test_indented_objects_one_after_the_other(run, tmp_path):
+    objects = (PAIR, {"question": "Who?", "answer": "You", "label": 0})
+    assert run("jsonl", "\n".join(json.dumps(item, indent=2) for item in objects)).code == 0
+    assert contents(tmp_path / "out", "train") == {"Who?": {"Me": 1, "You": 0}}
+
+
+def test_a_fault_in_the_second_indented_object_names_its_line(run):
+    text = json.dumps(PAIR, indent=2) + '\n{\n  "question": "Who?",\n  "answer"\n}\n'
+    assert "at line 9" in refusal(run("jsonl", text))
+
+
+def test_a_wrong_field_is_answered_with_the_lists_of_the_document(run):
+    text = json.dumps({"faq": {"entries": [PAIR], "authors": [{"name": "A"}]}})
+    message = refusal(run("json", text, "--field", "faq.items"))
+    assert "no key 'items'" in message
+    assert "--field faq.entries" in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "suffix", "mark", "options"),
+    [
+        ("csv", "csv", ",", ()),
+        ("csv", "txt", ",", ()),
+        ("csv", "tsv", "\t", ()),
+        ("tsv", "csv", ",", ()),
+        ("tsv", "txt", "\t", ()),
+        ("csv", "csv", ";", ("--delimiter", ";")),
+    ],
+)
+def test_csv_and_tsv_are_one_importer(run, tmp_path, kind, suffix, mark, options):
+    text = "question,answer,label\nWho?,Me,1\n".replace(",", mark)
+    assert run(kind, text, *options, suffix=suffix).code == 0
+    assert contents(tmp_path / "out", "train") == {"Who?": {"Me": 1}}
+
+
+def test_quotation_marks_enclose_fields_whatever_the_mark_between_columns(run, tmp_path):
+    text = 'question;answer;label\nWho?;"Me; you";1\n'
+    assert "--delimiter ';'" in refusal(run("csv", text))
+    assert run("csv", text, "--delimiter", ";").code == 0
+    assert contents(tmp_path / "out", "train") == {"Who?": {"Me; you": 1}}
+
+
+def test_a_header_of_other_names_is_not_taken_for_a_row(run):
+    message = refusal(run("csv", "query,passage,rel\nWho?,Me,1\nWho?,You,0\n"))
+    assert "column 'question': expected such a column; the header has 'query', 'passage', 'rel'" in message
+    assert "--columns" not in message
+
+
+@pytest.mark.parametrize(
+    ("rows", "names"),
+    [
+        (("1,Who is it today?,A long story to tell", "0,Who is it today?,None"), "label,question,answer"),
+        (("7,Who?,d1,It is me,1", "7,Who?,d2,It is you,0"), "column1,question,column3,answer,label"),
+        (
+            ("Who?,It is me,Good", "Who?,It is you,Bad", "Why?,So,Bad", "Why?,No,Good"),
+            "question,answer,label",
+        ),
+    ],
+)
+def test_columns_are_guessed_from_the_first_rows(run, rows, names):
+    message = refusal(run("csv", "\n".join(rows)))
+    assert message.endswith(f"expected --columns {names}")

@@ -1,0 +1,81 @@
+"""Warnings on pools that make figures hard to read: at import, by `data check` and by `eval`."""
+
+import pytest
+
+from aptool.datasets.pool_warnings import PoolCounts
+
+ONE_CANDIDATE = "1 of 2 questions have a single candidate, so no order can be wrong"
+NONE_RELEVANT = "1 of 2 questions have no relevant candidate: any model scores 0 there"
+# Two questions with three candidates.
+SMALL = "mean pool size 1.5 candidates: a random order already has high figures"
+
+
+@pytest.mark.parametrize(
+    ("pools", "expected"),
+    [
+        ([(5, 1), (5, 4)], []),
+        ([(9, 1), (1, 1)], [ONE_CANDIDATE]),
+        ([(5, 0), (5, 1)], [NONE_RELEVANT]),
+        ([(5, 5), (5, 5)], ["all 10 candidates are relevant, so no order can be wrong"]),
+        ([(5, 0), (5, 0)], ["none of the 10 candidates is relevant"]),
+        ([(1, 0), (2, 1)], [ONE_CANDIDATE, NONE_RELEVANT, SMALL]),
+    ],
+)
+def test_each_finding_has_one_line(pools, expected):
+    """Each pool is given as its candidates and its relevant ones."""
+    counts = PoolCounts()
+    for candidates, relevant in pools:
+        counts.add(candidates, relevant)
+    assert counts.warnings == expected
+
+
+def test_relevance_is_not_judged_without_labels():
+    counts = PoolCounts(labelled=False)
+    counts.add(9, 0)
+    assert counts.warnings == []
+
+
+def warnings(finished):
+    assert finished.code == 0, finished.err
+    return [line.partition("warning: ")[2] for line in finished.err if "warning: " in line]
+
+
+def test_import_check_and_eval_warn_of_the_same_pools(aptool, tmp_path):
+    # The repeated row is one candidate: "who?" has a single one.
+    rows = ("question,answer,label", "who?,me,1", "who?,me,1", "why?,yes,0", "why?,no,0")
+    (tmp_path / "a.csv").write_text("\n".join(rows))
+    (tmp_path / "a.run").write_text(
+        "test-Q0 Q0 test-Q0-0 1 1 x\ntest-Q1 Q0 test-Q1-0 1 2 x\ntest-Q1 Q0 test-Q1-1 2 1 x\n"
+    )
+    expected = [ONE_CANDIDATE, NONE_RELEVANT, SMALL]
+    out = tmp_path / "out"
+
+    imported = aptool("data", "import", "csv", f"test={tmp_path / 'a.csv'}", "--output", out)
+    checked = aptool("data", "check", out)
+    evaluated = aptool("eval", tmp_path / "a.run", "--qrels", out / "test.qrels")
+
+    assert warnings(imported) == warnings(checked) == warnings(evaluated) == expected
+    # Without the qrels, the sizes are known.
+    assert warnings(aptool("data", "check", out / "test.pools.parquet")) == [ONE_CANDIDATE, SMALL]
+
+
+def test_a_questions_policy_is_applied_before_pools_are_counted(aptool, tmp_path):
+    rows = [
+        "question,answer,label",
+        *(f"who?,{letter},{int(letter == 'a')}" for letter in "abcde"),
+        "why?,no,0",
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(rows))
+    command = ("data", "import", "csv", f"test={tmp_path / 'a.csv'}", "--output", tmp_path / "out")
+
+    assert warnings(aptool(*command, "--questions", "both-labels")) == []
+
+
+def test_runs_of_the_same_pools_are_warned_of_once(aptool, tmp_path):
+    (tmp_path / "a.qrels").write_text("q 0 a 1\n")
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.run").write_text("q Q0 a 1 1 x\n")
+
+    finished = aptool("eval", tmp_path / "a.run", tmp_path / "b.run", "--qrels", tmp_path / "a.qrels")
+
+    assert len([line for line in finished.err if "single candidate" in line]) == 1

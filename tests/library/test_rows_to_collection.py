@@ -1,0 +1,171 @@
+"""`Collection.from_rows`: paths, dicts and data frames give the collection that the command writes."""
+
+import doctest
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import aptool
+
+ROWS = [
+    {"question": "who?", "answer": "me", "label": 1},
+    {"question": "who?", "answer": "you", "label": 0},
+    {"question": "why?", "answer": "so", "label": 0},
+]
+POOLS = {
+    "train-Q0": ("who?", {"train-Q0-0": "me", "train-Q0-1": "you"}),
+    "train-Q1": ("why?", {"train-Q1-0": "so"}),
+}
+QRELS = {"train-Q0": {"train-Q0-0": 1, "train-Q0-1": 0}, "train-Q1": {"train-Q1-0": 0}}
+
+
+def write_csv(path):
+    path.write_text(
+        "question,answer,label\n" + "".join(",".join(map(str, row.values())) + "\n" for row in ROWS)
+    )
+    return path
+
+
+def write_json(path):
+    path.write_text(json.dumps(ROWS, indent=2))
+    return path
+
+
+def write_parquet(path):
+    pl.DataFrame(ROWS).write_parquet(path)
+    return path
+
+
+def pandas_frame(path):
+    return pytest.importorskip("pandas").DataFrame(ROWS)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda folder: ROWS,
+        lambda folder: iter(ROWS),
+        lambda folder: pl.DataFrame(ROWS),
+        lambda folder: pl.LazyFrame(ROWS),
+        pandas_frame,
+        lambda folder: write_csv(folder / "a.csv"),
+        lambda folder: str(write_csv(folder / "a.csv")),
+        lambda folder: write_json(folder / "a.json"),
+        lambda folder: write_parquet(folder / "a.parquet"),
+        lambda folder: {"train": ROWS},
+    ],
+)
+def test_every_kind_of_rows_gives_the_same_pools(make, tmp_path):
+    data = aptool.Collection.from_rows(make(tmp_path), tmp_path / "out")
+
+    assert data.splits == ["train"]
+    assert data.pools("train").to_dict() == POOLS
+    assert data.qrels("train").to_dict() == QRELS
+    assert data.name == "out"
+
+
+def test_the_files_are_those_of_the_command(tmp_path, monkeypatch, capsys):
+    from aptool.cli.main import main
+
+    path = write_csv(tmp_path / "a.csv")
+    library = aptool.Collection.from_rows({"dev": path}, tmp_path / "library")
+    command = ["aptool", "data", "import", "csv", f"dev={path}", "--output", str(tmp_path / "command")]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit):
+        main()
+
+    for name in ("dev.pools.parquet", "dev.qrels"):
+        assert (library.path / name).read_bytes() == (tmp_path / "command" / name).read_bytes()
+
+
+def test_options_are_those_of_the_command(tmp_path):
+    rows = [
+        {"id": 7, "q": "who?", "pool": ["me", "", "you"], "grades": ["Good", "Bad", "Bad"]},
+        {"id": 8, "q": "who?", "pool": ["me"], "grades": ["Bad"]},
+    ]
+    names = {"question": "q", "question_id": "id", "candidates": "pool", "label": "grades"}
+    data = aptool.Collection.from_rows(
+        rows, tmp_path / "out", relevant=["Good"], questions="answerable", **names
+    )
+
+    assert data.qrels("train").to_dict() == {"7": {"7-0": 1, "7-2": 0}}
+
+
+def test_a_split_without_labels_has_pools_only(tmp_path):
+    rows = [{"question": "who?", "answer": "me"}]
+    data = aptool.Collection.from_rows({"train": ROWS, "test": rows}, tmp_path / "out", unlabelled="test")
+
+    assert data.pools("test").to_dict() == {"test-Q0": ("who?", {"test-Q0-0": "me"})}
+    with pytest.raises(aptool.AptoolError, match="split 'test' has no labels"):
+        data.qrels("test")
+
+
+def test_missing_values_of_a_frame_are_empty_candidates(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame([*ROWS, {"question": "who?", "answer": None, "label": 0}])
+    data = aptool.Collection.from_rows(frame, tmp_path / "out")
+    assert data.pools("train").to_dict() == POOLS
+
+    with pytest.raises(aptool.AptoolError, match=r"rows of 'train': row 3: column 'answer'.*--empty drop"):
+        aptool.Collection.from_rows(frame, tmp_path / "other", empty="refuse")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([], {}, "rows of 'train': \\[\\]: expected a path"),
+        ({}, {}, "rows: {}: expected"),
+        (7, {}, "rows of 'train': 7: expected a path, a data frame or a list of dicts"),
+        ([7], {}, "rows of 'train': row 0: 7: expected a dict"),
+        ({"a b": ROWS}, {}, "split 'a b': expected a name"),
+        ("rows.xlsx", {}, "rows.xlsx: unknown format; expected a name that ends in .csv"),
+        ([{"question": "q", "answer": "a"}], {}, "row 0: column 'label': expected such a column"),
+        ([{"question": "q", "answer": 7, "label": 1}], {}, "row 0: column 'answer': 7: expected a text"),
+        ([*ROWS, {**ROWS[0], "label": 0}], {}, "row 3: column 'label': 0: .*--conflicts max"),
+        (ROWS, {"empty": "skip"}, "--empty 'skip': expected one of drop, keep, refuse"),
+        (ROWS, {"questions": "some"}, "questions policy 'some'"),
+        (ROWS, {"relevant": []}, "--relevant: expected labels"),
+        (ROWS, {"unlabelled": "test"}, "--unlabelled 'test': expected one of the imported splits: train"),
+    ],
+)
+def test_a_mistake_ends_in_one_line(tmp_path, rows, options, message):
+    with pytest.raises(aptool.AptoolError, match=message) as error:
+        aptool.Collection.from_rows(rows, tmp_path / "out", **options)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_example_of_the_docstring_runs():
+    (example,) = doctest.DocTestFinder(recurse=False).find(aptool.Collection.from_rows, "from_rows")
+    assert len(example.examples) == 4
+    assert doctest.DocTestRunner().run(example).failed == 0
+
+
+def test_a_folder_of_another_kind_is_not_replaced(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(aptool.AptoolError, match="expected a collection to replace"):
+        aptool.Collection.from_rows(ROWS, tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_temporary_folder_lives_until_python_exits():
+    code = (
+        "import aptool\n"
+        f"pools = aptool.Collection.from_rows({ROWS!r}).pools('train')\n"
+        "import gc; gc.collect()\n"
+        "assert len(pools.to_dict()) == 2\n"
+        "print(aptool.Collection.from_rows("
+        f"{ROWS!r}).path)\n"
+    )
+    environment = {**os.environ, "PYTHONWARNINGS": "error::ResourceWarning"}
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+
+    assert finished.returncode == 0, finished.stderr
+    assert not Path(finished.stdout.strip()).exists()
+    assert "ResourceWarning" not in finished.stderr
