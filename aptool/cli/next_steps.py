@@ -21,7 +21,7 @@ def next_steps(folder: Path) -> list[str]:
     splits = _splits(folder / collection) if collection else []
     if collection is None:
         here = "no collection here yet"
-        command = "aptool data import tsv train=FILE.csv --output data/mine"
+        command = "aptool data import csv train=FILE.csv --output data/mine"
     elif model is None and splits == ["train"]:
         here = f"a collection, {collection}, without a dev split, and no model yet"
         folds = collection.with_name(f"{collection.name}-folds")

@@ -52,6 +52,7 @@ def find_columns(
     missing = [name for name in dict.fromkeys(needed) if name not in names]
     if missing and number:
         refuse_xml(path, names[0])
+        _refuse_json(path, names[0])
         if options:
             _check_header(path, place, names, needed, rows)
     for name in names:
@@ -76,6 +77,12 @@ def refuse_xml(path: str, start: str) -> None:
     if _XML.match(start):
         expected = "a table or JSON; convert the file to one row per question and candidate"
         raise InputError(path, place="line 1", problem="XML", expected=expected)
+
+
+def _refuse_json(path: str, start: str) -> None:
+    if start.lstrip().startswith(("{", "[{")):
+        expected = "a table with a header line; `aptool data import json` reads JSON"
+        raise InputError(path, place="line 1", problem="JSON", expected=expected)
 
 
 def guess_columns(rows: Sequence[Sequence[str]]) -> list[str] | None:
@@ -145,4 +152,6 @@ def _option(name: str, needed: Columns, split: str | None) -> str:
     parts = ("question", "answer", "label", "question_id", "answer_id")
     part = next(part for part in parts if getattr(needed, part) == name)
     hint = f"--{part.replace('_', '-')} says which"
-    return f"{hint}, {UNLABELLED_OPTION} {split} that there is none" if part == "label" and split else hint
+    if part == "label" and split:
+        hint += f"; {UNLABELLED_OPTION} {split} imports the split without labels"
+    return hint

@@ -184,10 +184,11 @@ def _row_pairs(
 
 
 def _json_pairs(path: str, unit: str, names: ColumnNames, policies: SplitPolicies) -> Iterator[RawPair]:
-    for _, line in read_lines(path):
-        if line.strip():
-            refuse_xml(path, line)
-            break
+    start = next((line for _, line in read_lines(path) if line.strip()), "{").lstrip()
+    refuse_xml(path, start)
+    if start[0] not in "{[":
+        expected = "JSON objects; `aptool data import csv` reads tables"
+        raise InputError(path, place="line 1", problem=f"no JSON: {start[:40]!r}", expected=expected)
     for number, row in read_objects(path, strict=True, field=names.field):
         if names.question not in row and names.candidates not in row and names.field is None:
             _hint_at_field(path, f"{unit} {number}", row, names)

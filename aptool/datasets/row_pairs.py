@@ -43,7 +43,7 @@ def check_columns(
 
 def unlabelled_hint(policies: SplitPolicies) -> str:
     """The options for a label column that is missing."""
-    return f"--label NAME says which, {UNLABELLED_OPTION} {policies.split} that there is none"
+    return f"--label NAME says which; {UNLABELLED_OPTION} {policies.split} imports the split without labels"
 
 
 def pairs_of_row(
@@ -144,8 +144,8 @@ def _labels(
         return labels
     if names.label not in row:
         expected = f"{names.positions!r} (positions of the relevant ones) or {names.label!r} (one for each); "
-        expected += f"--positions NAME or --label NAME says which, {UNLABELLED_OPTION} {policies.split} that "
-        expected += "there is none"
+        expected += "--positions NAME or "
+        expected += unlabelled_hint(policies)
         raise InputError(path, place=place, problem=f"keys {listed(list(row))}", expected=expected)
     labels = row[names.label]
     if not isinstance(labels, list) or len(labels) != many:

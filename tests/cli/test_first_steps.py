@@ -27,7 +27,7 @@ def test_the_next_command_is_the_one_that_is_missing_and_runs(
 ):
     monkeypatch.chdir(tmp_path)
 
-    assert next_command(aptool)[:3] == ["data", "import", "tsv"]
+    assert next_command(aptool)[:3] == ["data", "import", "csv"]
     shutil.copytree(collection_folder, "data/mine")
     assert next_command(aptool)[:2] == ["train", "data/mine"]
     shutil.copytree(model_folder, "models/mine")

@@ -145,6 +145,12 @@ def test_a_wrong_field_is_answered_with_the_lists_of_the_document(run):
     assert "--field faq.entries" in message
 
 
+@pytest.mark.parametrize(("kind", "other"), [("csv", "json"), ("jsonl", "csv")])
+def test_the_importer_of_another_format_is_named(run, kind, other):
+    text = {"csv": json.dumps(PAIR), "jsonl": WORDS}[kind]
+    assert f"`aptool data import {other}`" in refusal(run(kind, text))
+
+
 @pytest.mark.parametrize(
     ("kind", "suffix", "mark", "options"),
     [
