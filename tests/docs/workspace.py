@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -33,9 +34,11 @@ def build(folder: Path) -> None:
     vector_files(folder)
     hub_models(folder)
     shutil.copytree(ROOT / "jobs", folder / "jobs")
-    for table in (folder / "jobs").glob("*.toml"):  # with one seed: five are hundreds of trainings
-        text = table.read_text(encoding="utf-8").replace("seeds = [0, 1, 2, 3, 4]", "seeds = [0]")
-        table.write_text(text, encoding="utf-8")
+    shutil.copytree(ROOT / "examples" / "faq", folder / "examples" / "faq")
+    tables = [*(folder / "jobs").glob("*.toml"), *(folder / "examples").glob("*/*.toml")]
+    for table in tables:  # with one seed: all are hundreds of trainings
+        text = table.read_text(encoding="utf-8")
+        table.write_text(re.sub(r"seeds = \[0, [\d, ]+\]", "seeds = [0]", text), encoding="utf-8")
     write_programs(folder / "bin")
     (folder / ".venv" / "bin").mkdir(parents=True)
     (folder / ".venv" / "bin" / "activate").touch()
