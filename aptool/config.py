@@ -72,8 +72,7 @@ class MixtureOptions:
     """Further collections that are trained on together with the one that is named first.
 
     Attributes:
-        collections: Their folders. ``FOLDER@SHARE`` takes that share of its pairs, sampled anew in each
-            epoch: above 0 and at most 1, the default. The dev split is that of the first collection.
+        collections: Their folders. The dev split is that of the first collection.
     """
 
     collections: list[str] = field(default_factory=list)
@@ -238,7 +237,7 @@ class Recipe:
         return replace(self, start=StartOptions(model))
 
     def with_mixture(self, collections: Sequence[str]) -> "Recipe":
-        """The same recipe with further collections to train on, each ``FOLDER`` or ``FOLDER@SHARE``."""
+        """The same recipe with further collections to train on."""
         return replace(self, mixture=MixtureOptions(list(collections)))
 
     def with_teacher(self, run: str) -> "Recipe":

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 @click.command("train")
-@click.argument("collections", metavar="[COLLECTION[@SHARE]]...", nargs=-1)
+@click.argument("collections", metavar="[COLLECTION]...", nargs=-1)
 @click.option(
     "--preset",
     shell_complete=complete_preset,
@@ -38,8 +38,8 @@ logger = logging.getLogger(__name__)
 )
 @click.option(
     "--teacher",
-    metavar="MODEL_OR_RUN",
-    help="Learn the scores of a run, or of a model, of the training pools beside the labels.",
+    metavar="RUN",
+    help="Learn the scores of a run file of the training pools beside the labels.",
 )
 @click.option("--output", type=LOCATION, help="Model folder.  [default: models/PRESET]")
 @click.option("--vectors", help="Word vectors: a file, a folder, a hub name, 'learned' or 'random'.")
@@ -99,8 +99,7 @@ def train(
 ) -> None:
     """Train a system on COLLECTION (default: the built-in one) and write a model folder.
 
-    With several collections training takes the pairs of all, of COLLECTION@SHARE only that share, sampled
-    anew in each epoch; the dev split is that of the first one.
+    With several collections training takes the pairs of all; the dev split is that of the first one.
 
     Run the same command again after an interruption to resume from the last checkpoint; the model is the same
     as without the interruption.
@@ -130,14 +129,9 @@ def train(
     opened = Collection(collections[0] if collections else default_collection())
 
     from aptool.library.executors import trainer_on
-    from aptool.library.teacher import teacher_run
     from aptool.training.recorders import fit_recorded
     from aptool.training.seeds import fit_seeds, summarize, to_dict
 
-    if teacher is not None:  # in this process, also where the device is that of a cluster's workers
-        recipe = recipe.with_teacher(
-            teacher_run(teacher, opened, output, device if cluster is None else "auto")
-        )
     with connected(cluster) as found:
         trainer = trainer_on(found, device, workers, gpus_per_worker, checkpoint_minutes)
 

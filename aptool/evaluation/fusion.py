@@ -41,20 +41,3 @@ def reciprocal_rank_fusion(frames: Sequence[pl.DataFrame], k: float = DEFAULT_K)
     # Floating-point sums depend on the order of their terms: sorting gives one order for all.
     fused = pl.concat(parts).group_by("question_id", "answer_id").agg(score=pl.col("part").sort().sum())
     return rank_candidates(fused).drop("rank")
-
-
-def mean_of_scores(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Scores every candidate by the mean of its scores, such as those of a system's seeds.
-
-    Args:
-        frames: one or more runs of the same candidates: question_id (str), answer_id (str), score.
-
-    Returns:
-        question_id (str), answer_id (str), score (f64), in trec_eval's order; the same to the last bit for
-        every order of the runs.
-    """
-    candidates = pl.concat([frame.select("question_id", "answer_id", "score") for frame in frames])
-    fused = candidates.group_by("question_id", "answer_id").agg(
-        score=pl.col("score").cast(pl.Float64).sort().sum() / len(frames)
-    )
-    return rank_candidates(fused).drop("rank")

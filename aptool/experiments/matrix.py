@@ -12,6 +12,10 @@ from aptool.errors import InputError, UsageError
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 from aptool.formats.location import Location, location
 from aptool.formats.schemas import check_document
+from aptool.options import expected_without
+
+# Removed entries of systems and their defaults.
+REMOVED_ENTRIES = {"method": "logistic", "ensemble": None, "teacher": None}
 
 
 class Fold(NamedTuple):
@@ -53,13 +57,11 @@ class EvaluatedSplit(NamedTuple):
 
 
 class SystemSpec(NamedTuple):
-    """A system of the matrix, of one of these kinds: baseline, preset, fuse, combine, ensemble.
+    """A system of the matrix, of one of these kinds: baseline, preset, fuse, combine.
 
     Attributes:
         fuse: systems that are fused by reciprocal rank.
         combine: systems that are fused by a model fitted on the dev split.
-        ensemble: the system whose seeds are fused by the mean of their scores.
-        teacher: of a preset: the system whose scores of the training pools are learned beside the labels.
     """
 
     name: str
@@ -68,8 +70,6 @@ class SystemSpec(NamedTuple):
     overrides: tuple[str, ...]
     fuse: tuple[str, ...]
     combine: tuple[str, ...] = ()
-    ensemble: str | None = None
-    teacher: str | None = None
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -82,21 +82,15 @@ class SystemSpec(NamedTuple):
         named = {
             "fuse": self.fuse,
             "combine": self.combine,
-            "ensemble": (self.ensemble,) if self.ensemble is not None else (),
-            "teacher": (self.teacher,) if self.teacher is not None else (),
         }
         return {entry: names for entry, names in named.items() if names}
-
-    def run_seeds(self, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        """The seeds of a row that it has runs of: an ensemble has one run of all of them, by the first."""
-        return seeds[:1] if self.ensemble is not None else seeds
 
 
 class Experiment(NamedTuple):
     """A system on a split.
 
     Attributes:
-        seeds: of its row; it has a run for each of ``system.run_seeds(seeds)``.
+        seeds: of its row; it has a run for each.
     """
 
     evaluated: EvaluatedSplit
@@ -129,6 +123,7 @@ def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyTy
     table = read_toml(path, "an experiment matrix")
     _check_used(path, table, values)
     document = _substituted(table, values, path)
+    _drop_removed(path, document)
     check_document("matrix", document, path)
     measures = _measures(path, document)
     splits = {name: _evaluated_splits(name, entry) for name, entry in document["collections"].items()}
@@ -156,6 +151,22 @@ def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyTy
     return ExperimentMatrix(measures, systems, experiments)
 
 
+def _drop_removed(path: str | Location, document: dict[str, Any]) -> None:
+    """Remove entries that an earlier version had from systems, if they have their default.
+
+    Raises:
+        InputError: one has another value.
+    """
+    systems = document.get("systems")
+    for system, entry in systems.items() if isinstance(systems, dict) else ():
+        for name, default in REMOVED_ENTRIES.items():
+            if isinstance(entry, dict) and entry.get(name, default) != default:
+                expected = expected_without("no such entry")
+                raise InputError(path, place=f"systems/{system}/{name}", value=entry[name], expected=expected)
+            if isinstance(entry, dict):
+                entry.pop(name, None)
+
+
 def _measures(path: str | Location, document: dict[str, Any]) -> tuple[str, ...]:
     measures = document.get("measures", DEFAULT_MEASURES)
     try:
@@ -173,8 +184,6 @@ def _systems(path: str | Location, entries: dict[str, dict[str, Any]]) -> dict[s
             tuple(entry.get("set", ())),
             tuple(entry.get("fuse", ())),
             tuple(entry.get("combine", ())),
-            entry.get("ensemble"),
-            entry.get("teacher"),
         )
         for name, entry in entries.items()
     }
@@ -183,20 +192,11 @@ def _systems(path: str | Location, entries: dict[str, dict[str, Any]]) -> dict[s
             place = f"systems/{system.name}/{entry}"
             for name in needed:
                 _check_known(path, place, name, systems)
-                expected = _unfit(entry, systems[name])
-                if expected is not None:
-                    raise InputError(path, place=place, value=name, expected=expected)
+                if systems[name].parts:
+                    raise InputError(
+                        path, place=place, value=name, expected="a system that is not itself fused"
+                    )
     return systems
-
-
-def _unfit(entry: str, needed: SystemSpec) -> str | None:
-    """What is expected in place of a system that an entry names; None if it may name it."""
-    if entry == "teacher":
-        fitted = "one that is not combined: that is fitted on the dev split, by which students may be judged"
-        return fitted if needed.combine else None
-    if needed.parts or (entry == "ensemble" and needed.ensemble is not None):
-        return "a system that is not itself fused"
-    return None
 
 
 def _depth(

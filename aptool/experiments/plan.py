@@ -1,4 +1,4 @@
-"""Trials, and what they need of each other: runs to fuse, and the runs of teachers."""
+"""Trials, and the trials whose runs they fuse."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -7,23 +7,16 @@ from aptool.experiments.matrix import EvaluatedSplit, Experiment, SystemSpec
 
 # The split that systems are combined on: their training split would show them better than they are.
 DEV = "dev"
-# The split whose pools a teacher scores.
-TRAIN = "train"
 
 Systems = Mapping[str, SystemSpec]
 
 
 class Trial(NamedTuple):
-    """A system with a seed on a collection: one training, scored on every evaluated split.
-
-    Attributes:
-        row_seeds: all seeds of its row of the matrix.
-    """
+    """A system with a seed on a collection: one training, scored on every evaluated split."""
 
     system: SystemSpec
     seed: int
     splits: tuple[EvaluatedSplit, ...]
-    row_seeds: tuple[int, ...]
 
     @property
     def collection(self) -> str:
@@ -41,30 +34,14 @@ class Trial(NamedTuple):
 
 def parts_of(trial: Trial, systems: Systems) -> list[Trial]:
     """The trials whose runs a trial fuses, on its own splits."""
-    if trial.system.ensemble is not None:
-        member = systems[trial.system.ensemble]
-        return [trial._replace(system=member, seed=seed) for seed in member.run_seeds(trial.row_seeds)]
-    return [_beside(trial, systems[name]) for name in trial.system.parts]
-
-
-def teacher_of(trial: Trial, systems: Systems) -> Trial | None:
-    """The trial whose scores of the training pools a trial learns; None without a teacher."""
-    if trial.system.teacher is None:
-        return None
-    return _on_split(_beside(trial, systems[trial.system.teacher]), TRAIN)
-
-
-def needs_of(trial: Trial, systems: Systems) -> list[Trial]:
-    """The trials that are run before a trial."""
-    taught_by = teacher_of(trial, systems)
-    return parts_of(trial, systems) + ([taught_by] if taught_by is not None else [])
+    return [trial._replace(system=systems[name]) for name in trial.system.parts]
 
 
 def list_trials(experiments: Sequence[Experiment], systems: Systems) -> list[Trial]:
     """The trials of experiments, each after those that it needs.
 
     Experiments that differ in the split alone are one trial. What a trained fusion combines is scored on the
-    dev split as well, and a teacher on the training split.
+    dev split as well.
     """
     trials: dict[tuple[str, str, int], Trial] = {}
 
@@ -74,20 +51,11 @@ def list_trials(experiments: Sequence[Experiment], systems: Systems) -> list[Tri
         trials[trial.key] = known._replace(splits=(*known.splits, *missing))
         for part in parts_of(trial, systems):
             add(_on_split(part, DEV) if trial.system.combine else part)
-        taught_by = teacher_of(trial, systems)
-        if taught_by is not None:
-            add(taught_by)
 
     for one in experiments:
-        for seed in one.system.run_seeds(one.seeds):
-            add(Trial(one.system, seed, (one.evaluated,), one.seeds))
+        for seed in one.seeds:
+            add(Trial(one.system, seed, (one.evaluated,)))
     return list(trials.values())
-
-
-def _beside(trial: Trial, system: SystemSpec) -> Trial:
-    """The trial of another system that goes with a trial: of the same seed, if it has a run of each."""
-    seeds = system.run_seeds(trial.row_seeds)
-    return trial._replace(system=system, seed=trial.seed if trial.seed in seeds else seeds[0])
 
 
 def _on_split(trial: Trial, split: str) -> Trial:

@@ -59,9 +59,6 @@ class Runner:
                 try:
                     recipe = self._recipes[system.name] = load_recipe(system.preset, system.overrides)
                     check_recipe(recipe)
-                    if system.teacher is not None and recipe.teacher.run:
-                        value, expected = recipe.teacher.run, f"no run beside the teacher {system.teacher}"
-                        raise InputError(system.preset, place="teacher.run", value=value, expected=expected)
                 except AptoolError as error:
                     raise error_with(error.exit_code, f"system {system.name!r}: {error}") from error
 
@@ -104,7 +101,7 @@ class Runner:
         ordered = [
             (experiment.evaluated, results[experiment.evaluated.name, experiment.system.name, seed])
             for experiment in experiments
-            for seed in experiment.system.run_seeds(experiment.seeds)
+            for seed in experiment.seeds
         ]
         return pool_folds(ordered, collections, self._output)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from aptool.errors import AptoolError, error_with
 from aptool.experiments.matrix import SystemSpec
-from aptool.experiments.plan import Trial, needs_of
+from aptool.experiments.plan import Trial, parts_of
 from aptool.experiments.trial import Result, TrialRunner
 from aptool.progress import epoch_line, get_progress
 from aptool.relay import Post, WorkerError, relayed_to
@@ -101,7 +101,7 @@ class _Schedule:
         self._running: dict[int, str] = {}  # with what is known of their progress
         self._failed: dict[int, WorkerError] = {}
         numbers = {trial.key: number for number, trial in enumerate(trials)}
-        self._needs = [[numbers[one.key] for one in needs_of(trial, systems)] for trial in trials]
+        self._needs = [[numbers[one.key] for one in parts_of(trial, systems)] for trial in trials]
         self._skipped = 0
 
     @property

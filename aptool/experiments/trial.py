@@ -19,11 +19,11 @@ import polars as pl
 from aptool.config import Recipe
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError
-from aptool.evaluation.fusion import mean_of_scores, reciprocal_rank_fusion
+from aptool.evaluation.fusion import reciprocal_rank_fusion
 from aptool.evaluation.learned_fusion import cross_fitted, learn_fusion
 from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix
-from aptool.experiments.plan import DEV, TRAIN, Trial, parts_of, teacher_of
+from aptool.experiments.plan import DEV, Trial, parts_of
 from aptool.formats.atomic import atomic_file
 from aptool.formats.collection import Collection
 from aptool.formats.location import Location
@@ -232,8 +232,6 @@ class TrialRunner:
             return [read_run(self._run_file(part, split)).frame for part in fused]
 
         own = runs(evaluated.split)
-        if system.ensemble is not None:
-            return mean_of_scores(own)
         if system.fuse:
             return reciprocal_rank_fusion(own)
         qrels = read_qrels(collection.qrels(DEV))
@@ -255,9 +253,6 @@ class TrialRunner:
             vectors = self.output / trial.collection / "vectors"
             train = partial(fit, vectors_cache=vectors, states_cache=self._states, device=self.device)
         recipe = self.recipes[trial.system.name]
-        taught_by = teacher_of(trial, self.matrix.systems)
-        if taught_by is not None:
-            recipe = recipe.with_teacher(str(self._run_file(taught_by, TRAIN).absolute()))
         return float(train(collection, recipe, model, seed=trial.seed).seconds)
 
     def _scoring_system(self, trial: Trial, model: Location) -> tuple[AnySystem, Executor | None]:
@@ -278,11 +273,6 @@ class TrialRunner:
         facts += [self._key(part, collection, split) for part in parts_of(trial, systems)]
         if system.combine:
             facts.append(["combine", "logistic"])
-        if system.ensemble is not None:
-            facts.append("ensemble")
-        taught_by = teacher_of(trial, systems)
-        if taught_by is not None:
-            facts.append(["teacher", self._key(taught_by, collection, TRAIN)])
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -26,9 +26,9 @@ from aptool.library.arguments import (
 from aptool.library.collection import Collection
 from aptool.library.executors import Address, check_workers, connected, trainer_on
 from aptool.library.model import Model, check_device
-from aptool.library.teacher import teacher_run
 from aptool.models.build import check_recipe
 from aptool.models.start import training_recipe
+from aptool.options import expected_without
 from aptool.training.recorders import LOGS, Log, fit_recorded
 
 Value: TypeAlias = str | int | float | bool
@@ -41,7 +41,7 @@ def train(
     *,
     start: PathLike | None = None,
     teacher: PathLike | None = None,
-    mixture: Mapping[PathLike, float] | Iterable[PathLike] = (),
+    mixture: Iterable[PathLike] = (),
     seed: int = 0,
     output: PathLike | None = None,
     vectors: PathLike | None = None,
@@ -62,10 +62,9 @@ def train(
             the recipe of the model to start from.
         start: a trained model of the same system whose weights training starts from; its vocabulary is grown
             by the new words.
-        teacher: a run file with scores of the training pools, or a model that scores them, to learn from
-            beside the labels; ``teacher.loss``, ``.weight`` and ``.scale`` of ``set`` say how.
-        mixture: folders of further collections to train on: a list, or a dict with the share of each one's
-            pairs, above 0 and at most 1, that an epoch takes.
+        teacher: a run file with scores of the training pools, to learn from beside the labels;
+            ``teacher.loss``, ``.weight`` and ``.scale`` of ``set`` say how.
+        mixture: folders of further collections to train on.
         seed: random seed.
         output: the model folder. Called again with the same arguments after an interruption, training
             continues from its last checkpoint; where the model is whole, it is loaded. None is a temporary
@@ -100,7 +99,7 @@ def train(
         recipe = recipe.with_mixture(_further(mixture))
     if vectors is not None:
         recipe = recipe.with_vectors(check_path("vectors", vectors))
-    taught_by = None if teacher is None else check_path("teacher", teacher, "a run or a model folder")
+    taught_by = None if teacher is None else check_path("teacher", teacher, "a run file")
     if taught_by is not None:
         recipe = recipe.with_teacher(str(taught_by))
     check_recipe(recipe)
@@ -115,10 +114,6 @@ def train(
     with connected(cluster, wait=wait) as found, _folder(output) as folder:
         if found is not None and output is None:
             raise InputError("output", value=None, expected="a folder on storage that all nodes share")
-        if taught_by is not None:
-            # The device is that of a cluster's workers; a model that teaches scores here.
-            here = device if found is None else "auto"
-            recipe = recipe.with_teacher(teacher_run(taught_by, opened.opened, folder, here))
         train_on = trainer_on(found, device, workers, gpus_per_worker, checkpoint_minutes)
         fit_it = partial(train_on, opened.opened, recipe, folder, seed=seed)
         if log is None:
@@ -152,14 +147,13 @@ def _model(folder: Location, device: str, *, temporary: bool) -> Model:
 
 def _further(mixture: object) -> list[str]:
     """The collections of ``mixture`` as a recipe has them."""
-    form = "a list of folders, or a dict of folders and shares"
-    what = "the folder of a collection (str or os.PathLike)"
     if isinstance(mixture, Mapping):
-        return [
-            f"{check_path('mixture', folder, what)}@{check_number('mixture', share, 0, 1)}"
-            for folder, share in mixture.items()
-        ]
-    return [str(check_path("mixture", folder, what)) for folder in check_list("mixture", mixture, form)]
+        raise InputError(
+            "mixture", problem="a dict of shares", expected=expected_without("a list of folders")
+        )
+    what = "the folder of a collection (str or os.PathLike)"
+    folders = check_list("mixture", mixture, "a list of folders")
+    return [str(check_path("mixture", folder, what)) for folder in folders]
 
 
 def _overrides(options: object) -> list[str]:

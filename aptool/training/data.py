@@ -4,9 +4,7 @@ Answers are identified by their text. Two ids with the same text are one answer 
 positive answer is never sampled as a negative under another id.
 """
 
-import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -50,31 +48,6 @@ class IndexLists:
         return found[:, column]
 
 
-class Shares(NamedTuple):
-    """Of a training on several collections: which one a question is from, and how much of each is taken.
-
-    Attributes:
-        source: (questions,) int64, the collection of each question.
-        share: (collections,) float64, the share of its pairs that an epoch takes, above 0 and at most 1.
-    """
-
-    source: np.ndarray
-    share: np.ndarray
-
-    def sampled(self, pairs: np.ndarray) -> np.ndarray:
-        """The first pairs of each collection, as many as its share says, in their order.
-
-        Args:
-            pairs: (pairs, 2) question and answer, shuffled, so that the first ones are a sample.
-        """
-        source = self.source[pairs[:, 0]]
-        kept = np.zeros(len(pairs), dtype=bool)
-        for number, share in enumerate(self.share):
-            rows = np.flatnonzero(source == number)
-            kept[rows[: math.ceil(share * len(rows))]] = True
-        return pairs[kept]
-
-
 @dataclass(frozen=True)
 class TrainingTexts:
     """A split before tokenization.
@@ -84,14 +57,12 @@ class TrainingTexts:
         answers: the distinct ones.
         positives: the relevant answers of each question's pool.
         pools: all answers of each question's pool.
-        shares: of several collections; None if there is one.
     """
 
     questions: list[str]
     answers: list[str]
     positives: IndexLists
     pools: IndexLists
-    shares: Shares | None = None
 
     def all(self) -> list[str]:
         """Questions and distinct answers, from which a vocabulary is learned."""
@@ -107,7 +78,6 @@ class TrainingSet:
         answers: the distinct ones.
         positives: the relevant answers of each question's pool.
         pool_negatives: the other answers of each question's pool.
-        shares: of several collections; None if there is one.
         teacher: scores to learn beside the labels; None without a teacher.
     """
 
@@ -115,7 +85,6 @@ class TrainingSet:
     answers: Tokens
     positives: IndexLists
     pool_negatives: IndexLists
-    shares: Shares | None = None
     teacher: Teacher | None = None
 
     @property
@@ -134,7 +103,6 @@ def tokenize(
         answers=tokenizer.encode(texts.answers, options.max_answer_tokens),
         positives=texts.positives,
         pool_negatives=_without(texts.pools, texts.positives, len(texts.answers)),
-        shares=texts.shares,
         teacher=teacher,
     )
 

@@ -24,7 +24,7 @@ from aptool.errors import AptoolError
 from aptool.models.device import memory_for, repeatable_sums
 from aptool.models.ranker import Ranker
 from aptool.progress import Update, get_progress
-from aptool.training.data import Shares, TrainingSet
+from aptool.training.data import TrainingSet
 from aptool.training.minibatch import batch_losses
 from aptool.training.negatives import NegativeSampler, mine
 from aptool.training.optimization import (
@@ -198,7 +198,7 @@ def _train_epoch(
     started = time.perf_counter()
     generator = np.random.default_rng([seed, epoch])
     seed_dropout(seed, epoch, group.rank)
-    pairs = _epoch_pairs(pairs, options.pairs, examples.shares, generator)
+    pairs = _epoch_pairs(pairs, options.pairs, generator)
     device = next(ranker.parameters()).device
     # Reading the loss waits for a GPU.
     reading = 1 if device.type == "cpu" else UPDATES_PER_READING
@@ -306,12 +306,10 @@ def _average(average: dict[str, Tensor], weights: dict[str, Tensor], number: int
             average[name].copy_(value)
 
 
-def _epoch_pairs(
-    pairs: np.ndarray, policy: str, shares: Shares | None, generator: np.random.Generator
-) -> np.ndarray:
+def _epoch_pairs(pairs: np.ndarray, policy: str, generator: np.random.Generator) -> np.ndarray:
     """The (question, positive answer) pairs of one epoch, shuffled; with ``one``, one pair a question."""
     shuffled = pairs[generator.permutation(len(pairs))]
     if policy == "one":
         _, first = np.unique(shuffled[:, 0], return_index=True)
         shuffled = shuffled[np.sort(first)]
-    return shuffled if shares is None else shares.sampled(shuffled)
+    return shuffled

@@ -9,8 +9,8 @@ from aptool.config import Recipe
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
 from aptool.formats.location import location
-from aptool.formats.run_folder import MANIFEST, run_folder
 from aptool.formats.trec import read_run
+from aptool.options import expected_without
 from aptool.training.losses import Teacher
 from aptool.training.texts import numbered_pairs
 
@@ -41,15 +41,16 @@ def read_teacher(collection: Collection, recipe: Recipe, split: str) -> Teacher 
 
 
 def teacher_fingerprint(recipe: Recipe) -> str | None:
-    """Hash of the run file, or of the manifest of a run's folder; None without a teacher.
+    """Hash of the run file; None without a teacher.
 
     Raises:
-        InputError: it does not exist.
+        InputError: it does not exist, or is a folder.
     """
     if not recipe.teacher.run:
         return None
-    path, folder = location(recipe.teacher.run), run_folder(recipe.teacher.run)
-    content = path if folder is None else folder / MANIFEST
-    if not content.is_file():
+    path = location(recipe.teacher.run)
+    if path.is_dir():
+        raise InputError(path, problem="a folder", expected=expected_without("a run file as a teacher"))
+    if not path.is_file():
         raise InputError(path, problem="file not found", expected="a run that scores the training pools")
-    return hashlib.sha256(content.read_bytes()).hexdigest()[:16]
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

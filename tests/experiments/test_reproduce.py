@@ -242,7 +242,6 @@ def test_what_helps_beyond_the_paper_is_compared_with_the_recipes_of_its_tables(
     added = {key: options - set(own[key[0]]) for key, options in added.items()}
     assert added == {
         ("wikiqa", "wikiqa-alone"): set(),
-        ("wikiqa", "with-trecqa"): {"mixture.collections=['D/trecqa@0.5']"},
         ("wikiqa", "from-trecqa"): {"start.model=M/trecqa"},
         ("wikiqa", "from-trecqa-functions"): {"start.model=M/trecqa-functions"},
         ("trecqa", "trecqa-alone"): set(),

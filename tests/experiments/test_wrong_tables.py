@@ -67,12 +67,19 @@ BAD = {
         "fuse of both: 'ap-cnn'",
         "expected one of random, both",
     ),
-    "method without combine": (
+    "removed method": (
         'fuse = ["random", "ap-cnn"]',
-        'fuse = ["random", "ap-cnn"]\nmethod = "logistic"',
+        'fuse = ["random", "ap-cnn"]\nmethod = "lambdamart"',
         1,
-        "eval.toml: systems/both",
-        "",
+        "eval.toml: systems/both/method: 'lambdamart'",
+        "aptool 0.2.0 was the last version with it",
+    ),
+    "removed teacher": (
+        'preset = "ap-cnn"',
+        'preset = "ap-cnn"\nteacher = "random"',
+        1,
+        "eval.toml: systems/ap-cnn/teacher: 'random'",
+        "aptool 0.2.0 was the last version with it",
     ),
     "set of what is not trained": (
         'baseline = "random"',

@@ -10,13 +10,11 @@ import torch
 from small_training import SGD, always, made
 from tiny import recipe, training_set
 
-import aptool as library
 from aptool.config import TeacherOptions, TrainingOptions
 from aptool.errors import InputError
 from aptool.formats.collection import Collection
 from aptool.formats.pools import list_units, read_pools
-from aptool.formats.trec import read_run, write_run
-from aptool.library.teacher import teacher_run
+from aptool.formats.trec import write_run
 from aptool.models.build import check_recipe
 from aptool.models.model import load_model
 from aptool.models.start import training_recipe
@@ -26,7 +24,7 @@ from aptool.training.fit import fit
 from aptool.training.loop import train
 from aptool.training.losses import Teacher, listwise_kl, margin_mse
 from aptool.training.minibatch import batch_losses, score_batch
-from aptool.training.teacher import read_teacher, teacher_fingerprint
+from aptool.training.teacher import read_teacher
 
 NONE, UNKNOWN = -math.inf, math.nan
 
@@ -89,20 +87,6 @@ def test_a_system_that_teaches_itself_does_not_move(kind, in_batch):
 
 def batch_scores(system, examples, question, answer):
     return score_batch(system, examples, np.array([[question, answer]]), in_batch=False)[0, 0].detach()
-
-
-def test_a_folder_of_shards_is_a_teacher(collection, tmp_path):
-    units = list_units([collection.pools("train")])
-    score(units, RandomSystem(seed=3), f"{tmp_path}/shards/", tag="t")
-    score(units, RandomSystem(seed=3), tmp_path / "one.run", tag="t")
-
-    folder, file = (
-        read_teacher(collection, taught(tmp_path / name), "train") for name in ("shards", "one.run")
-    )
-
-    assert folder.scores.tolist() == file.scores.tolist()
-    assert teacher_run(tmp_path / "shards", collection, tmp_path / "m") == str(tmp_path / "shards")
-    assert len(teacher_fingerprint(taught(tmp_path / "shards"))) == 16
 
 
 def test_the_teacher_of_a_model_is_not_that_of_a_training_that_starts_from_it(collection, tmp_path):
@@ -214,29 +198,29 @@ def test_a_missing_run_is_one_line(collection, tmp_path):
         fit(collection, taught(tmp_path / "teacher.run"), tmp_path / "model")
 
 
-def test_a_model_or_fused_runs_teach(aptool, collection, tmp_path):
-    """A model scores the training pools once; the fusion of two such runs is a teacher as well."""
+def test_fused_runs_teach(aptool, collection, tmp_path):
     for seed in (1, 2):
-        fit(collection, recipe("ap-cnn", "training.epochs=1"), tmp_path / f"teacher{seed}", seed=seed)
-    student = {"set": {"training.epochs": 1, "training.negatives": "pool", "vectors.source": "random"}}
-    options = [f"--set={key}={value}" for key, value in student["set"].items()]
+        run = tmp_path / f"{seed}.run"
+        score(list_units([collection.pools("train")]), RandomSystem(seed), run, tag="t")
+    assert aptool("fuse", tmp_path / "1.run", tmp_path / "2.run", "--output", tmp_path / "both.run").code == 0
 
     done = aptool(
-        *("train", collection.path, "--preset", "qa-cnn", "--teacher", tmp_path / "teacher1"),
-        *("--output", tmp_path / "student", *options),
+        *("train", collection.path, "--preset", "qa-cnn", "--teacher", tmp_path / "both.run"),
+        *("--output", tmp_path / "student", "--set", "training.epochs=1", "--set", "training.negatives=pool"),
+        *("--set", "vectors.source=random"),
     )
 
     assert done.code == 0, done.err
-    (run,) = tmp_path.glob("student.teacher-*.run")
-    assert len(read_run(run).frame) == len(pairs(collection))
-    assert load_model(tmp_path / "student").recipe.teacher.run == str(run)
-    written = run.stat().st_mtime_ns
-    library.train(
-        collection.path, "qa-cnn", teacher=tmp_path / "teacher1", output=tmp_path / "student", **student
+    assert load_model(tmp_path / "student").recipe.teacher.run == str(tmp_path / "both.run")
+
+
+def test_model_as_teacher_is_refused(aptool, collection, model_folder, tmp_path):
+    done = aptool(
+        *("train", collection.path, "--preset", "qa-cnn", "--teacher", model_folder),
+        *("--output", tmp_path / "student", "--set", "training.negatives=pool"),
     )
-    assert run.stat().st_mtime_ns == written
-    other = tmp_path / "other.run"
-    library.score(str(collection.pools("train")), tmp_path / "teacher2", other)
-    assert aptool("fuse", run, other, "--output", tmp_path / "fused.run").code == 0
-    fit(collection, taught(tmp_path / "fused.run", "training.epochs=1"), tmp_path / "fused")
-    assert load_model(tmp_path / "fused").recipe.teacher.run == str(tmp_path / "fused.run")
+
+    expected = f"{model_folder}: a folder; expected a run file as a teacher; aptool 0.2.0 was the last"
+    assert (done.code, len(done.err)) == (1, 1)
+    assert expected in done.err[0]
+    assert not (tmp_path / "student").exists()

@@ -49,7 +49,7 @@ def started_trainings(case: Case) -> None:
     elif source == "mixture":
         name = case.random.choice(("train.qrels", "train.pools.parquet", "collection.json"))
         Path("d", name).write_bytes(mutate_bytes(case.random, Path("d", name).read_bytes()))
-        more = (f"d{case.random.choice(('', '@0.5', '@1e-9', '@' + case.nasty()))}",)
+        more = (f"d{case.random.choice(('', '@0.5', '@' + case.nasty()))}",)
     elif source == "vectors":
         Path("v.txt").write_bytes(mutate_lines(case.random, content(case.world.folder / "v.txt"), b" "))
         more = ("--vectors", "v.txt")
