@@ -14,7 +14,7 @@ _K, _FOLDS = 60.0, 5
 
 @click.command("fuse")
 @click.argument("runs", nargs=-1, required=True)
-@click.option("--output", required=True, type=click.Path(), help="Run file.")  # a slash at its end is kept
+@click.option("--output", required=True, type=click.Path(), help="Run file.")  # it keeps a slash at its end
 @click.option("--train", "qrels", metavar="QRELS", help="Learn the fusion from these judgements.")
 @click.option(
     "--train-run",
@@ -63,12 +63,12 @@ def fuse(
         raise UsageError("--folds given with --train-run; expected one or the other")
     check_one_word("--tag", tag)
     from aptool.formats.atomic import check_apart, files_of
-    from aptool.formats.run_output import check_run_file
+    from aptool.formats.run_output import check_run_output
     from aptool.library.evaluation import fuse as fuse_runs
     from aptool.library.evaluation import learn_fusion
     from aptool.library.run import Run
 
-    check_run_file(output)
+    check_run_output(output)
     check_apart(output, files_of(*runs, *train_runs, *([qrels] if qrels is not None else [])))
     loaded = [Run.load(run) for run in runs]
     if qrels is None:

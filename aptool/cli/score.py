@@ -54,9 +54,8 @@ class SystemType(click.ParamType):  # type: ignore[type-arg]  # not generic in c
 @kind_option
 @click.option(
     "--output",
-    type=click.Path(),  # a slash at its end means something
-    help="Run file; gzip if it ends in .gz. With a slash at its end a folder, for runs too large for one "
-    "file.  [default: POOLS with .run]",
+    type=click.Path(),  # it keeps a slash at its end
+    help="Run file; gzip if it ends in .gz.  [default: POOLS with .run]",
 )
 @click.option(
     "--answers",

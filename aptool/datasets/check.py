@@ -13,7 +13,6 @@ from aptool.formats.collection import MANIFEST, Collection, answers_beside
 from aptool.formats.location import PathOrUrl, location
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Answers, list_units, read_answers, read_pools
-from aptool.formats.run_folder import is_run
 from aptool.formats.trec import read_qrels, read_run
 from aptool.formats.urls import is_object_url, is_remote
 
@@ -41,7 +40,7 @@ def check_path(path: str) -> str:
         InputError: the first fault, with its place.
     """
     if (not is_remote(path) or is_object_url(path)) and location(path).is_dir():
-        return _check_run(path) if is_run(path) else _check_collection(path)
+        return _check_collection(path)
     name = path.rsplit("/", 1)[-1]
     if name == MANIFEST:
         return _check_collection(str(location(path).parent))

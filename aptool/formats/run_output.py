@@ -8,9 +8,9 @@ import zlib
 from aptool.errors import InputError
 from aptool.formats.atomic import check_writable
 from aptool.formats.location import PathOrUrl
-from aptool.formats.run_folder import check_run_folder, names_folder
 from aptool.formats.stores import store_of
 from aptool.formats.unpacking import GZIP
+from aptool.options import expected_without
 
 # Bytes at the beginning of a file in which its first line is looked for.
 _HEAD_BYTES = 1 << 16
@@ -19,26 +19,13 @@ _FIELDS, _SCORE = 6, 4
 
 
 def check_run_output(path: PathOrUrl) -> None:
-    """Checks, before any work, that a run can be written: a file or, with a slash at the end, a folder.
+    """Checks, before any work, that a run file can be written.
 
     Raises:
-        InputError: it cannot, or there is a file that is no run, or a folder of something else.
+        InputError: it cannot, the path ends in a slash, or there is a file that is no run.
     """
-    if names_folder(path):
-        check_run_folder(path)
-    else:
-        check_run_file(path)
-
-
-def check_run_file(path: PathOrUrl) -> None:
-    """As `check_run_output`, of a run that is written as one file.
-
-    Raises:
-        InputError: as `check_run_output`, and of a path with a slash at the end.
-    """
-    if names_folder(path):
-        expected = "a file: only aptool score writes a run as a folder"
-        raise InputError(path, problem="a folder", expected=expected)
+    if str(path).endswith("/"):
+        raise InputError(path, problem="a folder", expected=expected_without("a run file, not a folder"))
     check_writable(path)
     store, key = store_of(path)
     try:

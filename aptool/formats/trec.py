@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
@@ -23,11 +24,12 @@ import polars as pl
 from aptool.errors import InputError, shortened
 from aptool.formats import ids
 from aptool.formats.ir_metadata import drop_metadata
-from aptool.formats.location import Location, PathOrUrl
-from aptool.formats.run_folder import read_shards, run_folder
+from aptool.formats.location import PathOrUrl
 from aptool.formats.storage import open_binary, unreadable
 from aptool.formats.stores import store_of
 from aptool.formats.unpacking import GZIP, Unpacked
+from aptool.formats.urls import is_remote
+from aptool.options import expected_without
 
 _BLANKS = b"\t\v\f\r"
 _AS_SPACES = bytes.maketrans(_BLANKS, b" " * len(_BLANKS))
@@ -98,16 +100,15 @@ def read_qrels(path: PathOrUrl) -> pl.DataFrame:
 
 
 def read_run(path: PathOrUrl) -> Run:
-    """Reads a run from a file, or from a folder that ``aptool score`` wrote.
-
-    A folder gives the rows of the run file that would have been in its place.
+    """Reads a run from a file.
 
     Raises:
         InputError: the file cannot be read, is empty, or has a line that is not a scored candidate or
-            that repeats one; or the folder has no run, or not all of it as it was written.
+            that repeats one.
     """
-    folder = run_folder(path)
-    frame = _read(path, _RUN) if folder is None else _read_shards(folder)
+    if not is_remote(path) and Path(path).is_dir():
+        raise InputError(path, problem="a folder", expected=expected_without("a run file, not a folder"))
+    frame = _read(path, _RUN)
     return Run(frame.drop("tag"), str(frame.item(-1, "tag")))
 
 
@@ -183,18 +184,6 @@ def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl
     )
     text = lines["line"].str.join("").item().encode()
     return text, ends.with_columns(pl.col("end").cum_sum())
-
-
-def _read_shards(folder: Location) -> pl.DataFrame:
-    frames: list[pl.DataFrame] = []
-    first: dict[str, Location] = {}  # where each question is
-    for path, data in read_shards(folder):
-        frames.append(_parse(path, _text(path, data), _RUN))
-        for question in frames[-1]["question_id"].unique(maintain_order=True):
-            if first.setdefault(question, path) != path:
-                expected = f"each question in one shard; {first[question].name} has it already"
-                raise InputError(path, value=question, expected=expected)
-    return pl.concat(frames).sort("question_id", maintain_order=True)
 
 
 def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from aptool.errors import counted
-from aptool.formats.run_output import check_run_file
+from aptool.formats.run_output import check_run_output
 from aptool.formats.trec import rank_candidates, read_run, write_run
 from aptool.library.arguments import PathLike, check_path, check_text
 from aptool.library.frames import (
@@ -113,7 +113,7 @@ class Run:
         """
         tag = self.tag if tag is None else check_text("tag", tag)
         file = check_path("path", path)
-        check_run_file(file)
+        check_run_output(file)
         write_run(file, self.frame, tag)
 
     def __repr__(self) -> str:

@@ -50,7 +50,7 @@ def score(
             ``Model`` or another system; ``"bm25"`` (see ``bm25_run``) or ``"random"`` (scores that depend on
             the ids alone, with the seed 0). A folder of such a name is ``"./bm25"``. The arguments below
             that describe a model have no effect on these two.
-        output: the run file; gzip if its name ends in ``.gz``. If it ends in a slash, a folder of shards.
+        output: the run file; gzip if its name ends in ``.gz``.
         executor: what scores the row groups, such as a ``ClusterExecutor``; None is ``cluster``.
         answers: texts of shared answers; None is ``answers.parquet`` beside the pools.
         tag: the run's name in the file, one word; None is the model's preset.

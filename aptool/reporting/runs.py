@@ -8,7 +8,6 @@ from aptool.errors import InputError, UsageError
 from aptool.evaluation.values import MeasureValues
 from aptool.formats.collection import MANIFEST, Collection
 from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.run_folder import is_run
 from aptool.formats.urls import is_remote
 
 TABLE = "table.json"
@@ -79,7 +78,7 @@ def read_runs(folder: PathOrUrl) -> Runs:
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise InputError(path, value=repr(error), expected="the results of `aptool matrix`") from error
     for entry in entries:
-        if not is_run(entry.run):
+        if not entry.run.is_file():
             raise InputError(entry.run, problem="file not found", expected=f"a run file listed in {path}")
     return Runs(place, entries, measures, command, collections, fingerprints, lines)
 

@@ -19,9 +19,8 @@ import pyarrow as pa
 from aptool.errors import AptoolError, InputError
 from aptool.formats import storage
 from aptool.formats.footer import candidate_counts, read_footer, row_groups
-from aptool.formats.location import PathOrUrl, location
+from aptool.formats.location import PathOrUrl
 from aptool.formats.pools import Answers, Unit, read_pools
-from aptool.formats.run_folder import names_folder
 from aptool.formats.storage import Input
 from aptool.formats.urls import is_remote
 from aptool.scoring.parts import Part, parts_folder
@@ -46,7 +45,7 @@ def plan(
     Args:
         units: the units.
         system: what will score them.
-        output: the run; with a slash at the end a folder for shards.
+        output: the run file.
         tag: of the run.
         answers: the file of shared answers.
 
@@ -54,7 +53,6 @@ def plan(
         InputError: an input cannot be read.
     """
     folder = parts_folder(output)
-    shards = location(output).absolute() if names_folder(output) else None
     parts = []
     footers: dict[str, tuple[str, list[int]]] = {}
     shared = _identity(*answers)[0] if answers is not None else None
@@ -64,9 +62,8 @@ def plan(
             footers[unit.path] = identity, _pairs(unit.path, footer)
         identity, pairs = footers[unit.path]
         facts = [identity, unit.row_group, system.fingerprint, shared, tag]
-        name = json.dumps(facts if shards is None else [*facts, "shard"])
-        digest = hashlib.sha256(name.encode()).hexdigest()[:24]
-        parts.append(Part(unit, folder / f"{digest}.part", pairs[unit.row_group], tag, shards))
+        digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
+        parts.append(Part(unit, folder / f"{digest}.part", pairs[unit.row_group], tag))
     return parts
 
 

@@ -6,8 +6,6 @@ questions, not of pairs. A checksum detects a damaged part. A part is created, o
 and never written over: whichever worker scores a unit, its lines are the same.
 
     lines | index: Arrow IPC stream | truncated (8 bytes) | size of the index (8) | CRC-32 of all before (4)
-
-Where the run is to be a folder, the lines go to a shard, and its SHA-256 in hexadecimal takes their place.
 """
 
 import io
@@ -24,7 +22,6 @@ from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import remove_matching
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.pools import Unit
-from aptool.formats.run_folder import Shard, has_shard, publish_shards, put_shard
 from aptool.formats.stores import store_of
 from aptool.formats.trec import open_text, run_lines
 
@@ -45,9 +42,6 @@ _REQUESTS = 16
 # Bytes at the end of a part that are read first; most indices are shorter.
 _TAIL_BYTES = 1 << 16
 
-# Characters of a SHA-256 in hexadecimal.
-_DIGEST = 64
-
 
 class Part(NamedTuple):
     """A unit of work and the file for its scores."""
@@ -56,7 +50,6 @@ class Part(NamedTuple):
     path: Location
     pairs: int  # number of pairs of the unit, from the footer of the input
     tag: str  # the tag of the run
-    shards: Location | None = None  # the folder for its lines, if the run is to be one; see ``run_folder``
 
 
 class Index(NamedTuple):
@@ -73,7 +66,7 @@ class Index(NamedTuple):
 
 def parts_folder(output: PathOrUrl) -> Location:
     """The folder of the parts of a run file, until the run file is complete."""
-    return location(f"{str(output).rstrip('/')}.parts")
+    return location(f"{output}.parts")
 
 
 def write_part(part: Part, frame: pl.DataFrame, truncated: int) -> None:
@@ -88,8 +81,6 @@ def write_part(part: Part, frame: pl.DataFrame, truncated: int) -> None:
         InputError: an id or a score is not valid in a run file, or the part cannot be written.
     """
     lines, ends = run_lines(str(part.path), frame, part.tag)
-    if part.shards is not None:
-        lines = put_shard(part.shards, lines).encode()
     packed = io.BytesIO()
     ends.write_ipc_stream(packed)
     index = packed.getvalue()
@@ -123,8 +114,7 @@ def _is_undamaged(part: Part) -> bool:
         data = part.path.read_bytes()
     except FileNotFoundError:
         return False
-    whole = _is_whole(part, data)
-    return whole and (part.shards is None or has_shard(part.shards, data[:_DIGEST].decode()))
+    return _is_whole(part, data)
 
 
 def _is_whole(part: Part, data: bytes) -> bool:
@@ -152,14 +142,6 @@ def read_indices(parts: Sequence[Part]) -> list[Index]:
         return list(pool.map(read_index, parts))
 
 
-def read_shard(part: Part, index: Index) -> Shard:
-    """The shard of an undamaged part."""
-    store, key = store_of(part.path)
-    digest = store.read(key, 0, _DIGEST).decode()
-    questions = index.questions
-    return Shard(questions.item(-1, "end"), digest, questions.height, index.pairs)
-
-
 class Merged(NamedTuple):
     """What was made of the parts."""
 
@@ -168,11 +150,11 @@ class Merged(NamedTuple):
 
 
 def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[[], None]) -> Merged:
-    """Merges all parts into the run file, or makes a run folder of their shards, and removes them.
+    """Merges all parts into the run file, and removes them.
 
     Args:
         parts: all of them.
-        output: the run file or folder.
+        output: the run file.
         before_publishing: called before the run gets its name; it may raise.
 
     Raises:
@@ -195,14 +177,7 @@ def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[
         for number, index in enumerate(indices)
     )
     _check_questions(parts, blocks)
-    shards = parts[0].shards
-    if shards is not None:
-        with ThreadPoolExecutor(_REQUESTS) as pool:
-            entries = list(pool.map(read_shard, parts, indices))
-        before_publishing()
-        publish_shards(shards, parts[0].tag, entries)
-    else:
-        _merge_lines(parts, indices, blocks, output, before_publishing)
+    _merge_lines(parts, indices, blocks, output, before_publishing)
     remove_matching(parts_folder(output), _OWN)
     return Merged(sum(index.pairs for index in indices), sum(index.truncated for index in indices))
 

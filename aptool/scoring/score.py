@@ -222,8 +222,7 @@ def score(
     Args:
         units: the row groups to score.
         system: the system; a ``ModelLoader`` for a trained model, a ``BaselineLoader`` for an untrained one.
-        output: the run file; gzip if its name ends in ``.gz``. If it ends in a slash, a folder: see
-            ``formats.run_folder``.
+        output: the run file; gzip if its name ends in ``.gz``.
         executor: where to score; None is this process.
         tag: the tag of the run, one word; None is the system's.
         answers: the file with the texts of shared answers.

@@ -3,7 +3,6 @@
 They are slow and lenient where aptool may be strict; what aptool accepts, they must read alike.
 """
 
-import json
 import struct
 from collections import defaultdict
 from pathlib import Path
@@ -47,12 +46,6 @@ def measures(qrels: dict[str, dict[str, int]], run: dict[str, dict[str, float]])
         sums["MRR"] += 1 / ranks[0] if ranks else 0.0
         sums["P@1"] += float(bool(ranks) and ranks[0] == 1)
     return {name: value / len(qrels) for name, value in sums.items()}
-
-
-def run_folder(folder: Path) -> dict[str, dict[str, float]]:
-    """The scores of a run in shards, of those that its manifest lists."""
-    listed = [shard["file"] for shard in json.loads((folder / "run.json").read_text())["shards"]]
-    return scores(b"".join((folder / name).read_bytes() for name in listed))
 
 
 def pool_texts(folder: str) -> list[tuple[str, str, str, str]]:

@@ -38,7 +38,6 @@ class World:
         self.model = folder / "m"
         self.run = folder / "test.run"
         self.other_run = folder / "other.run"  # the same candidates in another order
-        self.run_folder = folder / "shards"  # the same run
         self.encoded = folder / "encoded"  # the answers of its pools
         self.train_run = folder / "train.run"
         self.matrix = folder / "matrix"
@@ -67,9 +66,7 @@ class World:
         shared = self.shared / "test.pools.parquet"
         assert command("score", pools, "--model", self.model, "--output", self.run).code == 0
         assert command("score", shared, "--model", self.model, "--output", self.folder / "s.run").code == 0
-        shards, encoded = f"{self.run_folder}/", self.encoded
-        assert command("score", pools, "--model", self.model, "--output", shards).code == 0
-        assert command("encode", pools, "--model", self.model, "--output", encoded).code == 0
+        assert command("encode", pools, "--model", self.model, "--output", self.encoded).code == 0
         train = self.collection / "train.pools.parquet"
         assert command("score", train, "--model", self.model, "--output", self.train_run).code == 0
         table = self.folder / "t.toml"

@@ -52,7 +52,6 @@ def scenes(folder: Path) -> list[Scene]:
     learned = ("fuse", run, other, "--train", collection / "test.qrels", "--folds", "2")
     return [
         _scene("score", "score", pools, "--model", model, "--output", f"{OUT}/x.run"),
-        _scene("shards", "score", pools, "--model", model, "--output", f"{OUT}/x/"),
         _scene("encode", "encode", pools, "--model", model, "--output", f"{OUT}/s"),
         _scene(
             "encoded",
@@ -82,7 +81,6 @@ def store_scenes(folder: Path, bucket: str) -> list[Scene]:
     pools, model = folder / "x.pools.parquet", folder / "m"
     return [
         _scene("score", "score", pools, "--model", model, "--output", f"{bucket}/x.run"),
-        _scene("shards", "score", pools, "--model", model, "--output", f"{bucket}/x/"),
         _scene("encode", "encode", pools, "--model", model, "--output", f"{bucket}/s"),
         _scene("import", "data", "import", "tsv", f"test={folder / 'x.tsv'}", "--output", f"{bucket}/c"),
         _scene("train", "train", folder / "c", "--seed", "3", *small_options(), "--output", f"{bucket}/m"),

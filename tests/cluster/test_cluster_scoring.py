@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from recorded import recorded
 from scene import UNITS, wait_for
-from slow import ONE_CORE, remote_system, scored
+from slow import remote_system, scored
 
 from aptool.cluster.resources import Cluster, Resources
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units
-from aptool.formats.trec import read_run
 from aptool.scoring.score import score
 
 
@@ -164,18 +163,3 @@ def _parent(process):
         return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
     except OSError:
         return None
-
-
-def test_a_folder_of_shards_is_the_run_of_one_process(cluster, anywhere):
-    """Workers write the shards, the driver the manifest alone."""
-    from aptool.cluster.score import ClusterExecutor
-
-    output = f"{anywhere.output}/"
-    system = remote_system(anywhere.notes, 0.0, ONE_CORE)
-    result = score(anywhere.units, system, output, ClusterExecutor(cluster))
-
-    assert anywhere.expected
-    assert read_run(output).frame.equals(read_run(anywhere.notes / "alone" / "alone.run").frame)
-    assert result.units == UNITS
-    assert len(list(anywhere.output.iterdir())) == UNITS + 1
-    assert not anywhere.parts.exists()

@@ -5,7 +5,8 @@ import gzip
 import pytest
 
 from aptool.errors import InputError
-from aptool.formats.run_output import check_run_file, check_run_output
+from aptool.formats.run_output import check_run_output
+from aptool.formats.trec import read_run
 
 LINE = b"q1 Q0 a 1 2.5 bm25\n"
 
@@ -35,7 +36,7 @@ OTHERS = {
 def test_a_run_is_replaced(tmp_path, content):
     (tmp_path / "out").write_bytes(content)
 
-    check_run_file(tmp_path / "out")
+    check_run_output(tmp_path / "out")
 
 
 @pytest.mark.parametrize("content", OTHERS.values(), ids=OTHERS)
@@ -49,7 +50,11 @@ def test_another_file_is_not(tmp_path, content):
     assert file.read_bytes() == content
 
 
-def test_only_score_writes_a_folder(tmp_path):
-    check_run_output(f"{tmp_path}/new/")
-    with pytest.raises(InputError, match="new/: a folder; expected a file"):
-        check_run_file(f"{tmp_path}/new/")
+def test_folder_of_runs_is_refused(tmp_path):
+    (tmp_path / "old").mkdir()
+    expected = "a folder; expected a run file, not a folder; aptool 0.2.0 was the last version with it"
+
+    with pytest.raises(InputError, match=f"new/: {expected}"):
+        check_run_output(f"{tmp_path}/new/")
+    with pytest.raises(InputError, match=f"old: {expected}"):
+        read_run(tmp_path / "old")
