@@ -24,7 +24,7 @@ import polars as pl
 from aptool.errors import InputError, shortened
 from aptool.formats import ids
 from aptool.formats.ir_metadata import drop_metadata
-from aptool.formats.location import PathOrUrl
+from aptool.formats.location import PathOrUrl, location
 from aptool.formats.storage import open_binary, unreadable
 from aptool.formats.stores import store_of
 from aptool.formats.unpacking import GZIP, Unpacked
@@ -106,7 +106,8 @@ def read_run(path: PathOrUrl) -> Run:
         InputError: the file cannot be read, is empty, or has a line that is not a scored candidate or
             that repeats one.
     """
-    if not is_remote(path) and Path(path).is_dir():
+    local = None if is_remote(path) else location(path)
+    if isinstance(local, Path) and local.is_dir():
         raise InputError(path, problem="a folder", expected=expected_without("a run file, not a folder"))
     frame = _read(path, _RUN)
     return Run(frame.drop("tag"), str(frame.item(-1, "tag")))
