@@ -81,12 +81,12 @@ cluster-demo: $(STAMP)  ## start two nodes on this machine, run a small evaluati
 	$(BIN)/python jobs/demo.py
 
 campaign: $(STAMP)  ## try 100,000 bad inputs on every surface: SEED=1, INPUTS=100000, ONLY=number of one input
-	PYTHONPATH=.:tests $(BIN)/python tests/campaign/run.py --seed $(or $(SEED),1) --inputs $(or $(INPUTS),100000) $(if $(ONLY),--only $(ONLY))
+	PYTHONPATH=.:tests $(BIN)/python tools/campaign/run.py --seed $(or $(SEED),1) --inputs $(or $(INPUTS),100000) $(if $(ONLY),--only $(ONLY))
 
 chaos: $(STAMP)  ## kill, starve and run twice 200 commands, and run them again: SEED=1, TRIALS=200, ONLY=number of one
-	PYTHONPATH=.:tests:tests/campaign OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 TOKENIZERS_PARALLELISM=false \
-		$(BIN)/python tests/chaos/run.py --seed $(or $(SEED),1) --trials $(or $(TRIALS),200) $(if $(ONLY),--only $(ONLY))
-	$(if $(ONLY),,PYTHONPATH=.:tests:tests/campaign OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/stores.py --seed $(or $(SEED),1))
+	PYTHONPATH=.:tests:tools/campaign OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 TOKENIZERS_PARALLELISM=false \
+		$(BIN)/python tools/chaos/run.py --seed $(or $(SEED),1) --trials $(or $(TRIALS),200) $(if $(ONLY),--only $(ONLY))
+	$(if $(ONLY),,PYTHONPATH=.:tests:tools/campaign OMP_NUM_THREADS=1 $(BIN)/python tools/chaos/stores.py --seed $(or $(SEED),1))
 	$(if $(ONLY),,$(BIN)/python -m pytest -m cluster tests/cluster -k 'killed or removed or corrupt or half or refused or memory')
 
 audit: $(STAMP)  ## check licences, and known vulnerabilities of the tested versions, which needs a network

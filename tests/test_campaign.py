@@ -10,7 +10,14 @@ TESTS = Path(__file__).parent
 
 def test_five_thousand_bad_inputs():
     paths = [str(TESTS.parent), str(TESTS)]
-    command = [sys.executable, str(TESTS / "campaign" / "run.py"), "--seed", "7", "--inputs", "5000"]
+    command = [
+        sys.executable,
+        str(TESTS.parent / "tools" / "campaign" / "run.py"),
+        "--seed",
+        "7",
+        "--inputs",
+        "5000",
+    ]
 
     done = subprocess.run(
         command,
