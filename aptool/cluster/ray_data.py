@@ -21,7 +21,6 @@ from aptool.cluster.messages import BoardPost
 from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.spare import score_late, wait_until_begun
 from aptool.cluster.worker import Outcome, Reading, ScoringJob, Worker, read
-from aptool.models.ragged import padding_share
 from aptool.scoring.parts import Part
 
 # Names of Ray Data's threads that call Ray. Others of its threads, such as those of loggers, never end.
@@ -133,7 +132,6 @@ class ScoreUnits:
         self._pairs = metrics.Counter("aptool_pairs", "Pairs scored.")
         self._units = metrics.Counter("aptool_units", "Row groups scored.")
         self._retries = metrics.Counter("aptool_retries", "Row groups begun again, as a worker was lost.")
-        self._padding = metrics.Gauge("aptool_padding_share", "Share of padding in the last row group.")
         self._rate = metrics.Gauge("aptool_pairs_per_second", "Pairs per second of the last row group.")
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
@@ -145,7 +143,6 @@ class ScoreUnits:
                 self._pairs.inc(outcome.pairs)
                 self._units.inc()
                 self._rate.set(outcome.pairs / max(outcome.seconds, 1e-3))
-                self._padding.set(padding_share(outcome.filled, outcome.places))
             if outcome.attempts > 1:
                 self._retries.inc()
         columns = zip(*outcomes, strict=True) if outcomes else ((),) * len(Outcome._fields)

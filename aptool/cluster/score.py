@@ -277,8 +277,7 @@ class ClusterExecutor(Executor):
                     # A worker with a GPU takes no core of Ray's, but keeps one busy.
                     cores, gpus = outcome.seconds * max(each.cpus, 1), outcome.seconds * each.gpus
                     yield ScoredPart(
-                        *(todo[number].pairs, outcome.worker, outcome.attempts, cores, gpus, outcome.again),
-                        *(outcome.filled, outcome.places),
+                        *(todo[number].pairs, outcome.worker, outcome.attempts, cores, gpus, outcome.again)
                     )
                 if len(faults) == MAX_FAULTS or len(scored) + len(faults) == len(todo):
                     break  # without waiting for a worker whose unit another one has scored
@@ -309,8 +308,7 @@ def closing_line(scored: ScoredRun) -> str:
         f"score: {count(scored.units, 'row group')}, {scored.resumed} resumed, {scored.retried} retried, "
         f"{scored.run_twice} run twice, by "
         f"{count(scored.workers, 'worker')} in {scored.seconds:.0f} s: "
-        f"{scored.core_seconds:.0f} core-seconds, {scored.gpu_seconds:.0f} GPU-seconds, "
-        f"{scored.padding_share:.0%} padding"
+        f"{scored.core_seconds:.0f} core-seconds, {scored.gpu_seconds:.0f} GPU-seconds"
     )
 
 

@@ -26,7 +26,6 @@ from aptool.formats.storage import Input
 from aptool.formats.store import ReplacedError
 from aptool.formats.stores import store_of
 from aptool.models.device import is_out_of_memory
-from aptool.models.ragged import PADDING
 from aptool.scoring.job import Task, digest_of, read_task, score_task
 from aptool.scoring.parts import ATTEMPTS, Part, parts_folder, write_part
 from aptool.scoring.systems import System
@@ -65,8 +64,6 @@ class Outcome(NamedTuple):
     fatal: bool  # whether every other unit would fail likewise
     seconds: float = 0.0  # that the worker spent on it
     again: bool = False  # whether another worker had begun it and was late
-    filled: int = 0  # see ``Padding``
-    places: int = 0
 
 
 class Reading(NamedTuple):
@@ -170,7 +167,7 @@ class Worker:
         failed = Outcome(number, 0, 1, self._name, self._failure, True)
         if self._failure:
             return failed
-        started, filled, places = time.monotonic(), PADDING.filled, PADDING.places
+        started = time.monotonic()
         if reading is not None and reading.error:
             return failed._replace(error=reading.error, fatal=reading.fatal)
         try:
@@ -193,8 +190,7 @@ class Worker:
             return failed._replace(error=str(error), fatal=False)
         seconds = time.monotonic() - started
         self._units, self._seconds = self._units + 1, self._seconds + seconds
-        laid_out = PADDING.filled - filled, PADDING.places - places
-        return Outcome(number, part.pairs, attempts, self._name, "", False, seconds, False, *laid_out)
+        return Outcome(number, part.pairs, attempts, self._name, "", False, seconds)
 
     @property
     def seconds_a_unit(self) -> float:

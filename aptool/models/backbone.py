@@ -17,7 +17,7 @@ from aptool.models.device import send
 from aptool.models.network_config import check_network_config
 from aptool.models.packed import pack, packed_inputs
 from aptool.models.pretrained import bare_encoder, network_library
-from aptool.models.ragged import PADDING, Ragged
+from aptool.models.ragged import Ragged
 from aptool.options import bounded
 from aptool.text.forms import TOKEN_ID, UNATTENDED
 
@@ -118,13 +118,10 @@ class BatchedNetwork(nn.Module):
     ) -> tuple[dict[str, Any], Tensor | None]:
         """The network's arguments for texts padded to one width, or in one row; the slots of their tokens."""
         if width is None:
-            PADDING.count(len(tokens.values), len(tokens.values))
             ids = tokens.with_values(tokens.values & TOKEN_ID)
             return packed_inputs(ids, types if self._has_types else None, self.network.config), None
         count, is_padded = len(tokens.sizes), len(tokens.values) < len(tokens.sizes) * width
         slots = tokens.slots(width) if is_padded else None
-        if not is_padded:
-            PADDING.count(len(tokens.values), len(tokens.values))
 
         def dense(values: Tensor, padding: int = 0) -> Tensor:
             """(n, T, ...) of values (N, ...)."""

@@ -18,31 +18,6 @@ from aptool.text.tokenizer import Tokens
 SIMILAR = 1.5
 
 
-class Padding:
-    """How far the dense tensors that sequences were laid out in were filled, in this process.
-
-    Attributes:
-        filled: places of elements of sequences.
-        places: all of them.
-    """
-
-    def __init__(self) -> None:
-        self.filled = self.places = 0
-
-    def count(self, filled: int, places: int) -> None:
-        """Counts a tensor."""
-        self.filled += filled
-        self.places += places
-
-
-PADDING = Padding()
-
-
-def padding_share(filled: int, places: int) -> float:
-    """The share of padding in tensors with so many places, of which so many were filled."""
-    return 1 - filled / places if places else 0.0
-
-
 class Ragged(NamedTuple):
     """``n`` sequences: the i-th is ``values[offsets[i] : offsets[i + 1]]``.
 
@@ -102,7 +77,6 @@ class Ragged(NamedTuple):
 
     def slots(self, width: int) -> Tensor:
         """(N,) int64 index of each element in sequences that are padded to ``width`` and then flattened."""
-        PADDING.count(len(self.values), len(self.sizes) * width)
         starts = torch.arange(len(self.sizes), device=self.offsets.device) * width
         return self.row_numbers() + self.spread(starts - self.offsets[:-1])
 

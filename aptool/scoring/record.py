@@ -28,7 +28,6 @@ class ScoredRun:
     seconds: float  # of the last call; units that an earlier one left are not in it
     core_seconds: float  # of its workers: time that a core, or as many as a worker had, spent on units
     gpu_seconds: float  # likewise, of GPUs
-    padding_share: float  # of the dense tensors that texts were laid out in; 0 if there were none
 
 
 def gather(

@@ -28,7 +28,6 @@ from aptool.formats.pools import Answers, Unit, read_answers
 from aptool.formats.run_output import check_run_output
 from aptool.formats.storage import Input, check_unchanged, stat
 from aptool.models.device import pick_device
-from aptool.models.ragged import PADDING, padding_share
 from aptool.progress import get_progress
 from aptool.scoring.baselines import BaselineLoader
 from aptool.scoring.job import Task, plan, read_task, score_task
@@ -52,8 +51,6 @@ class ScoredPart(NamedTuple):
     core_seconds: float = 0.0
     gpu_seconds: float = 0.0
     again: bool = False  # whether another worker had begun it and was late
-    filled: int = 0  # see ``Padding``
-    places: int = 0
 
 
 class Executor(ABC):
@@ -140,15 +137,12 @@ class LocalExecutor(Executor):
         systems = system.copies(len(missing))
         gpus = len(systems) * str(system.describe().get("device", "")).startswith("cuda")
         wall, cores = time.monotonic(), time.process_time()
-        filled, places = PADDING.filled, PADDING.places
         with contextlib.closing(self._written(systems, deque(missing))) as written:
             for part in written:
                 # What was spent since the last part counts as that of this one.
                 now, used = time.monotonic(), time.process_time()
-                laid_out = PADDING.filled - filled, PADDING.places - places
-                yield ScoredPart(part.pairs, worker, 1, used - cores, (now - wall) * gpus, False, *laid_out)
+                yield ScoredPart(part.pairs, worker, 1, used - cores, (now - wall) * gpus)
                 wall, cores = now, used
-                filled, places = PADDING.filled, PADDING.places
 
     def _written(self, systems: Sequence[System], missing: deque[Part]) -> Generator[Part]:
         """Scores parts, dealt to the systems as each becomes free; each part once it is written."""
@@ -256,7 +250,7 @@ def _score(
     tag = tag if tag is not None else opened.tag
     parts = plan(units, opened, output, tag, answers)
     workers: set[str] = set()
-    retried, run_twice, core_seconds, gpu_seconds, filled, places = 0, 0, 0.0, 0.0, 0, 0
+    retried, run_twice, core_seconds, gpu_seconds = 0, 0, 0.0, 0.0
     with executor.claim(location(output)) as claim, get_progress().task("score") as update:
         missing = missing_parts(parts)
         meter = PairMeter(update, parts, missing)
@@ -267,8 +261,6 @@ def _score(
                 run_twice += part.again
                 core_seconds += part.core_seconds
                 gpu_seconds += part.gpu_seconds
-                filled += part.filled
-                places += part.places
         check_unchanged(_inputs(units, answers))
         merged = merge(parts, output, claim.check)
     if merged.truncated:
@@ -284,7 +276,6 @@ def _score(
         seconds=round(time.monotonic() - started, 3),
         core_seconds=round(core_seconds, 3),
         gpu_seconds=round(gpu_seconds, 3),
-        padding_share=round(padding_share(filled, places), 3),
     )
     write_metadata(location(output), gather(tag, opened, units, scored_run, command))
     return scored_run

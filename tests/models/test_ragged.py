@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aptool.models.ragged import PADDING, Ragged, similar_lengths
+from aptool.models.ragged import Ragged, similar_lengths
 
 WORDS = Ragged.join([torch.tensor([5, 6, 7]), torch.tensor([8]), torch.tensor([9, 9])])
 
@@ -19,14 +19,6 @@ def test_padded_lays_each_sequence_out_from_the_left():
 
     assert values.tolist() == [[5, 6, 7], [8, 0, 0], [9, 9, 0]]
     assert mask.tolist() == [[True, True, True], [True, False, False], [True, True, False]]
-
-
-def test_padding_is_counted():
-    before = PADDING.filled, PADDING.places
-
-    Ragged.join([torch.ones(3), torch.ones(1)]).padded()
-
-    assert (PADDING.filled - before[0], PADDING.places - before[1]) == (4, 6)
 
 
 def test_positions_count_within_each_sequence():

@@ -5,7 +5,6 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 import pytest
-import torch
 from recorded import recorded
 from tiny import labelled_pools, row, write_pools
 
@@ -13,7 +12,6 @@ from aptool.errors import InputError, UsageError
 from aptool.formats.pools import list_units
 from aptool.formats.schemas import arrow_schema
 from aptool.models.model import load_model, save_model
-from aptool.models.ragged import Ragged
 from aptool.scoring import score as scoring
 from aptool.scoring.baselines import RandomSystem
 from aptool.scoring.job import read_task, score_task
@@ -275,17 +273,6 @@ def test_failure_while_writing_leaves_no_half_file(system, folder, monkeypatch):
         score(system)
 
     assert [path.name for path in folder.iterdir()] == ["test.pools.parquet"]
-
-
-def test_the_share_of_padding(folder):
-    class Padding(RandomSystem):
-        def score(self, prepared):
-            Ragged.join([torch.ones(3), torch.ones(1)]).padded()  # six places, two of them empty
-            return super().score(prepared)
-
-    units = list_units(["test.pools.parquet"])
-    assert scoring.score(units, RandomSystem(), "none.run").padding_share == 0
-    assert scoring.score(units, Padding(), "some.run").padding_share == 0.333
 
 
 def test_additional_columns_are_ignored(system):

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from aptool.models.device import send
 from aptool.models.pooling import segment_max
-from aptool.models.ragged import PADDING, Ragged
+from aptool.models.ragged import Ragged
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels.pair_scorer import cosines
 
@@ -98,7 +98,6 @@ def _score(
     longest = int(answer_lengths.max())
     place = torch.arange(longest, device=device)  # (L,)
     first, lengths = send(np.stack([starts, answer_lengths]), device)  # (B,)
-    PADDING.count(int(answer_lengths.sum()), len(answer_lengths) * longest)
     A = values[first[:, None] + torch.minimum(place, lengths[:, None] - 1)]  # (B, L, c)
 
     sizes = questions.sizes[pairs.questions]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from aptool.models.device import has_tensor_cores, send
-from aptool.models.ragged import PADDING, Ragged
+from aptool.models.ragged import Ragged
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels.attentive_batched import score_batched
 
@@ -94,9 +94,6 @@ def score_fused(
             continue
         table = _blocks(answers, pair_answers[order[begin:end]], begin, tile.pairs)
         launches.append((tile, table.shape[1]))
-        these = order[begin:end]
-        held = questions.sizes[pairs.questions[these]].sum() + answers.lengths[pair_answers[these]].sum()
-        PADDING.count(int(held), len(these) * (tile.slots + tile.tokens))
         tables.append(table.reshape(-1))
     scores = torch.empty(count, device=device)
     if launches:
