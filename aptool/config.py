@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from aptool.documents import parse_toml, read_toml
 from aptool.errors import InputError, UsageError, printable
-from aptool.options import WIDEST, bounded, build_options
+from aptool.options import WIDEST, bounded, build_options, expected_without
 
 # Minutes between two checkpoints within an epoch. No part of a recipe: they do not change the model.
 CHECKPOINT_MINUTES = 10.0
@@ -249,6 +249,10 @@ class Recipe:
         return replace(self, vectors=replace(self.vectors, source=source))
 
 
+# Presets that aptool had until LAST_WITH_REMOVED.
+REMOVED_PRESETS = ("ap-bilstm-paper", "qa-bilstm-paper", "qa-cnn-paper")
+
+
 def preset_names() -> list[str]:
     """Names of the presets that come with aptool."""
     folder = resources.files("aptool") / "presets"
@@ -275,6 +279,9 @@ def load_recipe(preset: str, overrides: Sequence[str] = ()) -> Recipe:
         file = resources.files("aptool") / "presets" / f"{preset}.toml"
         name, table = preset, parse_toml(file.read_text(encoding="utf-8"), preset)
     else:
+        if preset in REMOVED_PRESETS:
+            expected = expected_without(f"a recipe file (jobs/paper/{preset}.toml of the sources)")
+            raise UsageError(f"preset {preset!r}: expected {expected}")
         near = difflib.get_close_matches(preset, preset_names(), n=1)
         nearest = f"; did you mean {near[0]!r}?" if near else ""
         raise UsageError(

@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from aptool.config import load_recipe
 from aptool.models.build import build_ranker
 from aptool.models.ranker import Ranker
 from aptool.scoring.kernels import attentive, pair_scorer_for
@@ -30,7 +29,7 @@ from aptool.scoring.scorer import Precision, Scorer
 from aptool.text.tokenizer import Tokens
 from bench.figures import benchmark_parser, write_figures
 from bench.pairwise import score_pairwise
-from bench.workloads import VOCABULARY, Workload, insuranceqa
+from bench.workloads import VOCABULARY, Workload, insuranceqa, system_recipe
 
 SYSTEMS = ("ap-cnn-paper", "qa-cnn-paper", "ap-bilstm-paper", "qa-bilstm-paper")
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
@@ -50,7 +49,7 @@ def measure(
 ) -> dict[str, Any]:
     """Times one system pair by pair, on a sample, and by the scorer in each precision."""
     torch.manual_seed(0)
-    ranker = build_ranker(load_recipe(name), VOCABULARY, 100).eval()
+    ranker = build_ranker(system_recipe(name), VOCABULARY, 100).eval()
     is_attentive = isinstance(pair_scorer_for(ranker.pooling), attentive.AttentivePairScorer)
     flops = products(ranker) if is_attentive else 0.0
     ranker = ranker.to(device)

@@ -34,6 +34,7 @@ from aptool.training.dev import DevSet
 from aptool.training.loop import train
 from aptool.training.texts import read_texts
 from bench.figures import benchmark_parser, write_figures
+from bench.workloads import system_recipe
 
 SEED = 0
 WARM_UP = 2  # updates
@@ -124,7 +125,7 @@ def measure(
     system: str, inputs: Inputs, updates: int, repeats: int, overrides: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Times one full epoch of the recommended recipe, and samples of the plain one before and after it."""
-    recommended, plain = load_recipe(system, overrides), load_recipe(f"{system}-paper")
+    recommended, plain = load_recipe(system, overrides), system_recipe(f"{system}-paper")
     samples = [sampled_epoch(plain, inputs, updates) for _ in range(repeats)]
     seconds = full_epoch(recommended, inputs)
     samples += [sampled_epoch(plain, inputs, updates) for _ in range(repeats)]

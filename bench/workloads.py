@@ -1,12 +1,23 @@
 """Workloads of published shapes: random token ids, for measurements of speed."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from aptool.config import Recipe, load_recipe
 from aptool.text.tokenizer import Tokens
 
 VOCABULARY = 22_353  # InsuranceQA V1
+
+
+PAPER = Path(__file__).resolve().parents[1] / "jobs" / "paper"
+
+
+def system_recipe(name: str) -> Recipe:
+    """The recipe of a preset, or of a file of ``jobs/paper``."""
+    file = PAPER / f"{name}.toml"
+    return load_recipe(str(file) if file.exists() else name)
 
 
 class Workload(NamedTuple):

@@ -1,6 +1,7 @@
 """Recipes: the presets, overrides, and errors in recipes."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +19,14 @@ TABLE_2 = {
 }
 
 
+def paper_recipe(name):
+    file = Path(__file__).parents[1] / "jobs" / "paper" / f"{name}.toml"
+    return load_recipe(str(file) if file.exists() else name)
+
+
 @pytest.mark.parametrize("preset", TABLE_2)
 def test_paper_presets_have_the_figures_of_the_paper(preset):
-    recipe = load_recipe(preset)
+    recipe = paper_recipe(preset)
     training = recipe.training
 
     assert (
@@ -43,7 +49,7 @@ def test_paper_presets_have_the_figures_of_the_paper(preset):
 
 @pytest.mark.parametrize("system", ["qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm"])
 def test_a_recommended_preset_is_the_same_system_as_the_papers(system):
-    recommended, paper = load_recipe(system), load_recipe(f"{system}-paper")
+    recommended, paper = load_recipe(system), paper_recipe(f"{system}-paper")
 
     assert recommended.encoder["type"] == paper.encoder["type"]
     assert recommended.pooling["type"] == paper.pooling["type"]
@@ -227,3 +233,9 @@ def test_removed_similarity_is_named():
     expected = r"similarity\.type: 'euclid': expected one of cosine, .*; aptool 0\.2\.0 was the last"
     with pytest.raises(InputError, match=expected):
         check_recipe(load_recipe("ap-cnn", ["similarity.type=euclid"]))
+
+
+def test_removed_preset_is_named():
+    expected = "preset 'qa-cnn-paper': expected a recipe file .*; aptool 0\\.2\\.0 was the last"
+    with pytest.raises(UsageError, match=expected):
+        load_recipe("qa-cnn-paper")
