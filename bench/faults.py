@@ -4,7 +4,7 @@ Every fault is a handful of lines whose AP and RR can be computed by hand under 
 document id, a question without a ranking counts 0, what is not judged is not relevant. A tool may refuse to
 give a figure; one that prints another figure without a word is silent, and inflated where it is higher.
 
-The other tools are an extra: `pip install "aptool[faults]"`; one that is not installed has an empty column.
+The extra `faults` installs the other tools. The column of a tool that is not installed is empty.
 """
 
 import contextlib

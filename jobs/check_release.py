@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from aptool.version import __version__
+from aptool.version import RELEASED, __version__
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,6 +17,8 @@ def problems(version: str) -> list[str]:
         found.append(f"VERSION={version!r}: expected three numbers, such as 0.2.0")
     if version != __version__:
         found.append(f"aptool/version.py: {__version__}; expected {version}")
+    if not RELEASED:
+        found.append("aptool/version.py: RELEASED is False; expected True")
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     if not re.fullmatch(re.escape(version) + r", \d{4}-\d{2}-\d{2}", headings[0]):
         found.append(f"CHANGELOG.md: {headings[0]!r}; expected '{version}, YYYY-MM-DD' as the first heading")

@@ -13,7 +13,7 @@ from aptool.config import load_recipe
 from aptool.models.build import build_ranker, initialize
 from aptool.models.initialization import Corpus
 
-REASON = 'these tests need the extra: pip install "aptool[transformers]"'
+REASON = "these tests need the extra transformers"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a name that is not a folder is not looked up
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

@@ -1,4 +1,4 @@
-"""``aptool doctor``: what aptool finds on this machine, and what will get in the way."""
+"""``aptool doctor``: problems, the machine, versions and extras."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from pathlib import Path
 import click
 
 from aptool.environment import GIB, available_cores, available_memory, gpus, version_of
-from aptool.version import __version__
+from aptool.version import __version__, install_command
 
-# What each extra of pyproject.toml adds; a test holds the two together.
+# Purpose of each extra of pyproject.toml; a test compares the two.
 EXTRAS = {
-    "cloud": "paths on S3, Google Cloud Storage and Azure",
+    "transformers": "pretrained encoders, cross-encoders, checkpoints of other libraries",
+    "report": "aptool report and plot, explain --html and --png",
     "cluster": "--cluster: training and scoring with Ray",
+    "cloud": "s3://, gs:// and az:// in place of paths",
+    "hub": "aptool push, models from hf://",
     "distill": "word vectors from a sentence encoder, static embedding models",
-    "transformers": "pretrained encoders and cross-encoders",
-    "bench": "`python -m bench.rival`: the library that it compares with",
-    "faults": "`python -m bench.faults`: the tools that it compares",
-    "fusion": "fuse --train: fusion that is learned",
-    "hub": "push, models from hf://",
-    "ir-datasets": "data import ir-datasets",
-    "mlflow": "train --log mlflow",
-    "pyterrier": "aptool.pyterrier: models and runs as transformers of PyTerrier",
-    "tensorboard": "train --log tensorboard",
-    "wandb": "train --log wandb",
-    "report": "report, plot and explain as pages and pictures",
+    "fusion": "aptool fuse --train",
+    "ir-datasets": "aptool data import ir-datasets",
+    "pyterrier": "aptool.pyterrier: models and runs as PyTerrier transformers",
+    "tensorboard": "aptool train --log tensorboard",
+    "mlflow": "aptool train --log mlflow",
+    "wandb": "aptool train --log wandb",
+    "bench": "python -m bench.rival",
+    "faults": "python -m bench.faults",
 }
 PACKAGES = ("torch", "polars", "pyarrow", "numpy", "tokenizers", "pytrec-eval-terrier", "ray", "transformers")
 LEAST_DISK_GIB = 5
@@ -40,18 +40,18 @@ LEAST_MEMORY_GIB = 4
 
 @dataclass
 class Findings:
-    """What was found.
+    """State of this machine and of the installed packages.
 
     Attributes:
         versions: Version of aptool, Python and each package of ``PACKAGES``; None if it is not installed.
         devices: Devices that a network can run on, the one of ``--device auto`` first.
-        cores: Cores that this process may use; fractional if a container limits them.
+        cores: Cores available to this process; fractional if a container limits them.
         threads: Threads that PyTorch uses.
-        memory_gib: Memory that this process may take, in GiB.
+        memory_gib: Memory available to this process, in GiB.
         disk_gib: Free disk space of the current folder, in GiB.
         ray_address: The cluster that ``--cluster`` would connect to.
-        extras: For each extra, the packages of it that are missing.
-        problems: One line on each thing that will get in the way.
+        extras: Missing packages of each extra.
+        problems: One line per problem, with its remedy.
     """
 
     versions: dict[str, str | None] = field(default_factory=dict)
@@ -68,9 +68,9 @@ class Findings:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(as_json: bool) -> None:
-    """Show versions, devices, extras, memory and disk, and what will get in the way.
+    """Show problems, devices, memory, disk, versions and extras.
 
-    Exits with 1 if something will.
+    Exit code 1 if there is a problem.
     """
     findings = examine(Path.cwd())
     if as_json:
@@ -82,7 +82,7 @@ def doctor(as_json: bool) -> None:
 
 
 def examine(folder: Path) -> Findings:
-    """Looks at this machine from ``folder``; connects to nothing and starts nothing."""
+    """Examine this machine and ``folder``, without a network connection."""
     import torch
 
     seen = [f"cuda:{index} ({gpu['name']}, {gpu['memory_gib']:.0f} GiB)" for index, gpu in enumerate(gpus())]
@@ -105,7 +105,7 @@ def examine(folder: Path) -> Findings:
 
 
 def missing_by_extra() -> dict[str, list[str]]:
-    """For each extra that the installed aptool declares, its packages that are not installed."""
+    """Missing packages of each extra that the installed aptool declares."""
     missing: dict[str, list[str]] = {}
     for requirement in metadata.requires("aptool") or []:
         name = re.match(r"[\w.-]+", requirement)
@@ -118,12 +118,10 @@ def missing_by_extra() -> dict[str, list[str]]:
 
 
 def _problems(found: Findings, folder: Path) -> list[str]:
-    """One line on each thing that will get in the way, with what to do about it."""
+    """One line per problem, with its remedy."""
     problems = []
     if len(found.devices) == 1 and Path("/dev/nvidia0").exists():
-        problems.append(
-            "an NVIDIA GPU is here and PyTorch does not see it: install torch for CUDA (pytorch.org)"
-        )
+        problems.append("PyTorch does not see the NVIDIA GPU: install PyTorch for CUDA (pytorch.org)")
     if found.threads > found.cores:
         threads = max(1, int(found.cores))
         problems.append(
@@ -159,24 +157,26 @@ def _ray_problems(found: Findings) -> list[str]:
     return []
 
 
-def _print(found: Findings) -> None:
-    width = 10
-    versions = ", ".join(f"{name} {version}" for name, version in found.versions.items() if version)
-    lines = [
-        ("versions", versions),
-        ("devices", "; ".join(found.devices)),
-        ("cores", f"{found.cores:g}, PyTorch uses {found.threads} threads"),
-        ("memory", f"{found.memory_gib} GiB"),
-        ("disk", f"{found.disk_gib} GiB free here"),
-        ("Ray", f"RAY_ADDRESS={found.ray_address}" if found.ray_address else "RAY_ADDRESS is not set"),
+def _print(findings: Findings) -> None:
+    lines = [("problem", problem) for problem in findings.problems] or [("problems", "none")]
+    ray = f"RAY_ADDRESS={findings.ray_address}" if findings.ray_address else "RAY_ADDRESS is not set"
+    lines += [
+        ("devices", "; ".join(findings.devices)),
+        ("cores", f"{findings.cores:g}, PyTorch uses {findings.threads} threads"),
+        ("memory", f"{findings.memory_gib} GiB"),
+        ("disk", f"{findings.disk_gib} GiB free here"),
+        ("Ray", ray),
+        ("versions", ", ".join(f"{name} {value}" for name, value in findings.versions.items() if value)),
     ]
-    for name, text in lines:
-        click.echo(f"{name:{width}}{text}")
-    for extra, missing in found.extras.items():
-        adds = EXTRAS.get(extra, "")
-        state = f'pip install "aptool[{extra}]"' if missing else "installed"
-        click.echo(f"{'extra':{width}}{extra}: {adds}: {state}")
-    for problem in found.problems:
-        click.echo(f"{'problem':{width}}{problem}")
-    if not found.problems:
-        click.echo(f"{'problems':{width}}none found")
+    for title, text in lines:
+        click.echo(f"{title:10}{text}")
+    _print_extras(findings.extras)
+
+
+def _print_extras(extras: dict[str, list[str]]) -> None:
+    """Print installed extras first, then those with missing packages, in the order of ``EXTRAS``."""
+    names = [name for name in EXTRAS if name in extras]
+    click.echo(f"extras, installed with {install_command('NAME')}:")
+    for name in sorted(names, key=lambda name: bool(extras[name])):
+        state = "missing" if extras[name] else "installed"
+        click.echo(f"  {name:14}{state:11}{EXTRAS[name]}")

@@ -60,7 +60,7 @@ class LazyGroup(click.Group):
         "doctor": (
             "aptool.cli.doctor",
             "doctor",
-            "Show what is installed and what will get in the way.",
+            "Show problems, the machine, versions and extras.",
         ),
         "completion": ("aptool.cli.completion", "completion", "Print the completion script of a shell."),
     }

@@ -24,6 +24,7 @@ from typing import Any, TextIO, cast
 
 from aptool.cluster.resources import Cluster
 from aptool.errors import AptoolError, UsageError, first_line
+from aptool.version import install_command
 
 # Seconds to wait for the head's port to accept a connection.
 TIMEOUT_SECONDS = 5.0
@@ -74,7 +75,7 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
         try:
             ray: Any = importlib.import_module("ray")
         except ImportError as error:
-            raise AptoolError(f"--cluster needs Ray: `pip install 'aptool[cluster]'` ({error})") from error
+            raise AptoolError(f"--cluster needs Ray: {install_command('cluster')} ({error})") from error
         if ray.is_initialized():
             yield replace(_connected(ray, wanted), wait=wait)
             return

@@ -17,8 +17,8 @@ from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_colle
 from aptool.errors import AptoolError, InputError, UsageError, first_line
 from aptool.formats.collection import Collection
 from aptool.formats.trec import read_run
+from aptool.version import install_command
 
-EXTRA = 'pip install "aptool[ir-datasets]"'
 RUN = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
 
 
@@ -32,7 +32,9 @@ def load(name: str) -> Any:
     try:
         import ir_datasets
     except ImportError as error:
-        raise AptoolError(f"ir-datasets {name} needs the package ir_datasets: {EXTRA}") from error
+        raise AptoolError(
+            f"ir-datasets {name} needs the package ir_datasets: {install_command('ir-datasets')}"
+        ) from error
     try:
         return ir_datasets.load(name)
     except KeyError as error:

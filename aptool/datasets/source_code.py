@@ -24,7 +24,7 @@ STANDARD_LIBRARY = "python"
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
-# What `pip install aptool[cluster] bm25s` brings along, less what holds hardly any documented function.
+# Dependencies of the extra cluster and of bm25s, except packages with hardly any documented function.
 # The list is fixed, so that a package which happens to stand in the same environment changes nothing.
 PACKAGES = (
     *("aiohttp", "attrs", "bm25s", "click", "cryptography", "filelock", "fsspec", "google-api-core"),

@@ -19,7 +19,6 @@ SUFFIX = ".ir-metadata.yml"
 # The entries of `to_document`.
 _WRITTEN = ("schema-version", "run-version", "tag", "platform", "implementation", "method", "data")
 _EXPECTED = "a document of ir_metadata"
-_REPOSITORY = "https://github.com/aptool/aptool"
 _COMPONENTS = ("platform", "research goal", "implementation", "method", "actor", "data")
 
 
@@ -37,14 +36,13 @@ def to_document(facts: dict[str, Any]) -> dict[str, Any]:
     Returns:
         Nested plain values, in the order of the PRIMAD model.
     """
-    source = {"lang": ["python"], "repository": _REPOSITORY}
     executable = {} if facts["command"] is None else {"executable": {"cmd": facts["command"]}}
     return {
         "schema-version": SCHEMA_VERSION,
         "run-version": 1.0,
         "tag": facts["tag"],
         "platform": _platform(facts),
-        "implementation": {**executable, "source": source},
+        "implementation": {**executable, "source": {"lang": ["python"]}},
         "method": _method(facts),
         "data": _data(facts),
     }
@@ -83,9 +81,7 @@ def drop_metadata(run: PathOrUrl) -> None:
         document = _existing(path)
     except InputError:
         return
-    made = document.get("implementation")
-    source = made.get("source") if isinstance(made, dict) else None
-    if not isinstance(source, dict) or source.get("repository") != _REPOSITORY:
+    if not _is_by_aptool(document):
         return
     added = {key: value for key, value in document.items() if key not in _WRITTEN}
     if added:
@@ -101,6 +97,14 @@ def check_metadata(run: PathOrUrl) -> None:
         InputError: what stands there is no such document.
     """
     _existing(metadata_path(run))
+
+
+def _is_by_aptool(document: dict[str, Any]) -> bool:
+    """Whether the retrieval toolkit that the document names is aptool."""
+    value: Any = document
+    for key in ("platform", "software", "retrieval toolkit"):
+        value = value.get(key) if isinstance(value, dict) else None
+    return isinstance(value, list) and any(str(name).startswith("aptool==") for name in value)
 
 
 def _existing(path: Location) -> dict[str, Any]:

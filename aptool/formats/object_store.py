@@ -19,6 +19,7 @@ from typing import IO, Any, Literal, TypeVar, cast
 
 from aptool.errors import AptoolError, InputError, first_line
 from aptool.formats.store import ReplacedError, Stat, Store
+from aptool.version import install_command
 
 T = TypeVar("T")
 
@@ -86,9 +87,7 @@ class ObjectStore(Store):
         # What a conditional PUT compares: Google's store has generations for it, the others ETags.
         self._compared: Literal["version", "e_tag"] = "version" if self._scheme == "gs" else "e_tag"
         if importlib.util.find_spec("obstore") is None:
-            raise InputError(
-                bucket, problem="obstore is not installed", expected="pip install 'aptool[cloud]'"
-            )
+            raise InputError(bucket, problem="obstore is not installed", expected=install_command("cloud"))
         with self._one_line(""):
             self._objects = _opened(bucket)
 

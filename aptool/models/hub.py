@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from aptool.errors import AptoolError, InputError, UsageError, first_line
+from aptool.version import install_command
 
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 # Also with the one slash that pathlib leaves.
@@ -88,5 +89,5 @@ def _library() -> Any:
     try:
         import huggingface_hub
     except ImportError as error:
-        raise AptoolError("models on the hub need huggingface_hub: pip install 'aptool[hub]'") from error
+        raise AptoolError(f"models on the hub need huggingface_hub: {install_command('hub')}") from error
     return huggingface_hub

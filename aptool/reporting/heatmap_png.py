@@ -9,6 +9,7 @@ from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import atomic_file
 from aptool.formats.location import PathOrUrl
 from aptool.reporting.heatmap import Explanation, TextWeights
+from aptool.version import install_command
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +67,7 @@ def draw(explanation: Explanation, name: str) -> "Figure":
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise AptoolError("images need matplotlib: pip install 'aptool[report]'") from error
+        raise AptoolError(f"images need matplotlib: {install_command('report')}") from error
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=_NO_GLYPH)
         figure = Figure(figsize=(_WIDTH, 1), dpi=_DPI, facecolor="white")

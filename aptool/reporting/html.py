@@ -11,6 +11,7 @@ from aptool.formats.location import PathOrUrl
 from aptool.reporting.heatmap import Explanation
 from aptool.reporting.markup import latex_table, markdown_table
 from aptool.reporting.notebook import pieces
+from aptool.version import install_command
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -54,7 +55,7 @@ def environment() -> "Environment":
         from jinja2 import Environment, PackageLoader, StrictUndefined
         from markupsafe import Markup
     except ImportError as error:
-        raise AptoolError("pages need jinja2: pip install 'aptool[report]'") from error
+        raise AptoolError(f"pages need jinja2: {install_command('report')}") from error
     loader = PackageLoader("aptool.reporting")
     templates = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True

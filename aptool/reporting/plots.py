@@ -14,6 +14,7 @@ import polars as pl
 
 from aptool.errors import AptoolError
 from aptool.reporting.points import logarithmic, name_points
+from aptool.version import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -238,7 +239,7 @@ def check_installed() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise AptoolError("charts need matplotlib: pip install 'aptool[report]'") from error
+        raise AptoolError(f"charts need matplotlib: {install_command('report')}") from error
 
 
 @contextmanager

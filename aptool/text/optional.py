@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from aptool.errors import AptoolError
+from aptool.version import install_command
 
 # Otherwise transformers asks the user whether to run code that comes with a network.
 SAFELY = {"trust_remote_code": False}
@@ -44,4 +45,4 @@ def check_installed(package: str, *, purpose: str, extra: str) -> None:
 
 
 def _missing(package: str, purpose: str, extra: str) -> str:
-    return f'{purpose} needs {package}: `pip install "aptool[{extra}]"`'
+    return f"{purpose} needs {package}: {install_command(extra)}"

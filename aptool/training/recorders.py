@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 from aptool.config import Recipe
 from aptool.errors import AptoolError, first_line
 from aptool.progress import Progress, Update, get_progress, use_progress
+from aptool.version import install_command
 
 if TYPE_CHECKING:
     from aptool.training.fit import Fit
@@ -86,7 +87,7 @@ def recorded(log: Log, name: str, recipe: Recipe, seed: int) -> "Iterator[EpochL
     try:
         recorder = _RECORDERS[log](_plain_name(name), parameters)
     except ImportError as error:
-        raise AptoolError(f"--log {log} needs {error.name}: pip install 'aptool[{log}]'") from error
+        raise AptoolError(f"--log {log} needs {error.name}: {install_command(log)}") from error
     except Exception as error:  # each of them has ways of its own to fail
         raise AptoolError(f"--log {log}: {first_line(error)}") from error
     epochs = EpochLog(log, recorder, get_progress())

@@ -1,4 +1,4 @@
-"""What is changed in built pages: links out of ``docs``, and the search in pages opened from a disk."""
+"""Changes to built pages: links to files outside ``docs``, and the search in pages opened from a disk."""
 
 import posixpath
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-LINK = re.compile(r"\]\((?P<path>\.\.?/[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
+LINK = re.compile(r"\[(?P<text>[^\[\]]+)\]\((?P<path>\.\.?/[^)#\s]+)(?:#[^)\s]*)?\)")
 
 
 # The theme would fetch this from elsewhere; ``worker.js`` takes its place.
@@ -14,7 +14,7 @@ FETCHED = '<script src="https://unpkg.com/iframe-worker/shim"></script>'
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
-    """Replaces links out of ``docs`` by links to the repository.
+    """Replace links to files outside ``docs``, which the site lacks, with the paths of the files.
 
     Raises:
         FileNotFoundError: the repository has no such file.
@@ -26,8 +26,8 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
             return link[0]
         if not (ROOT / path).exists():
             raise FileNotFoundError(f"{page.file.src_uri}: {link['path']}: no such file in the repository")
-        kind = "tree" if (ROOT / path).is_dir() else "blob"
-        return f"]({config['extra']['repository']}/{kind}/main/{path}{link['anchor'] or ''})"
+        text = link["text"]
+        return f"`{path}`" if text.strip("`") == path else f"{text} (`{path}`)"
 
     return LINK.sub(replaced, markdown)
 

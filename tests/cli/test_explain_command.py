@@ -12,6 +12,7 @@ import torch
 from aptool.formats.collection import CollectionWriter, LabelledPool
 from aptool.models.model import load_model
 from aptool.models.ragged import Ragged
+from aptool.version import install_command
 
 QUESTION = "where is the river with the bridge"
 ANSWER = "the river near the bridge is silver"
@@ -275,5 +276,5 @@ def test_what_is_not_installed_is_said_in_one_line(
 
     assert done.code == 1
     assert len(done.err) == 1
-    assert "pip install 'aptool[report]'" in done.err[0]
+    assert install_command("report") in done.err[0]
     assert not list(tmp_path.glob("file*"))

@@ -12,6 +12,7 @@ import pytest
 
 from aptool.cli import doctor
 from aptool.config import preset_names
+from aptool.version import install_command
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,7 +78,7 @@ def test_a_folder_with_a_space_in_its_name_is_quoted(aptool, collection_folder, 
     assert "aptool train 'my data' --preset" in aptool().out[1]
 
 
-def test_doctor_finds_nothing_wrong_or_says_what(aptool):
+def test_doctor_describes_this_machine(aptool):
     finished = aptool("doctor", "--json")
     found = json.loads("\n".join(finished.out))
 
@@ -97,6 +98,20 @@ def test_doctor_names_each_thing_that_gets_in_the_way(aptool, monkeypatch):
     assert finished.code == 1
     assert any("set OMP_NUM_THREADS=1" in line for line in problems)
     assert any("1.0 GiB of memory" in line for line in problems)
+    assert finished.out[: len(problems)] == problems
+
+
+def test_doctor_prints_problems_then_the_machine_then_extras(aptool, monkeypatch):
+    monkeypatch.setattr(doctor, "_problems", lambda *_: [])
+    monkeypatch.setattr(doctor, "missing_by_extra", lambda: {"hub": ["huggingface_hub"], "report": []})
+
+    finished = aptool("doctor")
+
+    titles = [line.split()[0] for line in finished.out if not line.startswith(" ")]
+    assert titles == ["problems", "devices", "cores", "memory", "disk", "Ray", "versions", "extras,"]
+    assert finished.out[0] == "problems  none"
+    assert f"extras, installed with {install_command('NAME')}:" in finished.out
+    assert [line.split()[:2] for line in finished.out[-2:]] == [["report", "installed"], ["hub", "missing"]]
 
 
 def test_doctor_describes_every_extra_of_the_package():

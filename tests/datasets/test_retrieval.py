@@ -1,6 +1,7 @@
 """Retrieval collections in their published layouts, written small by hand, imported as pools to rerank."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import polars as pl
@@ -11,6 +12,7 @@ from aptool.datasets.retrieval import PoolOptions, cut_pools
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
+from aptool.version import install_command
 
 # SciFact's layout; d3 has no title, d4 shares no word with any query.
 DOCUMENTS = {
@@ -297,7 +299,7 @@ def test_what_a_catalogue_lacks_is_one_line(tmp_path, monkeypatch):
         ir_datasets.build(tmp_path / "out", {"test": without}, name="x")
     monkeypatch.setitem(__import__("sys").modules, "ir_datasets", None)
     with pytest.raises(
-        AptoolError, match=r'needs the package ir_datasets: pip install "aptool\[ir-datasets\]"'
+        AptoolError, match=re.escape(f"needs the package ir_datasets: {install_command('ir-datasets')}")
     ):
         ir_datasets.load("beir/scifact/test")
 

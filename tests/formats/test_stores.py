@@ -1,6 +1,7 @@
 """What a disk and an object store can both do: create, swap, publish whole, read one version."""
 
 import os
+import re
 import resource
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ from aptool.formats.atomic import atomic_file, atomic_folder, check_writable
 from aptool.formats.location import ObjectPath, location
 from aptool.formats.store import ReplacedError
 from aptool.formats.stores import store_of
+from aptool.version import install_command
 
 
 @pytest.fixture(params=["disk", "s3", "gs", "az"])
@@ -292,7 +294,9 @@ def test_without_the_library(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     stores.forget()
 
-    with pytest.raises(InputError, match=r"obstore is not installed; expected pip install 'aptool\[cloud\]'"):
+    with pytest.raises(
+        InputError, match=re.escape(f"obstore is not installed; expected {install_command('cloud')}")
+    ):
         storage.open_binary("s3://bucket/x")
 
 

@@ -195,7 +195,7 @@ def static_tokenizer():
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_model2vec_with_its_weights_and_shared_vectors(tmp_path, shared):
-    model2vec = pytest.importorskip("model2vec", reason="needs model2vec: pip install aptool[distill]")
+    model2vec = pytest.importorskip("model2vec", reason="needs the extra distill")
     generator = np.random.default_rng(5)
     more = {}
     if shared:

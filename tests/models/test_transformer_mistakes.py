@@ -14,6 +14,7 @@ from aptool.errors import AptoolError, InputError
 from aptool.models.build import check_recipe
 from aptool.models.ragged import Ragged
 from aptool.training.fit import fit
+from aptool.version import install_command
 
 pytest.importorskip("transformers", reason=REASON)
 
@@ -30,7 +31,7 @@ def test_without_the_extra_one_line_says_what_to_install(aptool, collection_fold
 
     assert finished.code == 1
     assert len(finished.err) == 1
-    assert 'pip install "aptool[transformers]"' in finished.err[0]
+    assert install_command("transformers") in finished.err[0]
 
 
 @pytest.mark.parametrize(

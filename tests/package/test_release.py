@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aptool.version import __version__
+from aptool.version import RELEASED, __version__
 
 SCRIPT = Path(__file__).parents[2] / "jobs" / "check_release.py"
 
@@ -20,6 +20,7 @@ def release(tmp_path, monkeypatch):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "RELEASED", True)
     (tmp_path / "CHANGELOG.md").write_text(f"# Changes\n\n## {__version__}, 2026-01-31\n", encoding="utf-8")
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")
@@ -35,7 +36,8 @@ def test_nothing_when_all_say_the_same(release):
     assert release.problems(__version__) == []
 
 
-def test_the_script_fails_only_where_there_is_a_problem(release, tmp_path):
+def test_the_script_fails_only_where_there_is_a_problem(release, tmp_path, monkeypatch):
+    monkeypatch.setattr(release, "RELEASED", RELEASED)
     (tmp_path / "jobs").mkdir()
     shutil.copy(SCRIPT, tmp_path / "jobs")
     git(tmp_path, "add", ".")
@@ -45,7 +47,8 @@ def test_the_script_fails_only_where_there_is_a_problem(release, tmp_path):
     ready = subprocess.run([*command, __version__], capture_output=True, text=True)
     other = subprocess.run([*command, "9.9.9"], capture_output=True, text=True)
 
-    assert (ready.returncode, ready.stdout, ready.stderr) == (0, "", "")
+    assert (ready.returncode, ready.stdout) == (0 if RELEASED else 1, "")
+    assert ready.stderr.splitlines() == release.problems(__version__)
     assert other.returncode == 1
     assert other.stderr.splitlines() == release.problems("9.9.9")
 
@@ -56,6 +59,12 @@ def test_another_version(release):
         f"CHANGELOG.md: '{__version__}, 2026-01-31'; expected '9.9.9, YYYY-MM-DD' as the first heading",
     ]
     assert release.problems("9.9")[0] == "VERSION='9.9': expected three numbers, such as 0.2.0"
+
+
+def test_a_version_that_installs_from_copies(release, monkeypatch):
+    monkeypatch.setattr(release, "RELEASED", False)
+
+    assert release.problems(__version__) == ["aptool/version.py: RELEASED is False; expected True"]
 
 
 def test_files_that_are_not_committed(release, tmp_path):

@@ -20,6 +20,7 @@ from aptool.reporting.curves import (
     score_distribution,
     training_curves,
 )
+from aptool.version import install_command
 
 LENGTHS = pl.DataFrame({"question_id": ["q1", "q2", "q3", "q4"], "tokens": [3, 12, 12, 40]})
 P_1 = pl.DataFrame({"question_id": ["q4", "q3", "q2", "q1", "q9"], "P@1": [1.0, 0.0, 1.0, 1.0, 0.0]})
@@ -396,7 +397,7 @@ def test_without_matplotlib_it_says_what_to_install(aptool, folder, monkeypatch)
 
     code, out, err = aptool("plot", "scores", "dev.bm25.run", "--output", "x.png")
 
-    assert (code, out, err) == (1, [], ["aptool: charts need matplotlib: pip install 'aptool[report]'"])
+    assert (code, out, err) == (1, [], [f"aptool: charts need matplotlib: {install_command('report')}"])
     with pytest.raises(AptoolError, match="pip install"):
         plots.plot_scores(
             score_distribution(

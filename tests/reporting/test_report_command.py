@@ -6,6 +6,8 @@ import shutil
 import pytest
 from report_page import Page
 
+from aptool.version import install_command
+
 
 @pytest.mark.parametrize(
     ("more", "code", "said"),
@@ -131,7 +133,7 @@ def test_jinja2_that_is_not_installed_is_said_in_one_line(aptool, made, tmp_path
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
     done = aptool("report", made.runs, "--collection", made.collection, "--output", tmp_path / "page.html")
 
-    assert (done.code, done.err) == (1, ["aptool: pages need jinja2: pip install 'aptool[report]'"])
+    assert (done.code, done.err) == (1, [f"aptool: pages need jinja2: {install_command('report')}"])
 
 
 def test_a_device_that_is_not_there_is_one_line(aptool, made, tmp_path):

@@ -19,6 +19,7 @@ from aptool.text.distill import (
 )
 from aptool.text.tokenizer import Tokens
 from aptool.text.vectors import read_vectors
+from aptool.version import install_command
 
 
 class Words:
@@ -116,7 +117,7 @@ def test_without_the_extra_the_command_says_what_to_install(aptool, collection_f
     out = tmp_path / "v.bin"
     done = aptool("vectors", "distill", "--model", "a/b", "--collection", collection_folder, "--output", out)
     assert done.code == 1
-    assert done.err == ['aptool: distilling from a/b needs transformers: `pip install "aptool[distill]"`']
+    assert done.err == [f"aptool: distilling from a/b needs transformers: {install_command('distill')}"]
     assert not out.exists()
 
 

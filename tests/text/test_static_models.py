@@ -16,6 +16,7 @@ from tokenizers.pre_tokenizers import Metaspace, Whitespace
 
 from aptool.errors import AptoolError, InputError
 from aptool.text.vectors import read_vectors
+from aptool.version import install_command
 
 needs_model2vec = pytest.mark.usefixtures("model2vec")
 SUBWORDS = ["[PAD]", "[UNK]", "[CLS]", "the", "play", "##ing", "##ed"]
@@ -174,4 +175,4 @@ def test_without_the_extra_an_error_says_what_to_install(folder, local, monkeypa
     monkeypatch.setitem(sys.modules, "model2vec", None)
     with pytest.raises(AptoolError) as error:
         read_vectors(source, ["a"])
-    assert str(error.value) == f'{source}: a static model needs model2vec: `pip install "aptool[distill]"`'
+    assert str(error.value) == f"{source}: a static model needs model2vec: {install_command('distill')}"

@@ -12,6 +12,7 @@ from aptool.config import load_recipe
 from aptool.errors import AptoolError
 from aptool.progress import get_progress
 from aptool.training.recorders import figures_of, recorded
+from aptool.version import install_command
 
 EPOCHS = 3
 
@@ -131,7 +132,7 @@ def test_a_tool_that_is_not_installed(aptool, collection_folder, tmp_path, monke
 
     assert finished.code == 1
     assert finished.err[-1].startswith(f"aptool: --log {tool} needs {tool}")
-    assert finished.err[-1].endswith(f"pip install 'aptool[{tool}]'")
+    assert finished.err[-1].endswith(install_command(tool))
     assert not (tmp_path / "m").exists()
 
 
