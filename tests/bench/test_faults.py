@@ -33,7 +33,7 @@ def test_what_others_print_is_told_apart():
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_the_tables_of_readme_and_docs_have_it(fault):
-    """RR in both, AP in the docs; columns: the truth, aptool, pytrec_eval, ..."""
+    """RR and AP in the docs, RR of some faults in the README; columns: the truth, aptool, pytrec_eval, ..."""
     root = Path(__file__).parents[2]
     pages = ("README.md", "docs/evaluation.md")
     readme, docs = ([line.split(" | ") for line in (root / page).read_text().splitlines()] for page in pages)
@@ -41,5 +41,5 @@ def test_the_tables_of_readme_and_docs_have_it(fault):
         place: [outcome(fault, tool, place) for tool in (by_aptool, by_pytrec_eval)] for place in (1, 0)
     }
 
-    assert [row[2:4] for row in readme if row[0] == f"| {fault.name}"] == [expected[1]]
+    assert [row[2:4] for row in readme if row[0] == f"| {fault.name}"] in ([], [expected[1]])
     assert [row[2:4] for row in docs if row[0] == f"| {fault.name}"] == [expected[1], expected[0]]

@@ -3,6 +3,7 @@
 Started under the name of the program, with its arguments: ``python programs.py make eval``.
 """
 
+import os
 import re
 import sys
 import tomllib
@@ -15,8 +16,8 @@ def main(program: str, *arguments: str) -> str | None:
     """Checks a command; returns what is wrong with it."""
     if program == "make":
         return check_make(arguments)
-    if program == "python":
-        return check_module(arguments)
+    if program in ("python", "python3"):
+        return check_python(arguments)
     if program == "pip":
         return check_pip(arguments)
     if program in ("docker", "kubectl"):
@@ -31,19 +32,23 @@ def check_make(arguments: tuple[str, ...]) -> str | None:
     return f"make has no target {unknown}" if unknown else None
 
 
-def check_module(arguments: tuple[str, ...]) -> str | None:
-    """``python -m bench.NAME`` names a benchmark: each of them takes minutes."""
+def check_python(arguments: tuple[str, ...]) -> str | None:
+    """Run a program of ``examples``; of modules, check pip's arguments and that a benchmark exists."""
+    if arguments[0].startswith("examples/"):
+        os.execv(sys.executable, [sys.executable, str(ROOT / arguments[0]), *arguments[1:]])
     flag, name = arguments[:2]
+    if name == "pip":
+        return check_pip(arguments[2:])
     path = ROOT.joinpath(*name.split("."))
-    exists = flag == "-m" and (path.with_suffix(".py").is_file() or (path / "__main__.py").is_file())
-    return None if exists else f"no such module: {name}"
+    exists = name == "venv" or path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
+    return None if flag == "-m" and exists else f"no such module: {name}"
 
 
 def check_pip(arguments: tuple[str, ...]) -> str | None:
     """The extras of aptool that are installed exist."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for argument in arguments:
-        for extra in re.findall(r"aptool\[([\w,-]+)\]", argument):
+        for extra in re.findall(r"(?:aptool|\.)\[([\w,-]+)\]", argument):
             unknown = set(extra.split(",")) - set(project["optional-dependencies"])
             if unknown:
                 return f"aptool has no extra {sorted(unknown)}"

@@ -1,4 +1,4 @@
-"""The examples in Python of README and docs/library.md run as they are, in their order."""
+"""The examples in Python of docs/library.md run as they are, in their order."""
 
 import doctest
 import logging
@@ -36,7 +36,7 @@ def loggers():
 
 
 @pytest.mark.usefixtures("folder", "tiny_presets", "loggers")
-@pytest.mark.parametrize(("page", "examples"), [("README.md", 0), ("docs/library.md", 16)])
+@pytest.mark.parametrize(("page", "examples"), [("docs/library.md", 16)])
 def test_the_examples_run(page, examples, tmp_path):
     file = ROOT / page
     if not file.is_file():

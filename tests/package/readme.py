@@ -1,25 +1,34 @@
-"""The Python of README.md, run as it stands there on a tiny collection in the place of WikiQA."""
+"""The Python of README.md, run as it stands, with small data in place of its collection."""
 
 import re
+import shutil
 from pathlib import Path
 
 README = Path(__file__).parents[2] / "README.md"
+ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
+COLLECTION = "data/faq"
 
 
-def python_blocks(text):
-    """The blocks of Python in a Markdown text."""
-    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+def blocks(language):
+    """The blocks of a language in the README."""
+    pattern = rf"^```{language}\n(.*?)^```$"
+    return re.findall(pattern, README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def run_readme(collection):
-    """Runs the blocks in the current folder, one after the other; returns the names that they leave.
+def rank_answers():
+    """Run the first block: it prints a ranking. Return its variables."""
+    return run(blocks("python")[0])
 
-    ``collection`` is copied to where they look for theirs.
-    """
-    import shutil
 
-    shutil.copytree(collection, "data/wikiqa")
+def train_and_compare(collection, preset=None):
+    """Run the second block on ``collection`` in the current folder, with ``preset`` in place of its own."""
+    shutil.copytree(collection, COLLECTION)
+    block = blocks("python")[1]
+    return run(block if preset is None else re.sub(r'preset="[^"]+"', f'preset="{preset}"', block))
+
+
+def run(block):
+    """Run a block of Python. Return its variables."""
     names = {}
-    for block in python_blocks(README.read_text(encoding="utf-8")):
-        exec(compile(block, str(README), "exec"), names)
+    exec(compile(block, str(README), "exec"), names)
     return names

@@ -1,64 +1,138 @@
-"""README.md: its Python runs, its commands exist, its links lead somewhere."""
+"""README.md: its Python prints the right answer, its commands run, its links lead to files."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
-from readme import README, python_blocks, run_readme
+from networks import write_network
+from readme import COLLECTION, ENCODER, README, blocks, rank_answers, train_and_compare
+
+from aptool.version import RELEASED
 
 ROOT = README.parent
 TEXT = README.read_text(encoding="utf-8")
-URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+RANKING = re.compile(r"^(-?\d\.\d{3})  (.+)$", re.M)
+PRINTED = RANKING.findall(blocks("text")[0])
+RIGHT = "Returns are refunded within 14 days."
 
 
-def test_the_python_runs(collection_folder, tmp_path, monkeypatch):
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-    names = run_readme(collection_folder)
-
-    assert python_blocks(TEXT)[0].startswith("import aptool\n")
-    ranking = names["ranking"]
-    assert sorted(index for index, _ in ranking) == list(range(len(names["answers"])))
-    assert [score for _, score in ranking] == sorted((score for _, score in ranking), reverse=True)
-    assert names["scores"].dtype == "float32"
-    assert names["weights"].sum() == pytest.approx(1)
-    assert set(names["means"]) == {"MAP", "MRR", "P@1"}
-    assert all(0 <= value <= 1 for value in names["means"].values())
-    assert 0 <= names["p"] <= 1
-    for run, pairs in (("dev.run", 120), ("fused.run", 120)):
-        assert len(Path(run).read_text(encoding="utf-8").splitlines()) == pairs
-    assert Path("models/wikiqa/model.safetensors").is_file()
+    return tmp_path
 
 
-def test_the_commands_exist(aptool):
-    block = next(
-        block for block in re.findall(r"^```sh\n(.*?)^```$", TEXT, re.M | re.S) if "aptool train" in block
+@pytest.fixture
+def tiny_encoder(folder):
+    """A folder with the name that the README gives; aptool prefers it to the hub."""
+    pytest.importorskip("transformers", reason="needs the extra transformers")
+    return write_network(folder / ENCODER, positions=512)
+
+
+@pytest.mark.usefixtures("tiny_encoder")
+def test_the_first_python_ranks_every_answer(capsys):
+    answers = rank_answers()["answers"]
+
+    ranking = RANKING.findall(capsys.readouterr().out)
+    scores = [float(score) for score, _ in ranking]
+    assert sorted(text for _, text in ranking) == sorted(answers)
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_the_first_python_prints_the_right_answer_first(folder, capsys):
+    """With the encoder itself; the README has its output."""
+    encoder = os.environ.get("APTOOL_ENCODER")
+    if encoder is None:
+        pytest.skip(f"APTOOL_ENCODER names no folder with {ENCODER}")
+    pytest.importorskip("transformers", reason="needs the extra transformers")
+    (folder / ENCODER).parent.mkdir(parents=True)
+    (folder / ENCODER).symlink_to(Path(encoder).resolve(), target_is_directory=True)
+
+    rank_answers()
+
+    ranking = RANKING.findall(capsys.readouterr().out)
+    assert ranking[0][1] == PRINTED[0][1] == RIGHT
+    assert [text for _, text in ranking] == [text for _, text in PRINTED]
+    expected = [float(score) for score, _ in PRINTED]
+    assert [float(score) for score, _ in ranking] == pytest.approx(expected, abs=0.005)
+
+
+@pytest.mark.usefixtures("tiny_encoder")
+def test_the_second_python_trains_and_compares(collection_folder):
+    names = train_and_compare(collection_folder)
+
+    assert (
+        0
+        <= names["aptool"].compare(names["bm25_run"], names["run"], names["data"].qrels("test"), "MAP").p
+        <= 1
     )
-    commands = [shlex.split(line) for line in block.splitlines() if line.startswith("aptool ")]
+    assert Path("models/faq-python/model.safetensors").is_file()
 
-    assert len(commands) >= 5
-    for _, name, *arguments in commands:
-        help_of = [name, *arguments[:2]] if name == "data" else [name]
-        options = {argument for argument in arguments if argument.startswith("--")}
-        finished = aptool(*help_of, "--help")
+
+def commands():
+    """The words of each command of aptool in the README."""
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    return [shlex.split(found[1]) for line in lines if (found := re.search(r"(?:^|do )(aptool [^;]+)", line))]
+
+
+def test_the_commands_have_their_options(aptool):
+    names = {words[1] for words in commands()}
+
+    assert names >= {"data", "train", "score", "eval", "compare", "matrix"}
+    for _, name, *arguments in commands():
+        finished = aptool(name, *(arguments[:2] if name == "data" else []), "--help")
         assert finished.code == 0
-        for option in options:
+        for option in (argument for argument in arguments if argument.startswith("--")):
             assert re.search(rf"{option}\b", "\n".join(finished.out)), f"{name} {option}"
 
 
-def test_links_lead_to_files_of_the_repository():
-    base = f"{URLS['Repository']}/blob/main/"
-    links = re.findall(r"\]\(([^)]+)\)", TEXT)
+def test_bm25_has_the_printed_figures(aptool, folder):
+    """BM25 is the same on every machine, unlike a trained system."""
+    for split in ("train", "dev", "test"):
+        program = [sys.executable, str(ROOT / "examples/faq/candidates.py")]
+        subprocess.run([*program, str(ROOT / f"examples/faq/{split}.csv"), f"{split}.csv"], check=True)
+    words = next(words for words in commands() if words[1:3] == ["data", "import"])
+    assert aptool(*words[1:]).code == 0
+    pools, qrels = f"{COLLECTION}/test.pools.parquet", f"{COLLECTION}/test.qrels"
+    assert aptool("score", pools, "--model", "bm25", "--output", "bm25.run").code == 0
 
-    assert all(link.startswith("https://") for link in links)  # others do not work on PyPI
-    ours = [link.removeprefix(base).partition("#")[0] for link in links if link.startswith(base)]
-    assert ours
-    assert not [path for path in ours if not (ROOT / path).is_file()]
+    finished = aptool("eval", "bm25.run", "--qrels", qrels)
+
+    row = next(line.split() for line in finished.out if line.startswith("bm25.run"))
+    assert row in [line.split() for line in TEXT.splitlines()]
+
+
+def test_the_table_has_the_systems_of_its_job():
+    job = tomllib.loads((ROOT / "jobs" / "first_table.toml").read_text(encoding="utf-8"))
+    section = TEXT.partition("jobs/first_table.toml")[2].partition("\n## ")[0]
+
+    assert re.findall(r"^\| `?([\w-]+)`? \|", section, re.M)[1:] == job["rows"][0]["systems"]
+
+
+def test_links_lead_to_files_of_the_repository():
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", TEXT) if not link.startswith("https://")]
+
+    if RELEASED:
+        assert links == []  # relative links do not work on PyPI
+    else:
+        assert len(links) >= 20
+        assert [link for link in links if not (ROOT / link.partition("#")[0]).exists()] == []
 
 
 def test_make_targets_exist():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
 
     assert set(re.findall(r"make ([a-z-]+)", TEXT)) <= targets
+
+
+def test_it_is_read_in_five_minutes():
+    """At most 900 words besides code and tables."""
+    prose = re.sub(r"^```.*?^```$", "", TEXT, flags=re.M | re.S)
+    prose = re.sub(r"^\|.*$|\]\([^)]*\)", "", prose, flags=re.M)
+
+    assert len(prose.split()) <= 900
