@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from aptool.errors import AptoolError
     from aptool.library.baselines import bm25_run
     from aptool.library.collection import Collection
+    from aptool.library.encoded_texts import EncodedTexts
     from aptool.library.encoding import encode
     from aptool.library.evaluation import compare, evaluate, fuse, learn_fusion
     from aptool.library.exchange import from_ir_measures, load_ranx, save_ranx, to_ir_measures
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AptoolError",
     "Collection",
+    "EncodedTexts",
     "Model",
     "Pools",
     "Qrels",
@@ -55,6 +57,7 @@ __all__ = [
 _MODULES = {
     "AptoolError": "aptool.errors",
     "Collection": "aptool.library.collection",
+    "EncodedTexts": "aptool.library.encoded_texts",
     "Model": "aptool.library.model",
     "Pools": "aptool.library.pools",
     "Qrels": "aptool.library.qrels",

@@ -42,15 +42,15 @@ def check_text(name: str, value: object, place: str | None = None, expected: str
     return value
 
 
-def check_list(name: str, value: object, expected: str) -> list[Any]:
+def check_list(name: str, value: object, expected: str, *, empty: bool = False) -> list[Any]:
     """The items of a list or of another iterable that is not a text, a mapping or a set.
 
     Raises:
-        InputError: it is none, or it is empty.
+        InputError: it is none, or it is empty and ``empty`` is false.
     """
     wrong = isinstance(value, str | bytes | dict | set | frozenset) or not isinstance(value, Iterable)
     items: list[Any] = [] if wrong else list(value)  # type: ignore[call-overload]
-    if wrong or not items:
+    if wrong or not (items or empty):
         raise InputError(name, value=value if wrong else [], expected=expected)
     return items
 

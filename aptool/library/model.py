@@ -1,9 +1,10 @@
 """Trained models: rank answers, score pairs and pools, show attention weights."""
 
+import copy
 import functools
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,14 +16,23 @@ from aptool.evaluation.values import MeasureValues
 from aptool.formats.ids import check_one_word
 from aptool.formats.location import location
 from aptool.formats.pools import read_answers
-from aptool.library.arguments import PathLike, check_choice, check_list, check_path, check_text, check_type
+from aptool.library.arguments import (
+    PathLike,
+    check_choice,
+    check_integer,
+    check_path,
+    check_text,
+    check_type,
+)
 from aptool.library.encoded import check_encoded, filling
+from aptool.library.encoded_texts import EncodedTexts
+from aptool.library.pairs import check_pairs, check_texts, distinct_texts
 from aptool.library.pools import PoolFiles, Pools
 from aptool.library.run import Run
 from aptool.library.systems import run_of
 from aptool.models.checkpoints.files import find_folder
 from aptool.models.checkpoints.read import load_any
-from aptool.models.device import pick_device
+from aptool.models.device import pick_device, set_products, to_device
 from aptool.models.hub import upload
 from aptool.models.model import (
     FILES,
@@ -34,8 +44,8 @@ from aptool.models.model import (
 from aptool.reporting.heatmap import Explanation, heat_maps
 from aptool.scoring.answer_store import open_store
 from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
+from aptool.scoring.scorer import Scorer
 from aptool.scoring.systems import ModelSystem
-from aptool.scoring.tokenized import TokenizedPools
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 
@@ -64,6 +74,9 @@ def load(
 
 class Model:
     """A trained ranker.
+
+    Several threads may rank, score and encode at the same time. A model can be copied and pickled; copies
+    carry the weights.
 
     Attributes:
         folder: the model folder that it was loaded from.
@@ -95,58 +108,75 @@ class Model:
         """The dev measures of the best epoch, by their common names; none of a checkpoint."""
         return MeasureValues.from_any_names(self._loaded.config.get("training", {}).get("dev", {}))
 
-    def score(self, pairs: Iterable[tuple[str, str]]) -> np.ndarray:
-        """Scores (question, answer) pairs.
+    def encode(self, texts: Iterable[str]) -> EncodedTexts:
+        """Encodes answers once, to score them with many questions.
+
+        Encoding is in fp32. A cross-encoder, which reads question and answer together, keeps token ids.
+
+        Args:
+            texts: answers; equal texts are encoded once.
+
+        Returns:
+            The encoded answers, which ``rank`` and ``score`` of this model take.
+
+        Raises:
+            AptoolError: an item is no text.
+        """
+        answers = check_texts("texts", texts)
+        distinct, rows = distinct_texts(answers)
+        tokens = self._loaded.tokenizer.encode(distinct, self._loaded.recipe.text.max_answer_tokens)
+        set_products("fp32")
+        return EncodedTexts(
+            self._scorer.encode_answers(tokens),
+            rows,
+            answers,
+            preset=self.preset,
+            fingerprint=self._loaded.fingerprint,
+            device=self.device,
+        )
+
+    def score(
+        self, pairs: Iterable[tuple[str, str]] | str, answers: Iterable[str] | EncodedTexts | None = None
+    ) -> np.ndarray:
+        """Scores (question, answer) pairs, or one question with several answers.
 
         Each distinct text is encoded once, in fp32; the scores of ``run`` are the same within 1e-5.
 
         Args:
-            pairs: texts; at least one pair.
+            pairs: pairs of texts; with ``answers`` the text of one question.
+            answers: texts, or the result of ``encode``.
 
         Returns:
             (pairs,) float32, finite; the cosine of the pooled states (a logit for a cross-encoder).
 
         Raises:
-            AptoolError: naming what is no pair of texts.
+            AptoolError: an item is no text or pair of texts, or another model encoded the answers.
         """
-        expected = "pairs of texts (question, answer)"
-        questions: dict[str, int] = {}
-        answers: dict[str, int] = {}
-        rows = []
-        for number, pair in enumerate(check_list("pairs", pairs, f"a list of {expected}")):
-            place = f"item {number}"
-            if isinstance(pair, str | bytes) or not isinstance(pair, Sequence) or len(pair) != 2:
-                raise InputError(
-                    "pairs", place=place, value=pair, expected="a pair of texts (question, answer)"
-                )
-            question = check_text("pairs", pair[0], f"{place}, question")
-            answer = check_text("pairs", pair[1], f"{place}, answer")
-            rows.append(
-                (questions.setdefault(question, len(questions)), answers.setdefault(answer, len(answers)))
-            )
-        return self._scores(list(questions), list(answers), np.array(rows, dtype=np.int64))
+        if answers is None:
+            return self._scores(*check_pairs(pairs))
+        return self._scores_of(pairs, answers)
 
-    def rank(self, question: str, answers: Iterable[str]) -> list[tuple[int, float]]:
+    def rank(
+        self, question: str, answers: Iterable[str] | EncodedTexts, top_k: int | None = None
+    ) -> list[tuple[int, float]]:
         """Ranks answers to a question.
 
         Args:
             question: its text.
-            answers: at least one text.
+            answers: texts, or the result of ``encode``.
+            top_k: number of answers to return; None is all of them.
 
         Returns:
             (index into ``answers``, score), the best first; equal scores in the order of ``answers``.
 
         Raises:
-            AptoolError: naming what is no text.
+            AptoolError: an item is no text, or the answers were encoded by another model.
         """
-        check_text("question", question)
-        texts = check_list("answers", answers, "a list of texts")
-        for number, text in enumerate(texts):
-            check_text("answers", text, f"item {number}")
-        distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        rows = np.array([(0, distinct[text]) for text in texts], dtype=np.int64)
-        scores = self._scores([question], list(distinct), rows)
-        return [(int(row), float(scores[row])) for row in np.argsort(-scores, kind="stable")]
+        if top_k is not None:
+            check_integer("top_k", top_k, 1)
+        scores = self._scores_of(question, answers)
+        best = np.argsort(-scores, kind="stable")[:top_k]
+        return list(zip(best.tolist(), scores[best].tolist(), strict=True))
 
     def run(
         self,
@@ -261,26 +291,67 @@ class Model:
         return ModelSystem(self._loaded, self.device, precision=precision)
 
     @functools.cached_property
-    def _fp32(self) -> ModelSystem:
-        return ModelSystem(self._loaded, self.device, cache_bytes=0)
+    def _scorer(self) -> Scorer:
+        return Scorer(self._loaded.ranker, device=self.device)
 
-    def _scores(self, questions: list[str], answers: list[str], rows: np.ndarray) -> np.ndarray:
-        """(pairs,) scores; ``rows`` is (pairs, 2), into the questions and the answers."""
+    def _scores_of(self, question: object, answers: object) -> np.ndarray:
+        """(answers,) scores of answers with one question."""
+        asked = check_text("question", question)
+        known = answers if isinstance(answers, EncodedTexts) else check_texts("answers", answers)
+        return self._scores([asked], np.zeros(len(known), dtype=np.int64), known)
+
+    def _scores(
+        self, questions: list[str], pair_question: np.ndarray, answers: list[str] | EncodedTexts
+    ) -> np.ndarray:
+        """(pairs,) scores: pair i is question ``pair_question[i]`` with answer i."""
+        if isinstance(answers, EncodedTexts):
+            self._check_encoded(answers)
+        if not len(answers):
+            return np.empty(0, dtype=np.float32)
         tokenizer, options = self._loaded.tokenizer, self._loaded.recipe.text
-        texts = TokenizedPools(
-            questions=tokenizer.encode(questions, options.max_question_tokens, "question"),
-            answers=tokenizer.encode(answers, options.max_answer_tokens),
-            pair_question=rows[:, 0],
-            pair_answer=rows[:, 1],
-            cache_keys=np.full(len(answers), -1, dtype=np.int64),
-            shared=None,
-        )
-        scores = self._fp32.score(texts)
-        bad = np.flatnonzero(~np.isfinite(scores))
-        if len(bad):
-            place = f"question {questions[rows[bad[0], 0]]!r}, answer {answers[rows[bad[0], 1]]!r}"
-            raise InputError(self.folder, place=place, value=float(scores[bad[0]]), expected="a finite score")
+        asked = tokenizer.encode(questions, options.max_question_tokens, "question")
+        set_products("fp32")
+        if isinstance(answers, EncodedTexts):
+            scores = self._scorer.score_encoded(asked, answers.known, pair_question, answers.rows)
+        else:
+            distinct, rows = distinct_texts(answers)
+            tokens = tokenizer.encode(distinct, options.max_answer_tokens)
+            scores = self._scorer.score(asked, tokens, pair_question, rows)
+        if not np.isfinite(scores).all():
+            pair = int(np.flatnonzero(~np.isfinite(scores))[0])
+            texts = answers.texts if isinstance(answers, EncodedTexts) else answers
+            place = f"question {questions[pair_question[pair]]!r}, answer {texts[pair]!r}"
+            raise InputError(self.folder, place=place, value=float(scores[pair]), expected="a finite score")
         return scores
+
+    def _check_encoded(self, answers: EncodedTexts) -> None:
+        """Checks that answers were encoded by this model, on its device.
+
+        Raises:
+            InputError: they were not.
+        """
+        theirs = f"{answers.preset}, fingerprint {answers.fingerprint}, on {answers.device}"
+        ours = f"{self.preset}, fingerprint {self._loaded.fingerprint}, on {self.device}"
+        if (answers.fingerprint, answers.device) != (self._loaded.fingerprint, self.device):
+            raise InputError("answers", problem=f"encoded by {theirs}", expected=f"answers encoded by {ours}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The model with its weights, on the CPU: a copy does not need the folder."""
+        state = {key: value for key, value in self.__dict__.items() if key != "_scorer"}
+        if self.device.type != "cpu":
+            ranker = copy.deepcopy(self._loaded.ranker).cpu()
+            state["_loaded"] = self._loaded._replace(ranker=ranker)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Moves the weights to the device of the model.
+
+        Raises:
+            AptoolError: this machine has no such device.
+        """
+        self.__dict__.update(state)
+        self.device = pick_device(str(self.device))
+        to_device(self._loaded.ranker, self.device)
 
     def __repr__(self) -> str:
         return f"Model({str(self.folder)!r}: {self.preset} on {self.device})"

@@ -217,6 +217,12 @@ class Backbone(BatchedNetwork):
         index = torch.empty_like(places).index_copy_(0, places, tokens.row_numbers())
         return torch.cat(parts).index_select(0, index[rows])
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Has this process's ``transformers`` know the attention of a network from another process."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]  # of torch
+        if self.is_packed:
+            pack(self.network)
+
     def train(self, mode: bool = True) -> "Backbone":
         """As of any module, except that a network that is not trained has no dropout in training either."""
         super().train(mode)

@@ -29,7 +29,7 @@ TEXTS_PER_BATCH = 32
 
 # ``activation`` of a convolution.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "none": lambda states: states,
+    "none": torch.positive,
     "tanh": torch.tanh,
     "relu": torch.relu,
 }

@@ -133,20 +133,25 @@ class Ranker(nn.Module):
         self, questions: Tokens, answers: Tokens, pair_question: np.ndarray, pair_answer: np.ndarray
     ) -> Tensor | None:
         """(P, F) features of pairs of questions and answers by their rows; None of a system without any."""
-        return self.features_of(self.word_bags(questions, answers), pair_question, pair_answer)
+        bags = self.word_bags(questions), self.word_bags(answers)
+        return self.features_of(*bags, pair_question, pair_answer)
 
-    def word_bags(self, questions: Tokens, answers: Tokens) -> tuple[WordBags, WordBags] | None:
+    def word_bags(self, texts: Tokens) -> WordBags | None:
         """What pair features need of each text, computed once; None of a system without any."""
-        return None if self.features is None else (WordBags.of(questions), WordBags.of(answers))
+        return None if self.features is None else WordBags.of(texts)
 
     def features_of(
-        self, bags: tuple[WordBags, WordBags] | None, pair_question: np.ndarray, pair_answer: np.ndarray
+        self,
+        questions: WordBags | None,
+        answers: WordBags | None,
+        pair_question: np.ndarray,
+        pair_answer: np.ndarray,
     ) -> Tensor | None:
-        """``pair_features`` from the result of ``word_bags``."""
-        if bags is None or self.features is None:
+        """``pair_features`` from the results of ``word_bags``."""
+        if questions is None or answers is None or self.features is None:
             return None
-        found: Tensor = self.features(*bags, pair_question, pair_answer)
-        return found
+        features: Tensor = self.features(questions, answers, pair_question, pair_answer)
+        return features
 
 
 def _pooled(tokens: Ragged, states: Ragged) -> Ragged:

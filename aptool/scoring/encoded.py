@@ -60,11 +60,13 @@ class EncodedAnswers(NamedTuple):
         return EncodedAnswers([values], np.zeros_like(self.batch), starts, self.counts, self.lengths)
 
     def ragged(self) -> Ragged:
-        """The rows of the answers in one tensor, answer by answer."""
+        """The rows of the answers in one tensor, answer by answer; copied only if they stand elsewhere."""
         single = self.joined()
         (values,) = single.batches
-        ends = np.cumsum(self.counts)
-        if not (np.array_equal(single.starts, ends - self.counts) and len(values) == ends[-1]):
+        first, ends = int(single.starts[0]), np.cumsum(self.counts)
+        if np.array_equal(single.starts - first, ends - self.counts):
+            values = values.narrow(0, first, int(ends[-1]))
+        else:
             values = values.index_select(0, send(rows_of(single.starts, self.counts), values.device))
         return Ragged.of_sizes(values, self.counts)
 

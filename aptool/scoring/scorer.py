@@ -5,11 +5,8 @@ does, and it is by far the smaller part of the work. Mining of negatives, evalua
 and explanation all score with this class.
 """
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import cache
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,25 +14,19 @@ from torch import Tensor
 
 from aptool.errors import AptoolError
 from aptool.models.device import is_out_of_memory, send
+from aptool.models.features import WordBags
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.scoring.answer_cache import AnswerCache
-from aptool.scoring.encoded import EncodedAnswers, Pairs
+from aptool.scoring.cores import ForEach, one_core_per_thread
+from aptool.scoring.encoded import EncodedAnswers, Pairs, rows_of
+from aptool.scoring.grouping import blocks_of, group_by_answer, is_shared
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.stored_answers import StoredAnswers
 from aptool.text.forms import pooled_rows
 from aptool.text.tokenizer import Tokens
 
 Precision = Literal["fp32", "tf32", "bf16"]
-Done = TypeVar("Done")
-
-
-class ForEach(Protocol):
-    """Maps work over windows of answers, in order."""
-
-    def __call__(self, work: Callable[[np.ndarray], Done], windows: list[np.ndarray]) -> list[Done]:
-        """The results."""
-
 
 # Tokens encoded at one time: few enough for a core's caches, enough to keep a GPU busy.
 TOKENS_PER_BATCH = {"cpu": 8192, "cuda": 1 << 18}
@@ -44,12 +35,27 @@ TOKENS_PER_BATCH = {"cpu": 8192, "cuda": 1 << 18}
 # length can then be encoded together, and the pairs of a question stay together.
 BATCHES_PER_WINDOW = 4
 
-# On a CPU there are at least this many windows, unless they would hold fewer tokens than this.
-WINDOWS, TOKENS_PER_WINDOW = 8, 2048
+# On a CPU there are at least this many windows, unless they would hold fewer tokens than this; answers that
+# are encoded already take less work per token.
+WINDOWS, TOKENS_PER_WINDOW, ENCODED_PER_WINDOW = 8, 2048, 8192
 
 # Likewise for questions, of which there are few: over a pretrained network they take a good part of the time
 # where answers are read from a store.
 TOKENS_OF_QUESTIONS = 128
+
+
+class KnownAnswers(NamedTuple):
+    """Answers that were encoded before their questions are known.
+
+    Attributes:
+        encoded: the stored representation of n answers.
+        lengths: (n,) int64 tokens of each answer.
+        bags: the words of the answers, if the system has pair features.
+    """
+
+    encoded: EncodedAnswers
+    lengths: np.ndarray
+    bags: WordBags | None
 
 
 class Scorer:
@@ -130,20 +136,57 @@ class Scorer:
         Raises:
             AptoolError: there is too little memory for a single answer with its questions.
         """
+        self._cache.start_unit()
+        _, pooled = pooled_rows(answers.ids, answers.offsets)
+
+        def encoded(rows: np.ndarray) -> EncodedAnswers:
+            return self._encoded_answers(answers, pooled, cache_keys, rows)
+
+        bags = self._ranker.word_bags(answers)
+        pairs = pair_question, pair_answer
+        return self._score(questions, answers.lengths, bags, encoded, *pairs, TOKENS_PER_WINDOW, scored)
+
+    @torch.inference_mode()
+    def score_encoded(
+        self, questions: Tokens, answers: KnownAnswers, pair_question: np.ndarray, pair_answer: np.ndarray
+    ) -> np.ndarray:
+        """The scores of ``score`` for answers that ``encode_answers`` has encoded.
+
+        Args:
+            questions: token ids of distinct questions.
+            answers: the encoded answers.
+            pair_question: (P,) the question of each pair.
+            pair_answer: (P,) the answer of each pair.
+
+        Raises:
+            AptoolError: there is too little memory for a single answer with its questions.
+        """
+        texts = answers.lengths, answers.bags, answers.encoded.select
+        return self._score(questions, *texts, pair_question, pair_answer, ENCODED_PER_WINDOW)
+
+    def _score(
+        self,
+        questions: Tokens,
+        lengths: np.ndarray,
+        answer_bags: WordBags | None,
+        encoded_answers: Callable[[np.ndarray], EncodedAnswers],
+        pair_question: np.ndarray,
+        pair_answer: np.ndarray,
+        tokens_per_window: int,
+        scored: Callable[[int], None] = lambda pairs: None,
+    ) -> np.ndarray:
+        """(P,) scores of pairs with answers of ``lengths`` tokens, which ``encoded_answers`` gives by row."""
         scores = np.empty(len(pair_question), dtype=np.float32)
         if not len(scores):
             return scores
-        self._cache.start_unit()
-        lengths = answers.lengths
         present, order, starts = group_by_answer(lengths, pair_answer)
         pair_question = pair_question[order]
-        batches = 1 if _shared(present, pair_answer) else BATCHES_PER_WINDOW
-        windows = _blocks(lengths[present], self._window(lengths[present], batches))
+        batches = 1 if is_shared(present, pair_answer) else BATCHES_PER_WINDOW
+        windows = blocks_of(lengths[present], self._window(lengths[present], batches, tokens_per_window))
 
-        with _threads(self._device, len(windows)) as for_each:
+        with one_core_per_thread(self._device, len(windows)) as for_each:
             prepared_questions = self._prepare_questions(questions, for_each)
-            bags = self._ranker.word_bags(questions, answers)
-            _, pooled = pooled_rows(answers.ids, answers.offsets)
+            question_bags = self._ranker.word_bags(questions)
 
             def score_window(window: np.ndarray) -> Tensor:
                 bounds = starts[window[0] : window[-1] + 2]
@@ -155,10 +198,10 @@ class Scorer:
                     scored(number)
 
                 pairs = Pairs(pair_question[bounds[0] : bounds[-1]], np.diff(bounds), batch_scored)
-                encoded = self._encoded_answers(answers, pooled, cache_keys, present[window])
+                encoded = encoded_answers(present[window])
                 columns = self._pair_scorer.score_pairs(prepared_questions, encoded, pairs)
                 answer_of = present[window][pairs.answers]
-                features = self._ranker.features_of(bags, pairs.questions, answer_of)
+                features = self._ranker.features_of(question_bags, answer_bags, pairs.questions, answer_of)
                 scored(left)
                 return self._ranker.from_columns(columns, features)
 
@@ -176,6 +219,27 @@ class Scorer:
         return scores
 
     @torch.inference_mode()
+    def encode_answers(self, answers: Tokens) -> KnownAnswers:
+        """Encode answers once, to score them with questions to come."""
+        encoded = self.encode(answers)
+        counts = np.zeros(len(answers), dtype=np.int64)
+        for batch, rows in encoded:
+            counts[batch] = rows.sizes
+        starts = np.cumsum(counts) - counts
+        joined = []
+        if encoded:
+            first = encoded[0][1].values
+            joined.append(first.new_empty(int(counts.sum()), *first.shape[1:]))
+            for batch, rows in encoded:
+                joined[0][send(rows_of(starts[batch], counts[batch]), self._device)] = rows.values
+        _, lengths = pooled_rows(answers.ids, answers.offsets)
+        return KnownAnswers(
+            EncodedAnswers(joined, np.zeros_like(counts), starts, counts, lengths),
+            answers.lengths,
+            self._ranker.word_bags(answers),
+        )
+
+    @torch.inference_mode()
     def encode(self, answers: Tokens) -> list[tuple[np.ndarray, Ragged]]:
         """What is kept of each answer, in the batches that they were encoded in, on all cores.
 
@@ -184,7 +248,7 @@ class Scorer:
         """
         order = np.argsort(answers.lengths, kind="stable")
         lengths = answers.lengths[order]
-        batches = [order[block] for block in _blocks(lengths, self._window(lengths, 1))]
+        batches = [order[block] for block in blocks_of(lengths, self._window(lengths, 1))]
 
         def work(batch: np.ndarray) -> list[tuple[np.ndarray, Ragged]]:
             try:
@@ -195,7 +259,7 @@ class Scorer:
             half = len(batch) // 2
             return [*work(batch[:half]), *work(batch[half:])]
 
-        with _threads(self._device, len(batches)) as for_each:
+        with one_core_per_thread(self._device, len(batches)) as for_each:
             return [one for found in for_each(work, batches) for one in found]
 
     def _check_halving(self, error: RuntimeError, answers: int) -> None:
@@ -215,12 +279,12 @@ class Scorer:
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _window(self, lengths: np.ndarray, batches: int) -> int:
+    def _window(self, lengths: np.ndarray, batches: int, least: int = TOKENS_PER_WINDOW) -> int:
         """Tokens in a window: at most so many batches, and on a CPU few enough to occupy all cores."""
         largest = batches * self._batch
         if self._device.type != "cpu":
             return largest
-        return min(largest, max(int(lengths.sum()) // WINDOWS, TOKENS_PER_WINDOW))
+        return min(largest, max(int(lengths.sum()) // WINDOWS, least))
 
     def _prepare_questions(self, questions: Tokens, for_each: ForEach) -> Any:
         """Encodes questions, those of similar length together, on all cores."""
@@ -236,7 +300,7 @@ class Scorer:
             states = self._encode(Ragged.of(some, self._device), send(rows, self._device))
             return Ragged.of_sizes(states, counts)
 
-        parts = for_each(encode, _blocks(lengths, tokens))
+        parts = for_each(encode, blocks_of(lengths, tokens))
         back = np.argsort(by_length, kind="stable")
         return self._pair_scorer.prepare_questions(Ragged.concatenate(parts).select(back))
 
@@ -252,7 +316,7 @@ class Scorer:
         batches, batch, starts, counts = self._cache.get(keys)
         missing = np.flatnonzero(batch < 0)
         missing = missing[np.argsort(lengths[missing], kind="stable")]
-        for block in _blocks(lengths[missing], self._batch):
+        for block in blocks_of(lengths[missing], self._batch):
             places = missing[block]
             encoded = self._found_or_encoded(answers.take(rows[places]))
             batch[places] = len(batches)
@@ -280,83 +344,3 @@ class Scorer:
 
 def _out_of_memory(device: torch.device) -> str:
     return f"{device}: out of memory with a single answer; expected a device with more free memory"
-
-
-def group_by_answer(
-    lengths: np.ndarray, pair_answer: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Groups pairs by answer.
-
-    Answers that pools share are sorted by length, so that they fit into common batches. Others keep the order
-    of the pairs, so that the pairs of a pool stay with their question.
-
-    Args:
-        lengths: (answers,) tokens of each answer.
-        pair_answer: (P,) the answer of each pair.
-
-    Returns:
-        The answers present; the pairs, grouped by answer in that order; where the pairs of each answer start.
-    """
-    counts = np.bincount(pair_answer, minlength=len(lengths))
-    present = np.flatnonzero(counts)
-    if _shared(present, pair_answer):
-        by = lengths
-    else:
-        by = np.empty(len(lengths), dtype=np.int64)
-        by[pair_answer[::-1]] = np.arange(len(pair_answer))[::-1]  # the first pair of each
-    present = present[np.argsort(by[present], kind="stable")]
-    turn = np.empty(len(lengths), dtype=np.int64)
-    turn[present] = np.arange(len(present))
-    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts[present])])
-    return present, _counting_order(turn[pair_answer]), starts
-
-
-def _counting_order(keys: np.ndarray) -> np.ndarray:
-    """(P,) the stable order of non-negative numbers, by counting 16 bits of them at a time."""
-    order = np.argsort((keys & 0xFFFF).astype(np.uint16), kind="stable")  # numpy counts numbers of 16 bits
-    most, shift = int(keys.max()), 16
-    while most >> shift:
-        order = order[np.argsort(((keys >> shift) & 0xFFFF).astype(np.uint16)[order], kind="stable")]
-        shift += 16
-    return order
-
-
-def _shared(present: np.ndarray, pair_answer: np.ndarray) -> bool:
-    """Whether an answer is in two pools or more on average."""
-    return len(pair_answer) >= 2 * len(present)
-
-
-def _blocks(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
-    """Splits texts into consecutive blocks of about ``tokens`` tokens each."""
-    if not len(lengths):
-        return []
-    block = (np.cumsum(lengths) - lengths) // tokens
-    return np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(block)) + 1)
-
-
-@contextmanager
-def _threads(device: torch.device, windows: int) -> Iterator[ForEach]:
-    """Yields a function that maps work over windows, on as many threads as torch has, one core each.
-
-    Most products are too small to be split among cores. As one core computes a whole window, its result does
-    not depend on the number of threads.
-    """
-    if device.type != "cpu":
-        yield lambda work, windows: list(map(work, windows))
-        return
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        if min(threads, windows) == 1:
-            yield lambda work, windows: list(map(work, windows))
-            return
-        pool = _pool(threads)
-        yield lambda work, windows: list(pool.map(torch.inference_mode()(work), windows))
-    finally:
-        torch.set_num_threads(threads)
-
-
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """A pool that is kept: every new thread allocates an arena, so memory would grow with each call."""
-    return ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))

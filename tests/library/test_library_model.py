@@ -151,7 +151,6 @@ def test_devices_by_name_or_of_torch(folder):
 
 PAIRS = [
     (None, "pairs: None: expected a list of pairs of texts (question, answer)"),
-    ([], "pairs: []: expected a list of pairs of texts (question, answer)"),
     ("text", "pairs: 'text': expected a list of pairs of texts (question, answer)"),
     (["ab"], "pairs: item 0: 'ab': expected a pair of texts (question, answer)"),
     ([("a", "b"), ...], "pairs: item 1: Ellipsis: expected a pair of texts (question, answer)"),
@@ -174,7 +173,6 @@ def test_what_is_no_pair_is_named(model, pairs, message):
 RANKED = [
     (None, ["a"], "question: None: expected text (str)"),
     (7, ["a"], "question: 7: expected text (str)"),
-    ("q", [], "answers: []: expected a list of texts"),
     ("q", "a text", "answers: 'a text': expected a list of texts"),
     ("q", None, "answers: None: expected a list of texts"),
     ("q", 3, "answers: 3: expected a list of texts"),

@@ -21,7 +21,7 @@ HEAVY = {
 }
 
 NAMES = {
-    *("AptoolError", "Collection", "Model", "Pools", "Qrels", "Run", "__version__"),
+    *("AptoolError", "Collection", "EncodedTexts", "Model", "Pools", "Qrels", "Run", "__version__"),
     *("bm25_run", "compare", "encode", "evaluate", "fuse", "learn_fusion", "load", "score", "train"),
     *("from_ir_measures", "to_ir_measures", "load_ranx", "save_ranx"),
 }

@@ -16,7 +16,7 @@ from aptool.models.attention import AttentivePooling
 from aptool.models.pooling import segment_max
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine
-from aptool.scoring.encoded import EncodedAnswers, Pairs, rows_of
+from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels.attentive_batched import score_batched
 from aptool.scoring.kernels.attentive_fused import is_available, score_fused
 from aptool.scoring.kernels.pair_scorer import PairScorer, cosines
@@ -130,7 +130,6 @@ def _by_question(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pa
     """For each question, one product with the tokens of all its K answers."""
     states, projected, sharpness = questions
     answers = answers.joined()
-    (values,) = answers.batches
     pair_answers = pairs.answers
     order = np.argsort(pairs.questions, kind="stable")
     present, firsts = np.unique(pairs.questions[order], return_index=True)
@@ -140,8 +139,8 @@ def _by_question(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pa
         end = int(offsets[question])
         begin = end - int(states.sizes[question])
         own = pair_answers[members]
-        rows = torch.from_numpy(rows_of(answers.starts[own], answers.counts[own]))
-        A = Ragged.of_sizes(values.index_select(0, rows).float(), answers.counts[own])  # values (S, c)
+        A = answers.select(own).ragged()  # values (S, c)
+        A = A.with_values(A.values.float())
         lengths = torch.from_numpy(answers.lengths[own])
         G = A.values @ projected[begin:end].T  # (S, M), before tanh
         g_q = segment_max(G, A).tanh()  # (K, M)

@@ -1,0 +1,110 @@
+"""Work on a CPU with one core per thread, so that results do not depend on the number of threads.
+
+torch keeps the number of cores of an operation per thread, and the number that a new thread begins with per
+process; ``torch.set_num_threads`` sets both. Several threads may score at the same time: the last one to set
+the number must not leave another thread's temporary value behind.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Barrier, Lock
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class ForEach(Protocol):
+    """Maps a function over items, in order."""
+
+    def __call__(self, work: Callable[[Item], Result], items: list[Item]) -> list[Result]:
+        """The results."""
+
+
+class _Cores:
+    """The number of cores per operation before any thread of this process set it to one."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._users = 0
+        self._number = 1
+
+    def enter(self) -> int:
+        """Set the calling thread to one core; return the number to restore."""
+        with self._lock:
+            number = torch.get_num_threads()
+            if self._users == 0:
+                self._number = number
+            if number == 1:  # as a thread begins that first uses torch while another one scores
+                number = self._number
+            self._users += 1
+            if number > 1:
+                torch.set_num_threads(1)
+            return number
+
+    def leave(self, number: int) -> None:
+        """Restore the number of cores of the calling thread, and of threads to come."""
+        with self._lock:
+            self._users -= 1
+            if number > 1:
+                torch.set_num_threads(number)
+
+
+_CORES = _Cores()
+_POOLS: dict[int, ThreadPoolExecutor] = {}
+_POOLS_LOCK = Lock()
+
+
+@contextmanager
+def one_core_per_thread(device: torch.device, items: int) -> Iterator[ForEach]:
+    """Yield a function that maps work over items, on as many threads as torch has cores.
+
+    Most products are too small to be split among cores. As one core computes a whole item, the result does
+    not depend on the number of threads. On another device than a CPU the work is done in turn.
+    """
+    if device.type != "cpu":
+        yield _in_turn
+        return
+    number = _CORES.enter()
+    try:
+        if min(number, items) == 1:
+            yield _in_turn
+        else:
+            yield _on_threads(_pool(number))
+    finally:
+        _CORES.leave(number)
+
+
+def _in_turn(work: Callable[[Any], Any], items: list[Any]) -> list[Any]:
+    return list(map(work, items))
+
+
+def _on_threads(pool: ThreadPoolExecutor) -> ForEach:
+    def for_each(work: Callable[[Any], Any], items: list[Any]) -> list[Any]:
+        if len(items) == 1:
+            return [work(items[0])]
+        return list(pool.map(torch.inference_mode()(work), items))
+
+    return for_each
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """A pool that is kept: every new thread allocates an arena, so memory would grow with each call."""
+    with _POOLS_LOCK:
+        if threads not in _POOLS:
+            # All threads start now: a later start would change the number that new threads begin with.
+            started = Barrier(threads + 1)
+            _POOLS[threads] = ThreadPoolExecutor(threads, initializer=_start_thread)
+            for _ in range(threads):
+                _POOLS[threads].submit(started.wait)
+            started.wait()
+        return _POOLS[threads]
+
+
+def _start_thread() -> None:
+    """Set a thread of a pool to one core, once torch has set it to its default."""
+    torch.get_num_threads()
+    torch.set_num_threads(1)
