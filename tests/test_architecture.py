@@ -24,7 +24,7 @@ FLOORS = [
     ["text"],
     ["formats"],
     ["relay"],
-    ["config", "environment", "progress", "version"],
+    ["config", "environment", "plugins", "progress", "version"],
     ["documents", "options"],
     ["errors", "threads"],
 ]
@@ -51,12 +51,12 @@ def imported(module, tree=None):
                 full = f"{node.module}.{name.name}"
                 yield full if full in MODULES else node.module
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            # By a constant name; cli.main imports its commands when needed, the package its public names, and
-            # text.optional packages of others.
+            # By a constant name; cli.main imports its commands when needed, the package its public names,
+            # plugins what the user names, and text.optional packages of others.
             if isinstance(node.args[0], ast.Constant):
                 yield node.args[0].value
             else:
-                assert module in ("aptool.cli.main", "aptool", "aptool.text.optional")
+                assert module in ("aptool.cli.main", "aptool", "aptool.plugins", "aptool.text.optional")
 
 
 def room_of(module):

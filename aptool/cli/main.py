@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import io
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -14,11 +15,15 @@ from aptool.cli.display import messages_on_stderr
 from aptool.cli.next_steps import next_steps
 from aptool.errors import AptoolError
 from aptool.options import LAST_WITH_REMOVED
+from aptool.plugins import load_plugins, use_plugin
 from aptool.threads import limit_spinning
 from aptool.version import __version__
 
 # Options of commands that aptool had until LAST_WITH_REMOVED.
 REMOVED_OPTIONS = {("fuse", "--method"), ("fuse", "--seed")}
+
+# Commands that look up a measure or load a model; plugins of installed packages are imported for these.
+USE_PLUGINS = ("train", "encode", "score", "eval", "compare", "fuse", "explain", "matrix", "report", "export")
 
 # Characters of an error; click repeats a wrong value of any length.
 _LONGEST_LINE = 2000
@@ -91,12 +96,22 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, prog_name="aptool")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option(
+    "--plugin",
+    metavar="MODULE",
+    multiple=True,
+    help="Module or .py file that registers encoders, poolings or measures. May be repeated.",
+)
 @click.pass_context
-def cli(ctx: click.Context, debug: bool) -> None:
+def cli(ctx: click.Context, debug: bool, plugin: tuple[str, ...]) -> None:
     """Train, score and evaluate answer-selection rankers (Attentive Pooling Networks).
 
     Without a command: what to do next in this folder.
     """
+    for name in plugin:
+        use_plugin(name)
+    if ctx.invoked_subcommand in USE_PLUGINS:
+        load_plugins()
     if ctx.invoked_subcommand is None:
         for line in next_steps(Path.cwd()):
             click.echo(line)
@@ -107,7 +122,7 @@ def main() -> NoReturn:
     limit_spinning()  # before torch is loaded, which reads the setting then
     _make_streams_tolerant()
     debug = "--debug" in sys.argv[1:]
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    arguments = _plugins_first([argument for argument in sys.argv[1:] if argument != "--debug"])
     try:
         with messages_on_stderr():
             code = cli.main(arguments, prog_name="aptool", standalone_mode=False, obj={"debug": debug})
@@ -143,6 +158,19 @@ def main() -> NoReturn:
         if debug or error.strerror is None:
             raise
         _fail(f"{error.filename or 'output'}: {error.strerror}", 1)
+
+
+def _plugins_first(arguments: list[str]) -> list[str]:
+    """The arguments with ``--plugin MODULE``, which may stand anywhere, before the command."""
+    plugins: list[str] = []
+    remaining: list[str] = []
+    items = iter(arguments)
+    for argument in items:
+        if argument == "--plugin":
+            plugins += [argument, *itertools.islice(items, 1)]
+        else:
+            (plugins if argument.startswith("--plugin=") else remaining).append(argument)
+    return [*plugins, *remaining]
 
 
 def _make_streams_tolerant() -> None:

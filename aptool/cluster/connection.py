@@ -24,6 +24,7 @@ from typing import Any, TextIO, cast
 
 from aptool.cluster.resources import Cluster
 from aptool.errors import AptoolError, UsageError, first_line
+from aptool.plugins import VARIABLE
 from aptool.version import install_command
 
 # Seconds to wait for the head's port to accept a connection.
@@ -125,6 +126,8 @@ def _init(ray: Any, address: str, debug: bool) -> set[threading.Thread]:
         options["logging_level"] = logging.CRITICAL
     if address == "local":
         options["include_dashboard"] = False
+    if plugins := os.environ.get(VARIABLE):  # the workers import them too
+        options["runtime_env"] = {"env_vars": {VARIABLE: plugins}}
     before = set(threading.enumerate())
     with tempfile.TemporaryFile("w+", errors="replace") as messages:
         try:

@@ -18,6 +18,7 @@ from aptool.experiments.plan import Trial
 from aptool.experiments.side_by_side import Event, run_trial
 from aptool.experiments.trial import TrialRunner
 from aptool.models.device import pick_device
+from aptool.plugins import load_plugins
 from aptool.relay import WorkerError
 
 
@@ -106,6 +107,7 @@ def _main(connection: Connection, start: Path, threads: int, slot: int) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.chdir(start)  # multiprocessing starts processes in the folder that the program was started in
     torch.set_num_threads(threads)
+    load_plugins()
     lock = threading.Lock()
 
     def post(kind: str, value: Any) -> None:

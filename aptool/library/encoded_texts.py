@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from aptool.errors import InputError
-from aptool.scoring.scorer import KnownAnswers
+from aptool.scoring.scorer import PreparedAnswers
 
 
 class EncodedTexts:
@@ -24,7 +24,7 @@ class EncodedTexts:
 
     def __init__(
         self,
-        known: KnownAnswers,
+        prepared: PreparedAnswers,
         rows: np.ndarray,
         texts: list[str],
         *,
@@ -35,14 +35,14 @@ class EncodedTexts:
         """Wraps encoded answers; see ``Model.encode``.
 
         Args:
-            known: the distinct answers, encoded.
-            rows: (n,) int64 row of each text in ``known``.
+            prepared: the distinct answers, encoded.
+            rows: (n,) int64 row of each text in ``prepared``.
             texts: the n texts.
             preset: see the attribute.
             fingerprint: see the attribute.
             device: see the attribute.
         """
-        self.known, self.rows = known, rows
+        self.prepared, self.rows = prepared, rows
         self.preset, self.fingerprint, self.device = preset, fingerprint, device
         self._texts = texts
 
@@ -54,7 +54,7 @@ class EncodedTexts:
     @property
     def nbytes(self) -> int:
         """Bytes of the stored representation, shared by all selections."""
-        return sum(batch.nbytes for batch in self.known.encoded.batches)
+        return sum(batch.nbytes for batch in self.prepared.encoded.batches)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -63,7 +63,7 @@ class EncodedTexts:
         """The texts at some rows, in that order."""
         chosen = np.arange(len(self))[rows] if isinstance(rows, slice) else self._checked(rows)
         return EncodedTexts(
-            self.known,
+            self.prepared,
             self.rows[chosen],
             [self._texts[row] for row in chosen.tolist()],
             preset=self.preset,

@@ -296,9 +296,9 @@ class Model:
 
     def _scores_of(self, question: object, answers: object) -> np.ndarray:
         """(answers,) scores of answers with one question."""
-        asked = check_text("question", question)
-        known = answers if isinstance(answers, EncodedTexts) else check_texts("answers", answers)
-        return self._scores([asked], np.zeros(len(known), dtype=np.int64), known)
+        text = check_text("question", question)
+        checked = answers if isinstance(answers, EncodedTexts) else check_texts("answers", answers)
+        return self._scores([text], np.zeros(len(checked), dtype=np.int64), checked)
 
     def _scores(
         self, questions: list[str], pair_question: np.ndarray, answers: list[str] | EncodedTexts
@@ -312,7 +312,7 @@ class Model:
         asked = tokenizer.encode(questions, options.max_question_tokens, "question")
         set_products("fp32")
         if isinstance(answers, EncodedTexts):
-            scores = self._scorer.score_encoded(asked, answers.known, pair_question, answers.rows)
+            scores = self._scorer.score_encoded(asked, answers.prepared, pair_question, answers.rows)
         else:
             distinct, rows = distinct_texts(answers)
             tokens = tokenizer.encode(distinct, options.max_answer_tokens)

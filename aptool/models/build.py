@@ -36,6 +36,7 @@ from aptool.models.similarity import SIMILARITIES, Cosine, Similarity
 from aptool.models.transformer import CrossInput, TransformerEncoder
 from aptool.models.words import WordVectors
 from aptool.options import REMOVED_TYPES, build_options, expected_without
+from aptool.plugins import load_plugins
 from aptool.text.tokenizer import TextTokenizer, WordTokenizer
 
 # ``encoder.type`` of a recipe.
@@ -298,6 +299,8 @@ def _chosen(
     registry: dict[str, Any], section: dict[str, Any], where: str, name: str
 ) -> tuple[type[Any], Any]:
     chosen = section["type"]
+    if chosen not in registry:
+        load_plugins()
     if chosen not in registry:
         expected = f"one of {', '.join(registry)}"
         if chosen in REMOVED_TYPES.get(f"{name}.type", ()):

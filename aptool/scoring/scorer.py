@@ -44,7 +44,7 @@ WINDOWS, TOKENS_PER_WINDOW, ENCODED_PER_WINDOW = 8, 2048, 8192
 TOKENS_OF_QUESTIONS = 128
 
 
-class KnownAnswers(NamedTuple):
+class PreparedAnswers(NamedTuple):
     """Answers that were encoded before their questions are known.
 
     Attributes:
@@ -148,7 +148,7 @@ class Scorer:
 
     @torch.inference_mode()
     def score_encoded(
-        self, questions: Tokens, answers: KnownAnswers, pair_question: np.ndarray, pair_answer: np.ndarray
+        self, questions: Tokens, answers: PreparedAnswers, pair_question: np.ndarray, pair_answer: np.ndarray
     ) -> np.ndarray:
         """The scores of ``score`` for answers that ``encode_answers`` has encoded.
 
@@ -219,7 +219,7 @@ class Scorer:
         return scores
 
     @torch.inference_mode()
-    def encode_answers(self, answers: Tokens) -> KnownAnswers:
+    def encode_answers(self, answers: Tokens) -> PreparedAnswers:
         """Encode answers once, to score them with questions to come."""
         encoded = self.encode(answers)
         counts = np.zeros(len(answers), dtype=np.int64)
@@ -233,7 +233,7 @@ class Scorer:
             for batch, rows in encoded:
                 joined[0][send(rows_of(starts[batch], counts[batch]), self._device)] = rows.values
         _, lengths = pooled_rows(answers.ids, answers.offsets)
-        return KnownAnswers(
+        return PreparedAnswers(
             EncodedAnswers(joined, np.zeros_like(counts), starts, counts, lengths),
             answers.lengths,
             self._ranker.word_bags(answers),

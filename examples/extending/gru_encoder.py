@@ -6,6 +6,8 @@ that is checked before memory is taken for a model that somebody else wrote.
 
     import gru_encoder
     aptool.train(data, preset="examples/extending/gru.toml")
+
+    aptool --plugin examples/extending/gru_encoder.py train --preset examples/extending/gru.toml
 """
 
 from dataclasses import dataclass

@@ -6,6 +6,8 @@ pairs works at once; a kernel of its own (`aptool/scoring/kernels`) would make i
 
     import mean_max_pooling
     aptool.train(data, preset="examples/extending/mean-max.toml")
+
+    aptool --plugin examples/extending/mean_max_pooling.py train --preset examples/extending/mean-max.toml
 """
 
 import torch

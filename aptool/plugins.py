@@ -1,0 +1,119 @@
+"""Plugins: modules that register encoders, poolings and measures when they are imported.
+
+A plugin is named by ``--plugin`` or ``APTOOL_PLUGINS``, or is an entry point of an installed package.
+"""
+
+import importlib
+import importlib.util
+import os
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from threading import Lock
+
+from aptool.errors import AptoolError, UsageError, first_line, one_line
+
+# Modules and files, separated as in PATH; processes that this one starts read it.
+VARIABLE = "APTOOL_PLUGINS"
+
+# The group of entry points.
+GROUP = "aptool.plugins"
+
+_lock = Lock()
+_loaded: set[str] = set()
+
+
+def use_plugin(name: str) -> None:
+    """Import a plugin, here and in the processes that this one starts.
+
+    Args:
+        name: a module, or the path of a ``.py`` file.
+
+    Raises:
+        UsageError: there is no such module or file.
+        AptoolError: the module raises an error.
+    """
+    if name.endswith(".py"):
+        name = str(Path(name).absolute())
+    _import(name)
+    names = os.environ.get(VARIABLE, "").split(os.pathsep)
+    os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*filter(None, names), name]))
+
+
+def load_plugins() -> None:
+    """Import the plugins of ``APTOOL_PLUGINS`` and of installed packages, once per process.
+
+    Raises:
+        AptoolError: a plugin is not there, or raises an error.
+    """
+    for name in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
+        _import(name)
+    with _lock:
+        if GROUP in _loaded:
+            return
+        _loaded.add(GROUP)
+    for plugin in entry_points(group=GROUP):
+        try:
+            plugin.load()
+        except Exception as error:
+            raise AptoolError(f"plugin {plugin.name!r} ({plugin.value}): {_reason(error)}") from error
+
+
+def _import(name: str) -> None:
+    """Import a module or a file, once.
+
+    Raises:
+        UsageError: there is no such module or file.
+        AptoolError: the module raises an error.
+    """
+    with _lock:
+        if name in _loaded:
+            return
+        try:
+            if name.endswith(".py"):
+                _import_file(Path(name))
+            else:
+                _search(Path.cwd())
+                importlib.import_module(name)
+        except UsageError:
+            raise
+        except (Exception, SystemExit) as error:
+            if isinstance(error, ModuleNotFoundError) and error.name in (name, name.partition(".")[0]):
+                raise UsageError(
+                    f"--plugin {name}: module not found; expected a Python module or the path of a .py file"
+                ) from error
+            raise AptoolError(f"--plugin {name}: {_reason(error)}; expected a module that imports") from error
+        _loaded.add(name)
+
+
+def _import_file(path: Path) -> None:
+    """Import a file under its name without ``.py``, with its folder on the search path.
+
+    Raises:
+        UsageError: there is no such file, or another module has its name.
+    """
+    if not path.is_file():
+        raise UsageError(f"--plugin {path}: file not found; expected a .py file, on a cluster on every node")
+    imported = sys.modules.get(path.stem)
+    if imported is not None and getattr(imported, "__file__", None) != str(path):
+        raise UsageError(f"--plugin {path}: a module {path.stem} is imported already; expected another name")
+    _search(path.parent)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[path.stem]
+        raise
+
+
+def _search(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def _reason(error: BaseException) -> str:
+    return one_line(f"{type(error).__name__}: {first_line(error)}").rstrip(".")

@@ -1,0 +1,127 @@
+"""Latency of one question over known answers: ``Model.rank`` beside the encoder alone.
+
+    python -m bench.online --model FOLDER [--answers 100] [--calls 1000] [--threads 1 4] [--output FILE]
+
+The answers are encoded before. Each call ranks all of them for a new question of eight words. The encoder
+alone is the tokenizer and the network (or the convolution) on the question, on one core, called alternately
+with the ranking. With several threads, all of them rank at the same time, and a latency is that of a call
+among them. Texts are random words, of the model's vocabulary where it has one.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import aptool
+from aptool.models.checkpoints.read import load_any
+from aptool.models.ragged import Ragged
+from aptool.text.tokenizer import WordTokenizer
+from bench.figures import benchmark_parser, write_figures
+
+QUESTION_WORDS, ANSWER_WORDS = 8, 25
+WORDS = (
+    "a claim for damage to the car is paid by the insurance of its owner if another driver was not at fault"
+)
+
+
+def texts(words: list[str], count: int, length: int, generator: np.random.Generator) -> list[str]:
+    """Texts of random words."""
+    return [" ".join(generator.choice(words, length)) for _ in range(count)]
+
+
+def encoder_of(folder: Path) -> Callable[[str], None]:
+    """A function that tokenizes and encodes a question, and does nothing else."""
+    loaded = load_any(folder)
+    with torch.inference_mode():
+        encode = loaded.ranker.inference_encoder()
+
+    @torch.inference_mode()
+    def run(question: str) -> None:
+        tokens = loaded.tokenizer.encode([question], loaded.recipe.text.max_question_tokens, "question")
+        ids = Ragged.of(tokens)
+        encode(ids, ids.row_numbers())
+
+    return run
+
+
+def seconds(work: Callable[[str], Any], question: str) -> float:
+    """How long a call takes."""
+    begun = time.perf_counter()
+    work(question)
+    return time.perf_counter() - begun
+
+
+def measure(folder: Path, answers: int, calls: int, threads: list[int]) -> list[dict[str, Any]]:
+    """A row per number of threads; the first row is the encoder alone."""
+    model = aptool.load(folder, device="cpu")
+    tokenizer = load_any(folder).tokenizer
+    words = tokenizer.words[2:] if isinstance(tokenizer, WordTokenizer) else WORDS.split()
+    generator = np.random.default_rng(0)
+    encoded = model.encode(texts(words, answers, ANSWER_WORDS, generator))
+    questions = texts(words, calls, QUESTION_WORDS, generator)
+    encode = encoder_of(folder)
+
+    def rank(question: str) -> None:
+        model.rank(question, encoded, top_k=10)
+
+    for question in questions[:20]:
+        rank(question)
+        encode(question)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        both = [(seconds(encode, question), seconds(rank, question)) for question in questions]
+    finally:
+        torch.set_num_threads(before)
+    alone, ranked = zip(*both, strict=True)
+    rows = [row("encoder", 1, alone, sum(alone)), row("rank", 1, ranked, sum(ranked))]
+    for number in threads:
+        if number == 1:
+            continue
+        with ThreadPoolExecutor(number) as pool:
+            begun = time.perf_counter()
+            taken = list(pool.map(lambda question: seconds(rank, question), questions))
+            rows.append(row("rank", number, taken, time.perf_counter() - begun))
+    return rows
+
+
+def row(work: str, threads: int, latencies: Any, wall: float) -> dict[str, Any]:
+    """The figures of a series of calls."""
+    p50, p99 = np.percentile(latencies, [50, 99]) * 1000
+    return {
+        "work": work,
+        "threads": threads,
+        "p50_ms": p50,
+        "p99_ms": p99,
+        "per_second": len(latencies) / wall,
+    }
+
+
+def main() -> None:
+    """Prints a line per series of calls."""
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--model", type=Path, required=True, help="a model folder")
+    parser.add_argument("--answers", type=int, default=100, help="known answers (default 100)")
+    parser.add_argument("--calls", type=int, default=1000, help="calls per series (default 1,000)")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 4], help="threads (default 1 4)")
+    parser.add_argument("--output", type=Path, help="JSON file for the figures")
+    options = parser.parse_args()
+    rows = measure(options.model, options.answers, options.calls, options.threads)
+    print(f"{options.answers} answers, {options.calls:,} calls, torch {torch.__version__}")
+    print("work      threads   p50 ms   p99 ms   calls per second")
+    for entry in rows:
+        print(
+            f"{entry['work']:<9} {entry['threads']:>7} {entry['p50_ms']:>8.2f} {entry['p99_ms']:>8.2f} "
+            f"{entry['per_second']:>18.0f}"
+        )
+    print(f"p50 of rank / p50 of the encoder: {rows[1]['p50_ms'] / rows[0]['p50_ms']:.2f}")
+    write_figures(rows, options.output)
+
+
+if __name__ == "__main__":
+    main()

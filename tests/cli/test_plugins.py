@@ -1,0 +1,129 @@
+"""``--plugin`` and entry points add encoders, poolings and measures to the commands."""
+
+import importlib.metadata
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from tiny import OPTIONS
+
+import aptool as library
+from aptool import plugins
+from aptool.evaluation.names import FAMILIES
+from aptool.evaluation.rankings import RANKING_MEASURES
+from aptool.models.build import ENCODERS, POOLINGS
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "extending"
+SMALL = [argument for option in OPTIONS for argument in ("--set", option)]
+
+
+@pytest.fixture(autouse=True)
+def no_plugins(monkeypatch):
+    """Registered names, loaded plugins and the search path are as before after each test."""
+    registries = (ENCODERS, POOLINGS, FAMILIES, RANKING_MEASURES)
+    before, modules = [dict(registry) for registry in registries], set(sys.modules)
+    monkeypatch.setenv(plugins.VARIABLE, "")
+    monkeypatch.setattr(plugins, "_loaded", set())
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for registry, entries in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(entries)
+    for name in set(sys.modules) - modules:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(EXAMPLES)):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("module", "recipe", "size"),
+    [
+        ("gru_encoder", "gru.toml", "encoder.hidden=16"),
+        ("mean_max_pooling", "mean-max.toml", "encoder.features=16"),
+    ],
+)
+def test_a_system_of_a_plugin_trains_and_scores(aptool, module, recipe, size, collection_folder, tmp_path):
+    plugin, model, run = EXAMPLES / f"{module}.py", tmp_path / "model", tmp_path / "dev.run"
+    options = ["--preset", EXAMPLES / recipe, *SMALL, "--set", size, "--output", model]
+    pools = collection_folder / "dev.pools.parquet"
+
+    trained = aptool("--plugin", plugin, "train", collection_folder, *options)
+    scored = aptool("score", pools, "--model", model, "--output", run, "--plugin", plugin)
+
+    assert (trained.code, scored.code) == (0, 0), (trained.err, scored.err)
+    means = library.evaluate(collection_folder / "dev.qrels", run, ["RR"]).means
+    # Six candidates, one relevant: the reciprocal rank of a random order is 0.41 in the mean.
+    assert means["RR"] > 0.6
+    assert os.environ[plugins.VARIABLE] == str(plugin)  # for processes that are started later
+
+
+def test_a_measure_of_a_plugin_is_evaluated(aptool, collection_folder, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    run = tmp_path / "x.run"
+    run.write_text("Q0 Q0 A0 1 1.0 x\n", encoding="utf-8")
+    qrels = tmp_path / "x.qrels"
+    qrels.write_text("Q0 0 A0 4\n", encoding="utf-8")
+
+    finished = aptool("eval", run, "--qrels", qrels, "--measures", "ERR", "--json", "--plugin=err_measure")
+
+    assert finished.code == 0, finished.err
+    assert "0.9375" in "".join(finished.out)  # (2^4 - 1) / 2^4 at rank 1
+
+
+def test_a_plugin_of_the_environment_is_imported_where_its_name_is_needed(monkeypatch, collection_folder):
+    monkeypatch.setenv(plugins.VARIABLE, str(EXAMPLES / "gru_encoder.py"))
+    options = [*OPTIONS, "encoder.hidden=4", "training.epochs=0"]
+
+    model = library.train(collection_folder, preset=str(EXAMPLES / "gru.toml"), set=options)
+
+    assert model.config["recipe"]["encoder"]["type"] == "gru"
+
+
+def test_an_entry_point_is_imported_where_its_name_is_needed(monkeypatch, tmp_path, collection_folder):
+    """Such as an installed package declares it in its entry_points.txt."""
+    package = tmp_path / "gru_package-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: gru-package\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[aptool.plugins]\ngru = gru_encoder\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    assert [point.name for point in importlib.metadata.entry_points(group=plugins.GROUP)] == ["gru"]
+    options = [*OPTIONS, "encoder.hidden=4", "training.epochs=0"]
+
+    model = library.train(collection_folder, preset=str(EXAMPLES / "gru.toml"), set=options)
+
+    assert model.config["recipe"]["encoder"]["type"] == "gru"
+
+
+WRONG = [
+    ("no_such_module", 2, "--plugin no_such_module: module not found; expected a Python module or the path"),
+    ("no_such/file.py", 2, "file.py: file not found; expected a .py file"),
+    ("raising.py", 1, "raising.py: ZeroDivisionError: division by zero; expected a module that imports"),
+    ("leaving.py", 1, "leaving.py: SystemExit: 3; expected a module that imports"),
+    ("needing.py", 1, "needing.py: ModuleNotFoundError: No module named 'no_such_module'"),
+    ("json.py", 2, "json.py: a module json is imported already; expected another name"),
+]
+
+
+@pytest.mark.parametrize(("plugin", "code", "message"), WRONG)
+def test_a_plugin_that_cannot_be_imported_is_one_line(aptool, tmp_path, monkeypatch, plugin, code, message):
+    monkeypatch.chdir(tmp_path)
+    Path("raising.py").write_text("1 / 0\n", encoding="utf-8")
+    Path("leaving.py").write_text("raise SystemExit(3)\n", encoding="utf-8")
+    Path("needing.py").write_text("import no_such_module\n", encoding="utf-8")
+    Path("json.py").write_text("", encoding="utf-8")
+
+    finished = aptool("score", "x.parquet", "--plugin", plugin)
+
+    assert (finished.code, finished.out, len(finished.err)) == (code, [], 1)
+    assert message in finished.err[0]
+    assert os.environ[plugins.VARIABLE] == ""
+
+
+def test_a_model_of_an_encoder_that_is_not_registered_is_one_line(aptool, collection_folder, tmp_path):
+    finished = aptool(
+        "train", collection_folder, "--preset", EXAMPLES / "gru.toml", "--output", tmp_path / "m"
+    )
+
+    assert (finished.code, len(finished.err)) == (1, 1)
+    assert "encoder.type: 'gru': expected one of cnn" in finished.err[0]
