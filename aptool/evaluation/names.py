@@ -211,7 +211,8 @@ def _parse(name: str) -> tuple[Measure, ...]:
 
 def _family(word: str) -> Family | None:
     """The family of ir_measures of a name, in any case; None if there is none."""
-    return FAMILIES.get(_FAMILY_OF_LOWER_CASE.get(word.lower(), ""))
+    # By the word itself first: a family may have been registered since this module was imported.
+    return FAMILIES.get(word) or FAMILIES.get(_FAMILY_OF_LOWER_CASE.get(word.lower(), ""))
 
 
 def _in_trec_eval_case(name: str) -> str:
