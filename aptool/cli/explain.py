@@ -96,9 +96,9 @@ def explain(
 
         write_explanation(html, explanation, model.recipe.preset, str(folder))
     if png is not None:
-        from aptool.reporting.heatmap_png import write_png
+        from aptool.reporting.figures import save_explanation
 
-        write_png(png, explanation, model.recipe.preset)
+        save_explanation(png, explanation, model.recipe.preset)
     if as_json:
         import json
 
@@ -170,12 +170,8 @@ def _print(explanation: Explanation, model: LoadedModel) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
-    kind = {
-        "attention": "attention weights",
-        "max_pooling": "shares of the features",
-        "matches": "shares of the matches",
-    }[explanation.kind]
-    _line(console, f"score {explanation.score:.4f}  ({model.recipe.preset}, {kind})")
+    kind = f"{model.recipe.preset}, {explanation.weights_name}"
+    _line(console, f"score {explanation.score:.4f}  ({kind})")
     limits = (model.recipe.text.max_question_tokens, model.recipe.text.max_answer_tokens)
     for name, text, limit in zip(
         ("question", "answer"), (explanation.question, explanation.answer), limits, strict=True

@@ -33,6 +33,11 @@ from aptool.reporting.notebook import weights_html
 from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
 
 ATTENTION, MAX_POOLING, MATCHES = "attention", "max_pooling", "matches"
+_WEIGHTS = {
+    ATTENTION: "attention weights",
+    MAX_POOLING: "shares of the features",
+    MATCHES: "shares of the matches",
+}
 
 _BATCH_PAIRS = 32
 # Weights that differ by less than this share of a uniform weight are not drawn in a strong colour.
@@ -124,6 +129,11 @@ class Explanation:
     alignment: np.ndarray | None = None
 
     @property
+    def weights_name(self) -> str:
+        """What the weights are, for captions."""
+        return _WEIGHTS[self.kind]
+
+    @property
     def best_aligned(self) -> list[int]:
         """The best aligned word of the answer for each word of the question; none without an alignment."""
         return [] if self.alignment is None else [int(place) for place in self.alignment.argmax(1)]
@@ -134,8 +144,7 @@ class Explanation:
         return f"Explanation(score {self.score:.4f}, {self.kind}; {'; '.join(strongest)})"
 
     def _repr_html_(self) -> str:
-        weights = {ATTENTION: "attention weights", MAX_POOLING: "shares of the features"}
-        title = f"score {self.score:.4f}; {weights.get(self.kind, 'shares of the matches')}"
+        title = f"score {self.score:.4f}; {self.weights_name}"
         return weights_html(title, {"question": self.question, "answer": self.answer})
 
 

@@ -151,7 +151,7 @@ def test_a_page_shows_every_word_with_its_weight_and_obeys_none(aptool, model_fo
 
 
 @pytest.mark.parametrize("matrix", [(), ("--matrix",)])
-def test_a_picture_is_one_whatever_the_texts_hold(aptool, model_folder, tmp_path, matrix):
+def test_png_is_an_image_for_any_characters(aptool, model_folder, tmp_path, matrix):
     picture = tmp_path / "picture.png"
     # A lone $ and a pair of them begin a formula elsewhere; Hebrew and emoji are in few fonts.
     done = explained(
@@ -160,10 +160,9 @@ def test_a_picture_is_one_whatever_the_texts_hold(aptool, model_folder, tmp_path
     data = picture.read_bytes()
     width, height = struct.unpack(">II", data[16:24])
 
-    assert done.code == 0, done.err
+    assert (done.code, done.err) == (0, [])
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    assert width > 1000
-    assert height > 200
+    assert width > height > 200
 
 
 def test_a_device_that_is_not_there_is_one_line(aptool, model_folder):
@@ -267,7 +266,7 @@ def test_a_model_that_pools_by_the_maximum_has_no_matrix(aptool, collection_fold
     assert refused.err == [f"aptool: --matrix: {tmp_path / 'qa'} has max pooling; {wanted}"]
 
 
-@pytest.mark.parametrize(("module", "option"), [("jinja2", "--html"), ("matplotlib.figure", "--png")])
+@pytest.mark.parametrize(("module", "option"), [("jinja2", "--html"), ("matplotlib", "--png")])
 def test_what_is_not_installed_is_said_in_one_line(
     aptool, model_folder, tmp_path, monkeypatch, module, option
 ):
