@@ -2,7 +2,7 @@
 
 All collections are written by ``CollectionWriter``. Importers pass it labelled pools; it applies the policies
 on duplicates, unanswerable questions and relevant answers missing from a pool, and the manifest counts the
-rows that each of them touched.
+rows that each of them touched. Texts that several pools have are stored once.
 """
 
 import hashlib
@@ -24,6 +24,7 @@ from aptool.formats.claim import claimed_beside
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.pools import PoolRecord, PoolsWriter, write_answers
 from aptool.formats.schemas import check_document, load_schema
+from aptool.formats.shared_texts import SharedTexts
 
 MANIFEST = "collection.json"
 ANSWERS = "answers.parquet"
@@ -211,6 +212,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         self._questions = questions
         self._policies: dict[str, Counter[str]] = defaultdict(Counter)
         self._splits: dict[str, dict[str, int]] = {}
+        self._texts = SharedTexts()
         self._manifest = {"format": 1, "name": name, "source": source, "details": details or {}}
 
     def __enter__(self) -> "CollectionWriter":
@@ -226,6 +228,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
     ) -> bool | None:
         if kind is None:
             try:
+                self._share_texts()
                 self._write_manifest()
             except BaseException as failure:
                 self._entered.__exit__(type(failure), failure, failure.__traceback__)
@@ -238,6 +241,8 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
 
     def add_answers(self, answers: Iterable[tuple[str, str]]) -> None:
         """Writes the ``(answer id, text)`` pairs that the pools share.
+
+        Pools that have texts of their own then keep them.
 
         Raises:
             InputError: an id is not legal.
@@ -277,6 +282,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
                 if record is None:
                     continue
                 writer.write(record)
+                self._texts.count(record.texts or ())
                 in_pool = set(record.answer_ids)
                 positives = [answer for answer, value in pool.relevance.items() if value > 0]
                 counts["questions"] += 1
@@ -318,6 +324,12 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         for answer_id, text in answers:
             ids.check_answer_id(self._path, ANSWERS, answer_id, "answer_id")
             yield answer_id, text
+
+    def _share_texts(self) -> None:
+        """Moves the texts that several pools have to the answers file, unless ``add_answers`` wrote it."""
+        answers = self._into / ANSWERS
+        if not answers.exists():
+            self._texts.move([self._into / f"{split}{POOLS_SUFFIX}" for split in self._splits], answers)
 
     def _write_manifest(self) -> None:
         files = sorted(file for file in self._into.iterdir() if file.is_file())

@@ -22,11 +22,11 @@ def check_columns(path: PathOrUrl, found: pa.Schema, name: str) -> None:
             have = ", ".join(found.names) or "no column"
             raise InputError(path, value=have, expected=f"a column {field.name!r} of type {field.type}")
         kind = found.field(index).type
-        if not _same_type(kind, field.type):
+        if not is_type(kind, field.type):
             raise InputError(path, column=field.name, value=str(kind), expected=f"type {field.type}")
 
 
-def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
+def is_type(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether ``found`` can be read as ``wanted``; large and dictionary-encoded variants can."""
     if pa.types.is_dictionary(found):
         found = found.value_type
@@ -34,12 +34,12 @@ def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
         return pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found)
     if pa.types.is_list(wanted):
         is_list = pa.types.is_list(found) or pa.types.is_large_list(found)
-        return is_list and _same_type(found.value_type, wanted.value_type)
+        return is_list and is_type(found.value_type, wanted.value_type)
     if pa.types.is_struct(wanted):
         if not pa.types.is_struct(found):
             return False
         indices = [(field, found.get_field_index(field.name)) for field in wanted]
-        return all(index >= 0 and _same_type(found.field(index).type, field.type) for field, index in indices)
+        return all(index >= 0 and is_type(found.field(index).type, field.type) for field, index in indices)
     return bool(found == wanted)
 
 

@@ -23,6 +23,7 @@ from aptool.formats.columns import (
     check_text,
     fault,
     first_repeated,
+    is_type,
     strings,
 )
 from aptool.formats.location import PathOrUrl
@@ -84,7 +85,7 @@ class Pools:
     answers: pa.Array  # (distinct,) texts
     pair_answer: np.ndarray  # (pairs,) int64, into answers
     shared: Answers | None  # the shared answers that texts were looked up in
-    shared_rows: np.ndarray  # (distinct,) int64, into shared; -1 where a text comes from the pools
+    shared_rows: np.ndarray  # (distinct,) int64, into shared; -1 where a text stands in the pools file
 
     @cached_property
     def pair_question(self) -> np.ndarray:
@@ -203,13 +204,16 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> Pools:
     flat = candidates.flatten()
     answer_ids = strings(flat.field("answer_id"))
     texts = strings(flat.field("text"))
+    text_ids = _text_ids(path, flat)
     pools = np.repeat(np.arange(len(sizes)), sizes)
     check_nulls(path, answer_ids, "candidates.answer_id", row, pools)
     check_text(path, answer_ids, "candidates.answer_id", row, pools)
     check_text(path, texts, "candidates.text", row, pools)
+    if text_ids is not None:
+        check_text(path, text_ids, "candidates.text_id", row, pools)
     check_answer_ids(path, answer_ids, "candidates.answer_id", row, pools)
     check_distinct(path, answer_ids, pools, question_ids, row)
-    distinct, rows, pair_answer = _resolve_texts(path, answer_ids, texts, answers, row, pools)
+    distinct, rows, pair_answer = _resolve_texts(path, answer_ids, texts, text_ids, answers, row, pools)
     return Pools(question_ids, questions, offsets, answer_ids, distinct, pair_answer, answers, rows)
 
 
@@ -292,15 +296,31 @@ def _batched(pairs: Iterable[tuple[str, str]], size: int) -> Iterator[tuple[list
     yield ids, texts
 
 
+def _text_ids(path: PathOrUrl, candidates: pa.StructArray) -> pa.Array | None:
+    """The optional column ``text_id``; None if the file lacks it or no candidate has a value."""
+    index = candidates.type.get_field_index("text_id")
+    if index < 0 or candidates.field(index).null_count == len(candidates):
+        return None
+    kind = candidates.type.field(index).type
+    if not is_type(kind, pa.string()):
+        raise InputError(path, column="candidates.text_id", value=str(kind), expected="type string")
+    return strings(candidates.field(index))
+
+
 def _resolve_texts(
     path: PathOrUrl,
     answer_ids: pa.Array,
     texts: pa.Array,
+    text_ids: pa.Array | None,
     answers: Answers | None,
     row: str,
     pools: np.ndarray,
 ) -> tuple[pa.Array, np.ndarray, np.ndarray]:
-    """The distinct texts, the rows of the shared ones, and the text of each candidate."""
+    """The distinct texts, the rows of the shared ones, and the text of each candidate.
+
+    Texts are in the order of their first candidate; where all are shared, in the order of the answers file.
+    """
+    references = answer_ids if text_ids is None else pc.coalesce(text_ids, answer_ids)
     shared = texts.is_null().to_numpy(zero_copy_only=False)
     pair_answer = np.zeros(len(texts), dtype=np.int64)
     own = texts.filter(pa.array(~shared)).dictionary_encode()
@@ -310,15 +330,21 @@ def _resolve_texts(
         return own.dictionary, nowhere, pair_answer
     if answers is None:
         index = int(np.argmax(shared))
-        expected = f"a text, or an answers file with {answer_ids[index].as_py()!r}"
+        expected = f"a text, or an answers file with {references[index].as_py()!r}"
         raise fault(path, texts, index, "candidates.text", row, pools, expected)
-    wanted = answer_ids.filter(pa.array(shared))
-    rows = pc.index_in(wanted, value_set=answers.answer_ids)
+    rows = pc.index_in(references.filter(pa.array(shared)), value_set=answers.answer_ids)
     if rows.null_count:
         index = int(np.flatnonzero(shared)[np.argmax(rows.is_null().to_numpy(zero_copy_only=False))])
         expected = f"an answer of {answers.path}"
-        raise fault(path, answer_ids, index, "candidates.answer_id", row, pools, expected)
+        has_text_id = text_ids is not None and text_ids[index].is_valid
+        column = "candidates.text_id" if has_text_id else "candidates.answer_id"
+        raise fault(path, references, index, column, row, pools, expected)
     distinct_rows, codes = np.unique(rows.to_numpy(), return_inverse=True)
     pair_answer[shared] = codes + len(own.dictionary)
     distinct = pa.concat_arrays([own.dictionary, answers.texts.take(pa.array(distinct_rows))])
-    return distinct, np.concatenate([nowhere, distinct_rows]), pair_answer
+    all_rows = np.concatenate([nowhere, distinct_rows])
+    if not len(nowhere):
+        return distinct, all_rows, pair_answer
+    _, first = np.unique(pair_answer, return_index=True)
+    order = np.argsort(first)
+    return distinct.take(pa.array(order)), all_rows[order], np.argsort(order)[pair_answer]

@@ -25,9 +25,14 @@ def load_schema(name: str) -> Schema:
 
 
 @cache
-def arrow_schema(name: str) -> pa.Schema:
-    """The Arrow schema of a file whose rows ``NAME.schema.json`` describes."""
-    return pa.schema(_fields(load_schema(name)))
+def arrow_schema(name: str, *, optional: bool = False) -> pa.Schema:
+    """The Arrow schema of a file whose rows ``NAME.schema.json`` describes.
+
+    Args:
+        name: of the schema.
+        optional: include the columns that a file may lack.
+    """
+    return pa.schema(_fields(load_schema(name), optional))
 
 
 def check_document(name: str, document: object, path: object) -> None:
@@ -63,22 +68,26 @@ def _validator(name: str) -> Any:
     return jsonschema.validators.extend(kind, type_checker=types)(load_schema(name))
 
 
-def _fields(schema: Schema) -> list[pa.Field]:
-    return [_field(name, part) for name, part in schema["properties"].items()]
+def _fields(schema: Schema, optional: bool) -> list[pa.Field]:
+    return [
+        _field(name, part, optional)
+        for name, part in schema["properties"].items()
+        if optional or name in schema["required"]
+    ]
 
 
-def _field(name: str, schema: Schema) -> pa.Field:
+def _field(name: str, schema: Schema, optional: bool) -> pa.Field:
     kind = schema["type"]
     nullable = isinstance(kind, list) and "null" in kind
-    return pa.field(name, _type(schema), nullable=nullable)
+    return pa.field(name, _type(schema, optional), nullable=nullable)
 
 
-def _type(schema: Schema) -> pa.DataType:
+def _type(schema: Schema, optional: bool) -> pa.DataType:
     kind = schema["type"]
     if isinstance(kind, list):
         kind = next(part for part in kind if part != "null")
     if kind == "array":
-        return pa.list_(pa.field("element", _type(schema["items"]), nullable=False))
+        return pa.list_(pa.field("element", _type(schema["items"], optional), nullable=False))
     if kind == "object":
-        return pa.struct(_fields(schema))
+        return pa.struct(_fields(schema, optional))
     return {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}[kind]

@@ -1,0 +1,131 @@
+"""Equal texts of several pools, stored once: in ``answers.parquet`` in place of each pool.
+
+A text stands there under the id of its first candidate. The other candidates keep their ids and refer to it by
+``text_id``, so that run files and qrels do not depend on how texts are stored.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aptool.formats.parquet import open_parquet, parquet_writer
+from aptool.formats.pools import ROW_GROUP_BYTES, ROW_GROUP_CANDIDATES, write_answers
+from aptool.formats.schemas import arrow_schema
+
+_COLUMNS = ["question_id", "question", "candidates"]
+
+
+class SharedTexts:
+    """Finds the texts that several pools have, and moves them; memory holds a hash per distinct text."""
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+        self._shared: set[bytes] = set()
+        self._ids: dict[bytes, str] = {}  # of the texts in the answers file
+        self._used: set[str] = set()
+
+    def count(self, texts: Iterable[str]) -> None:
+        """Counts the texts of one pool."""
+        hashes = {text_hash(text) for text in texts}
+        self._shared |= hashes & self._seen
+        self._seen |= hashes
+
+    def move(self, pools: Iterable[Path], answers: Path) -> None:
+        """Writes the shared texts of all counted pools to ``answers``, and removes them from the pools files.
+
+        Nothing is written where no text is shared; a file without a shared text stays as it is.
+        """
+        if self._shared:
+            write_answers(answers, (pair for path in pools for pair in self._move(path)))
+
+    def _move(self, path: Path) -> Iterator[tuple[str, str]]:
+        """Rewrites one file; yields the ids and texts that are new in the answers file."""
+        rewritten = path.with_name(f"{path.name}.shared")
+        any_moved = False
+        with open_parquet(path) as reader, _TableWriter(rewritten) as writer:
+            for group in range(reader.metadata.num_row_groups):
+                table = reader.read_row_group(group, _COLUMNS)
+                candidates, moved, new = self._candidates(table["candidates"].combine_chunks())
+                any_moved = any_moved or moved
+                yield from new
+                writer.write(table.set_column(2, writer.schema.field("candidates"), candidates))
+        rewritten.replace(path) if any_moved else rewritten.unlink()
+
+    def _candidates(self, pools: pa.ListArray) -> tuple[pa.ListArray, bool, list[tuple[str, str]]]:
+        """Pools with references to their shared texts, whether they have any, and the new ids and texts."""
+        flat = pools.flatten()
+        answer_ids, texts = flat.field("answer_id"), flat.field("text").dictionary_encode()
+        codes = texts.indices.to_numpy()
+        distinct = texts.dictionary.to_pylist()
+        first = np.unique(codes, return_index=True)[1]
+        ids: list[str | None] = []
+        new = []
+        for row, text in zip(first.tolist(), distinct, strict=True):
+            key = text_hash(text)
+            if key in self._shared and key not in self._ids:
+                self._ids[key] = self._unused(answer_ids[row].as_py())
+                new.append((self._ids[key], text))
+            ids.append(self._ids.get(key))
+        text_ids = pa.array(ids, pa.string()).take(texts.indices)
+        moved = text_ids.is_valid()
+        same = pc.equal(text_ids, answer_ids)
+        values = [
+            answer_ids,
+            pc.if_else(moved, pa.scalar(None, pa.string()), flat.field("text")),
+            pc.if_else(same, pa.scalar(None, pa.string()), text_ids),
+        ]
+        kind = arrow_schema("pools", optional=True).field("candidates").type
+        struct = pa.StructArray.from_arrays(values, fields=list(kind.value_type))
+        offsets = np.concatenate([[0], np.cumsum(pc.list_value_length(pools).to_numpy())])
+        shared = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), struct, type=kind)
+        return shared, pc.any(moved).as_py(), new
+
+    def _unused(self, answer_id: str) -> str:
+        """The id, or with a number behind it if another text has it: ids may be local to a question."""
+        text_id, number = answer_id, 2
+        while text_id in self._used:
+            text_id, number = f"{answer_id}-{number}", number + 1
+        self._used.add(text_id)
+        return text_id
+
+
+def text_hash(text: str) -> bytes:
+    """128 bits of BLAKE2b of a text."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+class _TableWriter:
+    """Context manager that writes pools as tables, joined to row groups of the usual size."""
+
+    def __init__(self, path: Path) -> None:
+        self.schema = arrow_schema("pools", optional=True)
+        self._writer = parquet_writer(path, self.schema)
+        self._tables: list[pa.Table] = []
+        self._bytes = self._candidates = 0
+
+    def __enter__(self) -> "_TableWriter":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if exception[0] is None:
+            self._flush()
+        self._writer.close()
+
+    def write(self, table: pa.Table) -> None:
+        """Adds the pools of a table, which fit into one row group."""
+        flat = table["candidates"].chunk(0).flatten()
+        size = 16 * len(flat) + (pc.sum(pc.binary_length(flat.field("text"))).as_py() or 0)
+        full = self._bytes + size > ROW_GROUP_BYTES or self._candidates + len(flat) > ROW_GROUP_CANDIDATES
+        if full:
+            self._flush()
+        self._tables.append(table)
+        self._bytes, self._candidates = self._bytes + size, self._candidates + len(flat)
+
+    def _flush(self) -> None:
+        if self._tables:
+            self._writer.write_table(pa.concat_tables(self._tables))
+        self._tables, self._bytes, self._candidates = [], 0, 0
