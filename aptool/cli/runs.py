@@ -153,7 +153,7 @@ def found_pools(pools: tuple[str, ...], qrels: str) -> PoolsFound | None:
     """The pools that are given, else those beside the qrels, whose path is logged; None if there are none.
 
     Raises:
-        InputError: a pattern matches no file, the answers cannot be read, or they are of several collections.
+        InputError: a pattern matches no file, or the answers cannot be read.
     """
     from aptool.formats.collection import answers_of_all
     from aptool.formats.pools import read_answers

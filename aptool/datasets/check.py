@@ -9,10 +9,10 @@ import polars as pl
 from aptool.datasets.lines import read_lines
 from aptool.datasets.pool_warnings import PoolCounts, log_warnings
 from aptool.errors import InputError, counted
-from aptool.formats.collection import MANIFEST, Collection, answers_beside
+from aptool.formats.collection import MANIFEST, Collection
 from aptool.formats.location import PathOrUrl, location
 from aptool.formats.parquet import open_parquet
-from aptool.formats.pools import Answers, list_units, read_answers, read_pools
+from aptool.formats.pools import Answers, answers_beside, list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run
 from aptool.formats.urls import is_object_url, is_remote
 

@@ -22,12 +22,11 @@ from aptool.formats import ids
 from aptool.formats.atomic import atomic_folder, check_folder
 from aptool.formats.claim import claimed_beside
 from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.pools import PoolRecord, PoolsWriter, write_answers
+from aptool.formats.pools import ANSWERS, PoolRecord, PoolsWriter, answers_beside, write_answers
 from aptool.formats.schemas import check_document, load_schema
 from aptool.formats.shared_texts import SharedTexts
 
 MANIFEST = "collection.json"
-ANSWERS = "answers.parquet"
 POOLS_SUFFIX = ".pools.parquet"
 QRELS_SUFFIX = ".qrels"
 QUESTION_POLICIES = ("all", "answerable", "both-labels")
@@ -152,25 +151,15 @@ class Collection:
             raise InputError(file, column="sha256", value=f"{found[:12]}…", expected=expected)
 
 
-def answers_beside(pools: PathOrUrl) -> Location | None:
-    """The shared answers of the collection that a pools file belongs to, if it has any."""
-    path = location(pools).parent / ANSWERS
-    return path if path.is_file() else None
-
-
 def answers_of_all(pools: Sequence[PathOrUrl]) -> Location | None:
-    """The shared answers that stand beside some pools files, if any do; all folds have equal ones.
+    """The shared answers that stand beside some pools files, if they are the same for all files.
 
-    Raises:
-        InputError: the files belong to several collections, with answers that differ.
+    None for files of several collections: ``read_pools`` then takes the answers beside each.
     """
     folders = {str(location(path).parent): path for path in pools}
     found = [answers for path in folders.values() if (answers := answers_beside(path)) is not None]
-    for other in found[1:]:
-        if _digest(other) != _digest(found[0]):
-            expected = f"those of {found[0]}, as in all files of one collection"
-            raise InputError(other, problem="other answers", expected=expected)
-    return found[0] if found else None
+    same = len(found) == len(folders) and len({_digest(answers) for answers in found}) == 1
+    return found[0] if same else None
 
 
 class CollectionWriter(AbstractContextManager["CollectionWriter"]):

@@ -6,7 +6,7 @@ candidates.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -26,10 +26,12 @@ from aptool.formats.columns import (
     is_type,
     strings,
 )
-from aptool.formats.location import PathOrUrl
+from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.parquet import ParquetReader, open_parquet, parquet_writer
 from aptool.formats.schemas import arrow_schema, load_schema
 from aptool.formats.storage import stat
+
+ANSWERS = "answers.parquet"
 
 # A row group ends with a few megabytes of text, or with pairs to score for about a second.
 ROW_GROUP_BYTES = 4 << 20
@@ -167,7 +169,7 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> Pools:
 
     Args:
         unit: the row group.
-        answers: the texts of candidates whose text is null.
+        answers: the texts of candidates whose text is null; None is ``answers.parquet`` beside the file.
 
     Raises:
         InputError: naming file, row group, row (from 0 in the row group), column, value and expectation,
@@ -213,8 +215,21 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> Pools:
         check_text(path, text_ids, "candidates.text_id", row, pools)
     check_answer_ids(path, answer_ids, "candidates.answer_id", row, pools)
     check_distinct(path, answer_ids, pools, question_ids, row)
+    if answers is None and texts.null_count and (beside := answers_beside(path)) is not None:
+        answers = _cached_answers(str(beside), stat(beside).version)
     distinct, rows, pair_answer = _resolve_texts(path, answer_ids, texts, text_ids, answers, row, pools)
     return Pools(question_ids, questions, offsets, answer_ids, distinct, pair_answer, answers, rows)
+
+
+def answers_beside(pools: PathOrUrl) -> Location | None:
+    """The shared answers of the collection that a pools file belongs to, if it has any."""
+    path = location(pools).parent / ANSWERS
+    return path if path.is_file() else None
+
+
+@lru_cache(maxsize=4)
+def _cached_answers(path: str, version: str | None) -> Answers:
+    return read_answers(path, version)
 
 
 def pool_sizes(units: Sequence[Unit]) -> Iterator[dict[str, int]]:

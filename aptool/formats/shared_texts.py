@@ -1,7 +1,7 @@
 """Equal texts of several pools, stored once: in ``answers.parquet`` in place of each pool.
 
-A text stands there under the id of its first candidate. The other candidates keep their ids and refer to it by
-``text_id``, so that run files and qrels do not depend on how texts are stored.
+A text stands there under the id of its first candidate. The other candidates keep their ids and refer to the
+text by ``text_id``, so that run files and qrels do not depend on how texts are stored.
 """
 
 import hashlib

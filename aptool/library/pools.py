@@ -54,8 +54,7 @@ class Pools:
             answers: the file of the answers that the pools share; None is ``answers.parquet`` beside them.
 
         Raises:
-            AptoolError: a file is missing, or is not one of pools, or the files belong to several collections
-                with shared answers.
+            AptoolError: a file is missing, or is not one of pools.
         """
         several = (
             [path] if isinstance(path, str | ObjectPath) or not isinstance(path, Iterable) else list(path)

@@ -1,6 +1,7 @@
 """A cache of encoded answers, which carries them from one unit of work to the next."""
 
 from collections import OrderedDict
+from collections.abc import Hashable, Sequence
 from itertools import count
 from threading import Lock
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from torch import Tensor
 
 
 class Found(NamedTuple):
-    """Where the answers of some keys are in the cache.
+    """Positions of answers in the cache.
 
     Attributes:
         batches: the batches that hold an answer of these keys.
@@ -25,11 +26,13 @@ class Found(NamedTuple):
     counts: np.ndarray
 
 
+_ABSENT = (-1, -1, -1)
+
+
 class AnswerCache:
     """Encoded answers by key, least recently used batches evicted first; safe to use from several threads.
 
-    Keys are non-negative and not much larger than the number of answers, as row numbers are; a negative key
-    stands for an answer that is not to be cached.
+    The key None stands for an answer that is not to be cached.
 
     Answers are added in the batches that they were encoded in, and evicted in them. A batch used since
     ``start_unit`` is never evicted, so a unit with more answers than fit does not evict those that the next
@@ -40,10 +43,10 @@ class AnswerCache:
         """Creates an empty cache of at most ``capacity`` bytes; 0 caches nothing."""
         self.capacity = capacity
         self._bytes = 0
-        # Of each key: its batch (-1 for none), the first row of its answer there, and the number of rows.
-        self._index = np.empty((3, 0), dtype=np.int32)
+        # Of each key: its batch, the first row of its answer there, and the number of rows.
+        self._index: dict[Hashable, tuple[int, int, int]] = {}
         # Batches, the least recently used first: (keys, rows).
-        self._batches: OrderedDict[int, tuple[np.ndarray, Tensor]] = OrderedDict()
+        self._batches: OrderedDict[int, tuple[list[Hashable], Tensor]] = OrderedDict()
         self._in_use: set[int] = set()  # batches used since ``start_unit``
         self._batch_numbers = count()
         self._lock = Lock()
@@ -53,12 +56,11 @@ class AnswerCache:
         """Starts a unit of work: every batch may be evicted until it is used again."""
         self._in_use.clear()
 
-    def get(self, keys: np.ndarray) -> Found:
-        """Looks up the answers of (n,) keys."""
+    def get(self, keys: Sequence[Hashable]) -> Found:
+        """Looks up the answers of some keys."""
         with self._lock:
-            place = np.full((3, len(keys)), -1, dtype=np.int64)
-            known = np.flatnonzero((keys >= 0) & (keys < self._index.shape[1]))
-            place[:, known] = self._index[:, keys[known]]
+            entries = [self._index.get(key, _ABSENT) for key in keys]
+            place = np.array(entries, dtype=np.int64).reshape(-1, 3).T
             numbers, which = np.unique(place[0], return_inverse=True)
             absent = int(len(numbers) > 0 and numbers[0] < 0)
             batches = []
@@ -69,44 +71,40 @@ class AnswerCache:
             missing = int((place[0] < 0).sum())
             self.misses += missing
             self.hits += len(keys) - missing
-        return Found(batches, which - absent, place[1], place[2])
+        return Found(batches, which - absent, place[1].copy(), place[2].copy())
 
-    def put(self, keys: np.ndarray, rows: Tensor, counts: np.ndarray) -> None:
+    def put(self, keys: Sequence[Hashable], rows: Tensor, counts: np.ndarray) -> None:
         """Adds a batch of encoded answers if it fits, or if enough batches can be evicted for it.
 
         Args:
-            keys: (n,) int64, all of them negative if the batch is not to be cached.
+            keys: of n answers, all of them None if the batch is not to be cached.
             rows: (R, ...) rows of the answers, end to end.
             counts: (n,) int64 rows of each answer.
         """
-        if keys.max(initial=-1) < 0:
-            return
         size = _bytes(rows)
+        if size > self.capacity or all(key is None for key in keys):
+            return
         with self._lock:
-            while self._bytes + size > self.capacity and self._batches:
+            while self._bytes + size > self.capacity:
                 oldest = next(iter(self._batches))
                 if oldest in self._in_use:
                     return
-                evicted, freed = self._batches.pop(oldest)
-                self._index[0, evicted] = -1
-                self._bytes -= _bytes(freed)
-            if self._bytes + size > self.capacity:
-                return
-            self._grow(int(keys.max()) + 1)
+                self._evict(oldest)
             batch = next(self._batch_numbers)
-            named = keys >= 0
-            self._index[0, keys[named]] = batch
-            self._index[1, keys[named]] = (np.cumsum(counts) - counts)[named]
-            self._index[2, keys[named]] = counts[named]
-            self._batches[batch] = keys[named], rows
+            starts = np.cumsum(counts) - counts
+            for key, start, number in zip(keys, starts.tolist(), counts.tolist(), strict=True):
+                if key is not None:
+                    self._index[key] = batch, start, number
+            self._batches[batch] = list(keys), rows
             self._in_use.add(batch)
             self._bytes += size
 
-    def _grow(self, keys: int) -> None:
-        """Makes room in the index for keys below ``keys``."""
-        more = max(keys, 2 * self._index.shape[1]) - self._index.shape[1]
-        if keys > self._index.shape[1]:
-            self._index = np.concatenate([self._index, np.full((3, more), -1, dtype=np.int32)], axis=1)
+    def _evict(self, batch: int) -> None:
+        keys, rows = self._batches.pop(batch)
+        for key in keys:
+            if self._index.get(key, _ABSENT)[0] == batch:  # another batch may have the same answer
+                del self._index[key]
+        self._bytes -= _bytes(rows)
 
 
 def _bytes(rows: Tensor) -> int:

@@ -17,10 +17,9 @@ import pyarrow as pa
 import torch
 
 from aptool.errors import InputError
-from aptool.formats.collection import answers_beside
 from aptool.formats.location import location
 from aptool.formats.parquet import open_parquet
-from aptool.formats.pools import Answers, Unit, list_units, read_answers, read_pools
+from aptool.formats.pools import Answers, Unit, answers_beside, list_units, read_answers, read_pools
 from aptool.formats.storage import Input, check_unchanged, stat
 from aptool.models.checkpoints.read import load_any
 from aptool.models.device import pick_device
@@ -229,12 +228,13 @@ def list_chunks(files: Sequence[str], answers: str | None = None) -> list[Chunk]
         texts = _shared(None if shared is None else str(shared))
         for unit in list_units([path]):
             pools = read_pools(unit, texts)
-            own = int((pools.shared_rows < 0).sum())
+            is_shared = pools.shared_rows >= 0
+            own = int((~is_shared).sum())
             if own:
                 file = texts.path if texts is not None else None
                 chunks.append(Chunk(unit.path, unit.version, None, unit.row_group, own, file))
             if texts is not None:
-                rows.setdefault(texts.path, []).append(pools.shared_rows[own:])
+                rows.setdefault(texts.path, []).append(pools.shared_rows[is_shared])
     for path, parts in rows.items():
         wanted, version = np.unique(np.concatenate(parts)), stat(path).version
         for begin in range(0, len(wanted), CHUNK):
@@ -252,7 +252,7 @@ def read_chunk(chunk: Chunk) -> pa.Array:
     if chunk.rows is not None:
         return _answers(chunk.path, chunk.version).texts.take(pa.array(chunk.rows))
     pools = read_pools(Unit(chunk.path, chunk.row_group, chunk.version), _shared(chunk.shared))
-    return pools.answers.slice(0, chunk.texts)
+    return pools.answers.filter(pa.array(pools.shared_rows < 0))
 
 
 def encode_chunk(job: EncodeJob, chunk: Chunk, device: str) -> Encoded:

@@ -20,7 +20,7 @@ from aptool.errors import AptoolError, InputError
 from aptool.formats import storage
 from aptool.formats.footer import candidate_counts, read_footer, row_groups
 from aptool.formats.location import PathOrUrl
-from aptool.formats.pools import Answers, Unit, read_pools
+from aptool.formats.pools import Answers, Unit, answers_beside, read_pools
 from aptool.formats.storage import Input
 from aptool.formats.urls import is_remote
 from aptool.scoring.parts import Part, parts_folder
@@ -47,24 +47,31 @@ def plan(
         system: what will score them.
         output: the run file.
         tag: of the run.
-        answers: the file of shared answers.
+        answers: the file of shared answers; None is ``answers.parquet`` beside each file of pools.
 
     Raises:
         InputError: an input cannot be read.
     """
     folder = parts_folder(output)
     parts = []
-    footers: dict[str, tuple[str, list[int]]] = {}
-    shared = _identity(*answers)[0] if answers is not None else None
+    footers: dict[str, tuple[str, str | None, list[int]]] = {}
     for unit in units:
         if unit.path not in footers:
             identity, footer = _identity(unit.path, unit.version)
-            footers[unit.path] = identity, _pairs(unit.path, footer)
-        identity, pairs = footers[unit.path]
+            used = answers if answers is not None else shared_input(unit.path)
+            shared = _identity(*used)[0] if used is not None else None
+            footers[unit.path] = identity, shared, _pairs(unit.path, footer)
+        identity, shared, pairs = footers[unit.path]
         facts = [identity, unit.row_group, system.fingerprint, shared, tag]
         digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
         parts.append(Part(unit, folder / f"{digest}.part", pairs[unit.row_group], tag))
     return parts
+
+
+def shared_input(pools: str) -> Input | None:
+    """The answers file beside a file of pools, as an input."""
+    beside = answers_beside(pools)
+    return Input(str(beside), storage.stat(beside).version) if beside is not None else None
 
 
 def read_task(part: Part, system: System, answers: Answers | None) -> Task:

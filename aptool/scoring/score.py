@@ -30,7 +30,7 @@ from aptool.formats.storage import Input, check_unchanged, stat
 from aptool.models.device import pick_device
 from aptool.progress import get_progress
 from aptool.scoring.baselines import BaselineLoader
-from aptool.scoring.job import Task, plan, read_task, score_task
+from aptool.scoring.job import Task, plan, read_task, score_task, shared_input
 from aptool.scoring.meter import PairMeter
 from aptool.scoring.parts import Part, merge, missing_parts, parts_folder, write_part
 from aptool.scoring.precision import sample_units, sampled_pools
@@ -219,7 +219,7 @@ def score(
         output: the run file; gzip if its name ends in ``.gz``.
         executor: where to score; None is this process.
         tag: the tag of the run, one word; None is the system's.
-        answers: the file with the texts of shared answers.
+        answers: the file with the texts of shared answers; None is ``answers.parquet`` beside the pools.
 
     Raises:
         UsageError: the tag is not one word, or there is no such device.
@@ -249,6 +249,7 @@ def _score(
         opened = executor.open(system, units, answers)
     tag = tag if tag is not None else opened.tag
     parts = plan(units, opened, output, tag, answers)
+    inputs = _inputs(units, answers)
     workers: set[str] = set()
     retried, run_twice, core_seconds, gpu_seconds = 0, 0, 0.0, 0.0
     with executor.claim(location(output)) as claim, get_progress().task("score") as update:
@@ -261,7 +262,7 @@ def _score(
                 run_twice += part.again
                 core_seconds += part.core_seconds
                 gpu_seconds += part.gpu_seconds
-        check_unchanged(_inputs(units, answers))
+        check_unchanged(inputs)
         merged = merge(parts, output, claim.check)
     if merged.truncated:
         logger.info(f"{merged.truncated} answers were truncated to {opened.max_answer_tokens} tokens")
@@ -283,4 +284,6 @@ def _score(
 
 def _inputs(units: Sequence[Unit], answers: Input | None) -> list[Input]:
     files = dict.fromkeys(Input(unit.path, unit.version) for unit in units)
-    return [*files, *([answers] if answers is not None else [])]
+    paths = dict.fromkeys(file.path for file in files)
+    beside = [answers] if answers is not None else map(shared_input, paths)
+    return [*files, *dict.fromkeys(file for file in beside if file is not None)]

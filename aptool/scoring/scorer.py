@@ -101,7 +101,7 @@ class Scorer:
         return self._pair_scorer.row_multiple
 
     def clear_cache(self) -> None:
-        """Removes all encoded answers: from now on cache keys may stand for other answers."""
+        """Removes all encoded answers."""
         self._cache = AnswerCache(self._cache.capacity)
 
     @torch.inference_mode()
@@ -123,8 +123,8 @@ class Scorer:
             answers: token ids of distinct answers.
             pair_question: (P,) the question of each pair.
             pair_answer: (P,) the answer of each pair.
-            cache_keys: (answers,) a number for each answer that stands for the same text in every call, or -1
-                for one that is not to be cached.
+            cache_keys: (answers,) a hashable value for each answer, which stands for the same token ids in
+                every call; None if the answer is not to be cached.
             scored: called with the number of pairs of each block, from any thread; where memory runs out,
                 with some pairs twice.
 
@@ -311,9 +311,9 @@ class Scorer:
 
         ``pooled`` is (answers,), the number of tokens of each that are pooled.
         """
-        keys = np.full(len(rows), -1) if cache_keys is None else cache_keys[rows]
+        keys = np.full(len(rows), None) if cache_keys is None else cache_keys[rows]
         lengths = answers.lengths[rows]
-        batches, batch, starts, counts = self._cache.get(keys)
+        batches, batch, starts, counts = self._cache.get(keys.tolist())
         missing = np.flatnonzero(batch < 0)
         missing = missing[np.argsort(lengths[missing], kind="stable")]
         for block in blocks_of(lengths[missing], self._batch):
@@ -323,7 +323,7 @@ class Scorer:
             batches.append(encoded.values)
             counts[places] = encoded.sizes
             starts[places] = np.cumsum(encoded.sizes) - encoded.sizes
-            self._cache.put(keys[places], encoded.values, encoded.sizes)
+            self._cache.put(keys[places].tolist(), encoded.values, encoded.sizes)
         return EncodedAnswers(batches, batch, starts, counts, pooled[rows])
 
     def _found_or_encoded(self, answers: Tokens) -> Ragged:

@@ -81,7 +81,7 @@ class ModelSystem(System):
             device: the device to score on.
             precision: the precision that texts are encoded in.
             tokens_per_batch: tokens encoded at one time; None is a default for the device.
-            cache_bytes: limit of the cache of encoded shared answers; None is a quarter of a GPU's free
+            cache_bytes: limit of the cache of encoded answers; None is a quarter of a GPU's free
                 memory, or of this machine's and at most ``CACHE_BYTES``.
             store: answers that the model encoded before, read in place of encoding them.
             fill: encode answers that the store lacks, and add them; otherwise they are an error.
@@ -92,7 +92,6 @@ class ModelSystem(System):
         self._tokens_per_batch = tokens_per_batch
         self._cache_bytes = cache_bytes
         self._tokenizer = PoolTokenizer(model.tokenizer, model.recipe.text)
-        self._cached: str | None = None  # path of the answers in the cache
         self._store = store
         self._stored = StoredAnswers(store, fill=fill) if store is not None else None
         stored = store.precision if store is not None else None
@@ -129,11 +128,8 @@ class ModelSystem(System):
 
     def score_reporting(self, prepared: TokenizedPools, scored: Callable[[int], None]) -> np.ndarray:
         """See ``System.score_reporting``."""
-        if prepared.shared != self._cached:
-            self._scorer.clear_cache()
-            self._cached = prepared.shared
         set_products(self._precision)
-        scores = self._scorer.score(*prepared[:5], scored)
+        scores = self._scorer.score(*prepared, scored)
         if self._stored is not None:
             self._stored.flush()
         return scores
@@ -152,7 +148,7 @@ class ModelSystem(System):
         there = copy.copy(self)
         ranker = copy.deepcopy(self._model.ranker)
         to_device(ranker, device)
-        there._model, there._device, there._cached = self._model._replace(ranker=ranker), device, None
+        there._model, there._device = self._model._replace(ranker=ranker), device
         there.__dict__.pop("_scorer", None)
         return there
 

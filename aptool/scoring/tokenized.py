@@ -1,4 +1,4 @@
-"""Pools as token ids, the input of a trained model; answers that pools share are tokenized once."""
+"""Pools as token ids, the input of a trained model; a text that several row groups have is tokenized once."""
 
 from dataclasses import replace
 from threading import Lock
@@ -9,7 +9,19 @@ import pyarrow as pa
 
 from aptool.config import TextOptions
 from aptool.formats.pools import Answers, Pools
+from aptool.formats.shared_texts import text_hash
+from aptool.scoring.answer_store import text_keys
 from aptool.text.tokenizer import TextTokenizer, Tokens, concatenated, truncate
+
+# Texts that stand in the pools are kept at once up to this size, beyond it when they occur a second time: in
+# most collections they occur once, and tokens and encodings that are not used again take memory.
+BYTES_AT_ONCE = 1 << 20
+
+# Number of texts whose second occurrence is recognized.
+MOST_SEEN = 1 << 18
+
+# Number of kept tokens of repeated texts; all kept texts are forgotten beyond.
+MOST_TOKENS = 1 << 24
 
 
 class TokenizedPools(NamedTuple):
@@ -19,61 +31,107 @@ class TokenizedPools(NamedTuple):
     answers: Tokens
     pair_question: np.ndarray  # (pairs,) into questions
     pair_answer: np.ndarray  # (pairs,) into answers
-    cache_keys: np.ndarray  # (answers,) row of each in the shared answers; -1 for one that is not shared
-    shared: str | None  # path of the shared answers
+    cache_keys: np.ndarray | None = None  # see ``Scorer.score``
 
 
 class PoolTokenizer:
-    """Tokenizes pools as a model was trained, and remembers the token ids of shared answers."""
+    """Tokenizes pools as a model was trained, and remembers the token ids of answers that occur again."""
 
     def __init__(self, tokenizer: TextTokenizer, options: TextOptions) -> None:
         self._tokenizer = tokenizer
         self._options = options
-        self._shared: _SharedTokens | None = None
-        self._lock = Lock()  # several devices share what is known of shared answers
+        self._known = _KnownTexts(tokenizer, options.max_answer_tokens)
+        self._lock = Lock()  # several devices share one tokenizer
 
     def tokenize(self, pools: Pools) -> TokenizedPools:
         """Token ids of the distinct texts of pools, truncated at the model's limits."""
         questions = self._tokenizer.encode(pools.questions, self._options.max_question_tokens, "question")
-        limit = self._options.max_answer_tokens
-        if pools.shared is None:
-            answers = self._tokenizer.encode(pools.answers, limit)
-        else:
-            with self._lock:
-                if self._shared is None or self._shared.shared is not pools.shared:
-                    self._shared = _SharedTokens(pools.shared, self._tokenizer, limit)
-                answers = self._shared.tokens(pools)
-        shared = pools.shared.path if pools.shared is not None else None
-        return TokenizedPools(
-            questions, answers, pools.pair_question, pools.pair_answer, pools.shared_rows, shared
-        )
+        with self._lock:
+            answers, keys = self._known.tokens(pools)
+        return TokenizedPools(questions, answers, pools.pair_question, pools.pair_answer, keys)
 
 
-class _SharedTokens:
-    """Token ids of shared answers, each tokenized when a pool first refers to it."""
+class _KnownTexts:
+    """Token ids of answers by text: shared answers, and answers that occur again in other row groups."""
 
-    def __init__(self, shared: Answers, tokenizer: TextTokenizer, limit: int) -> None:
-        self.shared = shared
+    def __init__(self, tokenizer: TextTokenizer, limit: int) -> None:
         self._tokenizer = tokenizer
         self._limit = limit
-        self._index = np.full(len(shared.texts), -1, dtype=np.int64)  # row of each answer in _known
-        self._known = Tokens(np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64))
-        self._truncated = np.empty(0, dtype=bool)
+        self._seen: set[bytes] = set()  # hashes of texts that are not kept
+        self._bytes_at_once = 0
+        self._forget()
 
-    def tokens(self, pools: Pools) -> Tokens:
-        """Token ids of the distinct answers of pools: those with their own text, then the shared ones."""
-        rows = pools.shared_rows
-        own = int((rows < 0).sum())
-        new = np.flatnonzero(self._index[rows[own:]] < 0)
-        if len(new):
-            tokens, truncated = self._tokenize(pools.answers.slice(own).take(pa.array(new)))
-            self._index[rows[own:][new]] = len(self._known) + np.arange(len(new))
-            self._known = concatenated([self._known, tokens])
-            self._truncated = np.concatenate([self._truncated, truncated])
-        own_tokens, own_truncated = self._tokenize(pools.answers.slice(0, own))
-        index = self._index[rows[own:]]
-        tokens = concatenated([own_tokens, self._known.take(index)])
-        return replace(tokens, truncated=int(own_truncated.sum() + self._truncated[index].sum()))
+    def _forget(self) -> None:
+        self._rows: dict[bytes, int] = {}  # hash of a text -> its row in the arrays below
+        self._tokens = Tokens(np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64))
+        self._truncated = np.empty(0, dtype=bool)
+        self._keys = np.empty(0, dtype=object)
+        self._shared: Answers | None = None
+        self._shared_rows = np.empty(0, dtype=np.int64)  # (shared answers,) the row of each; -1 for none
+        self._repeated_tokens = 0
+
+    def tokens(self, pools: Pools) -> tuple[Tokens, np.ndarray]:
+        """Token ids of the distinct answers of pools, and their cache keys; None if not worth caching."""
+        if self._repeated_tokens > MOST_TOKENS:
+            self._forget()
+        rows = self._kept_rows(pools)
+        is_kept = rows >= 0
+        kept, others = np.flatnonzero(is_kept), np.flatnonzero(~is_kept)
+        tokens, truncated = self._tokenize(pools.answers.take(pa.array(others)))
+        both = concatenated([self._tokens.take(rows[kept]), tokens]) if len(kept) else tokens
+        if len(kept) and len(others):
+            both = both.take(np.argsort(np.concatenate([kept, others])))
+        keys = np.full(len(rows), None, dtype=object)
+        keys[kept] = self._keys[rows[kept]]
+        number = int(truncated.sum() + self._truncated[rows[kept]].sum())
+        return replace(both, truncated=number), keys
+
+    def _kept_rows(self, pools: Pools) -> np.ndarray:
+        """(answers,) the row of each text, -1 if it is not kept; keeps the texts that are worth it."""
+        if pools.shared is not None and pools.shared is not self._shared:
+            self._shared = pools.shared
+            self._shared_rows = np.full(len(pools.shared.texts), -1, dtype=np.int64)
+        is_shared = pools.shared_rows >= 0
+        rows = np.full(len(is_shared), -1, dtype=np.int64)
+        rows[is_shared] = self._shared_rows[pools.shared_rows[is_shared]]
+        unknown = np.flatnonzero(rows < 0)
+        new: dict[bytes, int] = {}  # hash of a text -> its place in pools
+        texts = pools.answers.take(pa.array(unknown)).to_pylist()
+        for place, text in zip(unknown.tolist(), texts, strict=True):
+            key = text_hash(text)
+            rows[place] = self._rows.get(key, -1)
+            if rows[place] < 0 and (is_shared[place] or self._is_repeated(key, text)):
+                new.setdefault(key, place)
+        if new:
+            places = np.fromiter(new.values(), dtype=np.int64)
+            rows[places] = self._keep(list(new), pools.answers.take(pa.array(places)))
+            self._repeated_tokens += int(self._tokens.lengths[rows[places][~is_shared[places]]].sum())
+        self._shared_rows[pools.shared_rows[is_shared]] = rows[is_shared]
+        return rows
+
+    def _is_repeated(self, key: bytes, text: str) -> bool:
+        """Whether to keep a text that stands in the pools: it occurred before, or little text did so far."""
+        if key in self._seen:
+            return True
+        if self._bytes_at_once + len(text) <= BYTES_AT_ONCE:
+            self._bytes_at_once += len(text)
+            return True
+        if len(self._seen) >= MOST_SEEN:
+            self._seen.clear()
+        self._seen.add(key)
+        return False
+
+    def _keep(self, hashes: list[bytes], texts: pa.Array) -> np.ndarray:
+        """Tokenizes texts and keeps the result; returns their rows."""
+        tokens, truncated = self._tokenize(texts)
+        rows = len(self._tokens) + np.arange(len(texts))
+        self._rows.update(zip(hashes, rows.tolist(), strict=True))
+        self._tokens = concatenated([self._tokens, tokens])
+        self._truncated = np.concatenate([self._truncated, truncated])
+        keys = np.empty(len(texts), dtype=object)
+        keys[:] = [key.tobytes() for key in text_keys(tokens)]
+        self._keys = np.concatenate([self._keys, keys])
+        return rows
 
     def _tokenize(self, texts: pa.Array) -> tuple[Tokens, np.ndarray]:
         """Token ids of texts, and which of the texts were truncated."""

@@ -264,7 +264,8 @@ def test_no_room_is_said_before_anything_is_encoded(run, tmp_path, monkeypatch):
 
 
 def test_an_input_that_is_replaced_meanwhile(run, pools, tmp_path, monkeypatch):
-    own = shutil.copy(pools, tmp_path / "own.pools.parquet")
+    own = tmp_path / "own.pools.parquet"
+    library.Pools.load(pools).save(own)
     encode = encoding._run_here
 
     def replaced(*given):

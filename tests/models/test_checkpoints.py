@@ -42,7 +42,6 @@ def scored(folder, kind="auto", **options):
         pair_question=rows[:, 0],
         pair_answer=rows[:, 1],
         cache_keys=np.arange(len(ANSWERS)),
-        shared=None,
     )
     found = ModelSystem(model, **options).score(pools)
     return torch.from_numpy(found).view(len(QUESTIONS), len(ANSWERS))

@@ -9,11 +9,11 @@ from aptool.scoring.answer_cache import AnswerCache
 def put(cache, *keys):
     """Adds a batch in which the answer of each key is a state of four bytes, the key itself."""
     rows = torch.tensor(keys, dtype=torch.float32)[:, None]
-    cache.put(np.array(keys), rows, np.ones(len(keys), dtype=np.int64))
+    cache.put(keys, rows, np.ones(len(keys), dtype=np.int64))
 
 
 def found(cache, *keys):
-    batches, batch, starts, counts = cache.get(np.array(keys))
+    batches, batch, starts, counts = cache.get(keys)
     rows = [
         None if b < 0 else batches[b][s : s + n].flatten().tolist()
         for b, s, n in zip(batch, starts, counts, strict=True)
@@ -32,10 +32,10 @@ def test_what_was_put_is_found_under_its_key():
 
 def test_an_answer_has_all_of_its_rows_whichever_batch_it_is_in():
     cache = AnswerCache(1000)
-    cache.put(np.array([4, 2]), torch.arange(10.0).view(5, 2), np.array([2, 3]))
-    cache.put(np.array([9]), -torch.arange(4.0).view(2, 2), np.array([2]))
+    cache.put([4, 2], torch.arange(10.0).view(5, 2), np.array([2, 3]))
+    cache.put([9], -torch.arange(4.0).view(2, 2), np.array([2]))
 
-    batches, batch, starts, counts = cache.get(np.array([9, 2, 4, 9]))
+    batches, batch, starts, counts = cache.get([9, 2, 4, 9])
 
     rows = [batches[b][s : s + n].tolist() for b, s, n in zip(batch, starts, counts, strict=True)]
     last = [[-0.0, -1.0], [-2.0, -3.0]]
@@ -77,7 +77,16 @@ def test_never_more_than_the_capacity():
     assert found(cache, 0, 1) == [0, 1]
 
 
+def test_an_answer_of_two_batches_stays_until_the_last_is_evicted():
+    cache = AnswerCache(16)
+    for keys in ((1, 2), (2, 3), (4, 5)):
+        cache.start_unit()
+        put(cache, *keys)
+
+    assert found(cache, 1, 2, 3) == [None, 2, 3]
+
+
 def test_nothing_is_cached_without_capacity_or_key():
-    for cache, key in ((AnswerCache(0), 3), (AnswerCache(100), -1)):
-        put(cache, key)
+    for cache, key in ((AnswerCache(0), 3), (AnswerCache(100), None)):
+        cache.put([key], torch.zeros(1, 1), np.ones(1, dtype=np.int64))
         assert found(cache, key) == [None]

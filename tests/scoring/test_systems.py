@@ -11,8 +11,10 @@ from aptool.errors import UsageError
 from aptool.formats.pools import list_units, read_answers, read_pools, write_answers
 from aptool.models.device import pick_device
 from aptool.models.model import load_model
+from aptool.scoring import tokenized
 from aptool.scoring.baselines import Bm25System, RandomSystem
 from aptool.scoring.precision import pick_precision, same_rankings
+from aptool.scoring.scorer import Scorer
 from aptool.scoring.systems import ModelSystem, fingerprint
 from aptool.text.tokenizer import WordTokenizer
 
@@ -133,8 +135,34 @@ def test_shared_answers_are_tokenized_once_and_score_alike(tmp_path, model_folde
         np.testing.assert_allclose(together.score(here), alone.score(there), atol=1e-6)
         assert together.truncated(here) == alone.truncated(there)
 
-    # 259 shared texts, and in each of three units the question and a text of the pool's own.
-    assert len(seen) == 259 + 3 * 2
+    # 259 shared texts, the text that stands in all three pools, and three times the question.
+    assert len(seen) == 259 + 1 + 3
+
+
+@pytest.mark.parametrize(("at_once", "encoded"), [(1000, 4), (0, 7)])
+def test_a_text_of_several_row_groups_and_files_is_encoded_once(
+    tmp_path, model_folder, monkeypatch, at_once, encoded
+):
+    # Where nothing is kept at first sight, each of the three texts is encoded for the first two row groups.
+    monkeypatch.setattr(tokenized, "BYTES_AT_ONCE", at_once)
+    system = ModelSystem(load_model(model_folder))
+    texts = {"a1": "river", "a2": "kitchen engine", "a3": "the old bridge"}
+    groups = [
+        [row(f"q{n}", "where is it", [(f"{n}-{a}", text) for a, text in texts.items()])] for n in (1, 2)
+    ]
+    other = [row("q9", "where is it", [("x", "river"), ("y", "winter"), ("z", "the old bridge")])]
+    files = [write_pools(tmp_path / "one.parquet", *groups), write_pools(tmp_path / "two.parquet", other)]
+    answers = []
+    encode = Scorer._encode_answers
+    monkeypatch.setattr(
+        Scorer, "_encode_answers", lambda self, batch: answers.extend(batch.lengths) or encode(self, batch)
+    )
+
+    scores = [system.score(system.prepare(read_pools(unit))) for unit in list_units(files)]
+
+    assert len(answers) == encoded
+    assert scores[0].tobytes() == scores[1].tobytes()
+    assert scores[2][[0, 2]].tobytes() == scores[0][[0, 2]].tobytes()
 
 
 def test_another_file_of_answers_under_the_same_rows_is_not_mistaken(tmp_path, model_folder):
