@@ -129,7 +129,7 @@ def train(
     opened = Collection(collections[0] if collections else default_collection())
 
     from aptool.library.executors import trainer_on
-    from aptool.training.recorders import fit_recorded
+    from aptool.training.recorders import fit_with_callbacks
     from aptool.training.seeds import fit_seeds, summarize, to_dict
 
     with connected(cluster) as found:
@@ -139,7 +139,7 @@ def train(
             if seeds is not None:
                 logger.info(f"seed {seed}: {folder}")
             train_it = partial(trainer, opened, recipe, folder, seed=seed)
-            return train_it() if log is None else fit_recorded(train_it, log, str(folder), recipe, seed)
+            return fit_with_callbacks(train_it, None, log, str(folder), recipe, seed)
 
         if seeds is None:
             result = summarize({seed: fit_one(seed, output)}, recipe.training.dev_measure)

@@ -29,7 +29,7 @@ from aptool.library.model import Model, check_device
 from aptool.models.build import check_recipe
 from aptool.models.start import training_recipe
 from aptool.options import expected_without
-from aptool.training.recorders import LOGS, Log, fit_recorded
+from aptool.training.recorders import LOGS, Log, OnEpoch, fit_with_callbacks
 
 Value: TypeAlias = str | int | float | bool
 Overrides: TypeAlias = Mapping[str, Value | Mapping[str, Value]] | Iterable[str]
@@ -47,6 +47,7 @@ def train(
     vectors: PathLike | None = None,
     set: Overrides = (),  # noqa: A002 - the option's name on the command line
     log: Log | None = None,
+    on_epoch: OnEpoch | None = None,
     device: str = "auto",
     cluster: Address = None,
     workers: int | tuple[int, int] | None = None,
@@ -73,6 +74,9 @@ def train(
         set: options of the recipe to change: ``{"training.epochs": 5}``, ``{"training": {"epochs": 5}}`` or
             ``["training.epochs=5"]``.
         log: ``tensorboard``, ``mlflow`` or ``wandb``: record every epoch in files in ``logs``, for this tool.
+        on_epoch: called after each epoch with its ``number``, ``loss``, ``dev`` (measures by name) and
+            ``figures`` (every figure of the training history by name, such as ``seconds/train``). Epochs
+            before an interruption are reported after training. An exception ends the training.
         device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or one such as ``cuda:1``.
         cluster: the address of a Ray cluster, True for that of RAY_ADDRESS (else ``auto``); None is this
             process.
@@ -106,6 +110,8 @@ def train(
     check_integer("seed", seed, 0, 1 << 63)
     if log is not None:
         check_choice("log", log, LOGS)
+    if on_epoch is not None and not callable(on_epoch):
+        raise InputError("on_epoch", value=on_epoch, expected="a function of an epoch")
     check_device(device)
     if output is not None:
         check_path("output", output, "a folder to write to (str or os.PathLike)")
@@ -116,10 +122,7 @@ def train(
             raise InputError("output", value=None, expected="a folder on storage that all nodes share")
         train_on = trainer_on(found, device, workers, gpus_per_worker, checkpoint_minutes)
         fit_it = partial(train_on, opened.opened, recipe, folder, seed=seed)
-        if log is None:
-            fit_it()
-        else:
-            fit_recorded(fit_it, log, str(folder), recipe, seed)
+        fit_with_callbacks(fit_it, on_epoch, log, str(folder), recipe, seed)
         # What a cluster trained is loaded on what there is here.
         return _model(folder, device if found is None else "auto", temporary=output is None)
 

@@ -1,8 +1,6 @@
-"""Epochs recorded for TensorBoard, MLflow or Weights & Biases, in local files unless told otherwise.
+"""A callback per epoch of training; TensorBoard, MLflow and Weights & Biases record through it.
 
-What is recorded is the training log: each epoch's entry of the history, under ``loss``, ``dev/MAP``,
-``seconds/train`` and so on, with its number as the step. Each tool's own environment variables direct it to a
-server: ``MLFLOW_TRACKING_URI``, ``WANDB_MODE=online``.
+Each tool's environment variables direct it to a server: ``MLFLOW_TRACKING_URI``, ``WANDB_MODE=online``.
 """
 
 import json
@@ -11,9 +9,9 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from aptool.config import Recipe
 from aptool.errors import AptoolError, first_line
@@ -31,87 +29,82 @@ FOLDER = Path("logs")
 PROJECT = "aptool"
 
 
-class Recorder(Protocol):
-    """Where epochs are recorded.
+class Epoch(NamedTuple):
+    """The end of an epoch, for callbacks.
 
     Attributes:
-        place: what messages call it.
+        number: number of the epoch, from 1.
+        loss: mean training loss.
+        dev: measures on the dev split, by name.
+        figures: all figures of the epoch's entry in the training history, by name: ``loss``, ``dev/MAP``,
+            ``seconds/train``.
+    """
+
+    number: int
+    loss: float
+    dev: dict[str, float]
+    figures: dict[str, float]
+
+
+OnEpoch: TypeAlias = Callable[[Epoch], None]
+
+
+class Tracker(NamedTuple):
+    """An open record of a tool.
+
+    Attributes:
+        place: where the record is, for the user.
+        record: adds an epoch; epochs may come in any order.
+        close: ends the record, given whether training failed.
     """
 
     place: str
-
-    def record(self, epoch: int, figures: Mapping[str, float]) -> None:
-        """Records the figures of an epoch; epochs may come in any order."""
-
-    def close(self, *, failed: bool) -> None:
-        """Ends the record."""
+    record: OnEpoch
+    close: Callable[[bool], None]
 
 
-def fit_recorded(train: "Callable[[], Fit]", log: Log, name: str, recipe: Recipe, seed: int) -> "Fit":
-    """Trains, and records every epoch, those before an interruption last.
+def fit_with_callbacks(
+    train: "Callable[[], Fit]",
+    on_epoch: OnEpoch | None,
+    log: Log | None,
+    name: str,
+    recipe: Recipe,
+    seed: int,
+) -> "Fit":
+    """Trains with a callback per epoch, and records epochs with a tool.
+
+    Epochs before an interruption are reported after training: each epoch is reported once per call.
 
     Args:
         train: reports its epochs to the current progress.
+        on_epoch: called after each epoch; an exception that it raises ends the training.
         log: the tool.
-        name: of the record: the path of the model folder.
+        name: name of the record: the path of the model folder.
         recipe: recorded as parameters.
-        seed: recorded with them.
+        seed: recorded with the recipe.
 
     Raises:
-        AptoolError: the tool is not installed, or cannot record there; or as ``train``.
+        AptoolError: the tool is not installed or cannot record; or as ``train``.
     """
-    with recorded(log, name, recipe, seed) as epochs:
-        fit = train()
-        epochs.complete(fit)
+    with ExitStack() as stack:
+        callbacks = [] if on_epoch is None else [on_epoch]
+        if log is not None:
+            callbacks.append(stack.enter_context(_tracked(log, name, recipe, seed)))
+        epochs = _Epochs(get_progress(), callbacks)
+        with use_progress(epochs):
+            fit = train()
+        for entry in fit.history:
+            epochs.report(entry)
     return fit
 
 
-@contextmanager
-def recorded(log: Log, name: str, recipe: Recipe, seed: int) -> "Iterator[EpochLog]":
-    """Records the epochs that are reported while the block runs.
+class _Epochs(Progress):
+    """Shows progress as before, and calls the callbacks once per epoch."""
 
-    Args:
-        log: the tool.
-        name: of the record, such as the path of the model folder.
-        recipe: recorded as parameters.
-        seed: recorded with them.
-
-    Yields:
-        What `EpochLog.complete` has to be called on with the result, so that epochs before an interruption
-        are recorded too.
-
-    Raises:
-        AptoolError: the tool is not installed, or cannot record there.
-    """
-    parameters = {**_flat(recipe.to_dict()), "seed": seed}
-    try:
-        recorder = _RECORDERS[log](_plain_name(name), parameters)
-    except ImportError as error:
-        raise AptoolError(f"--log {log} needs {error.name}: {install_command(log)}") from error
-    except Exception as error:  # each of them has ways of its own to fail
-        raise AptoolError(f"--log {log}: {first_line(error)}") from error
-    epochs = EpochLog(log, recorder, get_progress())
-    try:
-        with use_progress(epochs):
-            yield epochs
-    except BaseException:
-        epochs.close(failed=True)
-        raise
-    epochs.close(failed=False)
-    logger.info(f"--log {log}: {recorder.place}")
-
-
-class EpochLog(Progress):
-    """Shows progress as before, and records every epoch once.
-
-    A tool that fails while training goes on is left: it says so once.
-    """
-
-    def __init__(self, log: str, recorder: Recorder, shown: Progress) -> None:
-        self._log = log
-        self._recorder: Recorder | None = recorder
+    def __init__(self, shown: Progress, callbacks: list[OnEpoch]) -> None:
         self._shown = shown
-        self._recorded: set[int] = set()
+        self._callbacks = callbacks
+        self._reported: set[int] = set()
 
     def task(self, name: str) -> AbstractContextManager[Update]:
         """See ``Progress.task``."""
@@ -119,126 +112,126 @@ class EpochLog(Progress):
 
     def epoch(self, entry: dict[str, Any]) -> None:
         """See ``Progress.epoch``."""
-        self._record(entry)
         self._shown.epoch(entry)
+        self.report(entry)
 
-    def complete(self, fit: "Fit") -> None:
-        """Records the epochs of a result that were trained before."""
-        for entry in fit.history:
-            self._record(entry)
-
-    def close(self, *, failed: bool) -> None:
-        """Ends the record."""
-        if self._recorder is not None:
-            with self._forgiving():
-                self._recorder.close(failed=failed)
-
-    def _record(self, entry: Mapping[str, Any]) -> None:
-        epoch = int(entry["epoch"])
-        if self._recorder is None or epoch in self._recorded:
-            return
-        self._recorded.add(epoch)
-        with self._forgiving():
-            self._recorder.record(epoch, figures_of(entry))
-
-    @contextmanager
-    def _forgiving(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # a server that is away is no reason to lose a training
-            logger.warning(f"--log {self._log}: {first_line(error)}; nothing more is recorded")
-            self._recorder = None
+    def report(self, entry: Mapping[str, Any]) -> None:
+        """Call the callbacks, unless the epoch was reported before."""
+        number = int(entry["epoch"])
+        if number not in self._reported:
+            self._reported.add(number)
+            for callback in self._callbacks:
+                callback(Epoch(number, float(entry["loss"]), dict(entry["dev"]), figures_of(entry)))
 
 
 def figures_of(entry: Mapping[str, Any]) -> dict[str, float]:
-    """An entry of a training history under the names that are recorded: ``loss``, ``dev/MAP``."""
+    """The numbers of an entry of a training history, by name: ``loss``, ``dev/MAP``."""
     return {name: float(value) for name, value in _flat(entry, "/").items() if name != "epoch"}
 
 
-class _TensorBoard:
-    def __init__(self, name: str, parameters: Mapping[str, Any]) -> None:
-        import tensorboard  # noqa: F401 - torch's own error does not name it
-        from torch.utils.tensorboard import SummaryWriter
+@contextmanager
+def _tracked(log: Log, name: str, recipe: Recipe, seed: int) -> Iterator[OnEpoch]:
+    """A callback that records with a tool; if recording fails, training continues without a record."""
+    try:
+        tracker = _TRACKERS[log](_plain_name(name), {**_flat(recipe.to_dict(), "."), "seed": seed})
+    except ImportError as error:
+        raise AptoolError(f"--log {log} needs {error.name}: {install_command(log)}") from error
+    except Exception as error:  # each tool has its own exceptions
+        raise AptoolError(f"--log {log}: {first_line(error)}") from error
+    recording = True
 
-        folder = FOLDER / "tensorboard" / name / time.strftime("%Y%m%d-%H%M%S")
-        self.place = f"tensorboard --logdir {FOLDER / 'tensorboard'}"
-        self._writer = SummaryWriter(str(folder))
-        self._writer.add_text("parameters", f"```json\n{json.dumps(parameters, indent=2)}\n```")
+    def attempt(step: Callable[[Any], None], value: Any) -> None:
+        nonlocal recording
+        if recording:
+            try:
+                step(value)
+            except Exception as error:  # a server that is away is no reason to lose a training
+                logger.warning(f"--log {log}: {first_line(error)}; nothing more is recorded")
+                recording = False
 
-    def record(self, epoch: int, figures: Mapping[str, float]) -> None:
-        for name, value in figures.items():
-            self._writer.add_scalar(name, value, epoch, new_style=True, double_precision=True)
-        self._writer.flush()
-
-    def close(self, *, failed: bool) -> None:
-        self._writer.close()
-
-
-class _MLflow:
-    def __init__(self, name: str, parameters: Mapping[str, Any]) -> None:
-        from mlflow import MlflowClient
-        from mlflow.entities import Param
-
-        place = os.environ.get("MLFLOW_TRACKING_URI")
-        where = {}
-        if place is None:
-            FOLDER.mkdir(exist_ok=True)
-            place = f"sqlite:///{(FOLDER / 'mlflow.db').resolve()}"
-            where = {"artifact_location": (FOLDER / "mlartifacts").resolve().as_uri()}
-        self.place = f"mlflow ui --backend-store-uri {place}"
-        self._client = MlflowClient(place)
-        title = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-        known = self._client.get_experiment_by_name(title)
-        experiment = known.experiment_id if known else self._client.create_experiment(title, **where)
-        self._run = self._client.create_run(experiment, run_name=name).info.run_id
-        self._client.log_batch(self._run, params=[Param(key, str(one)) for key, one in parameters.items()])
-
-    def record(self, epoch: int, figures: Mapping[str, float]) -> None:
-        from mlflow.entities import Metric
-
-        now = round(1000 * time.time())
-        # Of names of measures it allows neither @ nor parentheses.
-        named = {re.sub(r"[^\w\-. /]", "_", name): value for name, value in figures.items()}
-        self._client.log_batch(self._run, [Metric(name, one, now, epoch) for name, one in named.items()])
-
-    def close(self, *, failed: bool) -> None:
-        self._client.set_terminated(self._run, "FAILED" if failed else "FINISHED")
+    try:
+        yield lambda epoch: attempt(tracker.record, epoch)
+    except BaseException:
+        attempt(tracker.close, True)
+        raise
+    attempt(tracker.close, False)
+    logger.info(f"--log {log}: {tracker.place}")
 
 
-class _WandB:
-    def __init__(self, name: str, parameters: Mapping[str, Any]) -> None:
-        import wandb
+def _tensorboard(name: str, parameters: Mapping[str, Any]) -> Tracker:
+    import tensorboard  # noqa: F401 - torch's own error does not name it
+    from torch.utils.tensorboard import SummaryWriter
 
+    folder = FOLDER / "tensorboard"
+    writer = SummaryWriter(str(folder / name / time.strftime("%Y%m%d-%H%M%S")))
+    writer.add_text("parameters", f"```json\n{json.dumps(parameters, indent=2)}\n```")
+
+    def record(epoch: Epoch) -> None:
+        for figure, value in epoch.figures.items():
+            writer.add_scalar(figure, value, epoch.number, new_style=True, double_precision=True)
+        writer.flush()
+
+    return Tracker(f"tensorboard --logdir {folder}", record, lambda failed: writer.close())
+
+
+def _mlflow(name: str, parameters: Mapping[str, Any]) -> Tracker:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Param
+
+    address, artifacts = os.environ.get("MLFLOW_TRACKING_URI"), None
+    if address is None:
         FOLDER.mkdir(exist_ok=True)
-        self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
-            name=name,
-            dir=str(FOLDER.resolve()),  # its service has a current folder of its own
-            mode=os.environ.get("WANDB_MODE", "offline"),
-            config=dict(parameters),
-            settings=wandb.Settings(console="off", silent=True),
-        )
-        # Its own steps only go up; epochs before an interruption come last.
-        self._run.define_metric("*", step_metric="epoch")
-        folder = Path(self._run.dir).parent
-        self.place = self._run.url or f"wandb sync {folder}"
+        address = f"sqlite:///{(FOLDER / 'mlflow.db').resolve()}"
+        artifacts = (FOLDER / "mlartifacts").resolve().as_uri()
+    client = MlflowClient(address)
+    title = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+    known = client.get_experiment_by_name(title)
+    experiment = known.experiment_id if known else client.create_experiment(title, artifacts)
+    run = client.create_run(experiment, run_name=name).info.run_id
+    client.log_batch(run, params=[Param(key, str(value)) for key, value in parameters.items()])
 
-    def record(self, epoch: int, figures: Mapping[str, float]) -> None:
-        self._run.log({**figures, "epoch": epoch})
+    def record(epoch: Epoch) -> None:
+        now = round(1000 * time.time())
+        # MLflow allows neither @ nor parentheses in names.
+        named = {re.sub(r"[^\w\-. /]", "_", key): value for key, value in epoch.figures.items()}
+        client.log_batch(run, [Metric(key, value, now, epoch.number) for key, value in named.items()])
 
-    def close(self, *, failed: bool) -> None:
-        self._run.finish(exit_code=int(failed))
+    def close(failed: bool) -> None:
+        client.set_terminated(run, "FAILED" if failed else "FINISHED")
+
+    return Tracker(f"mlflow ui --backend-store-uri {address}", record, close)
 
 
-_RECORDERS: dict[Log, Callable[[str, Mapping[str, Any]], Recorder]] = {
-    "tensorboard": _TensorBoard,
-    "mlflow": _MLflow,
-    "wandb": _WandB,
+def _wandb(name: str, parameters: Mapping[str, Any]) -> Tracker:
+    import wandb
+
+    FOLDER.mkdir(exist_ok=True)
+    run = wandb.init(
+        project=os.environ.get("WANDB_PROJECT", PROJECT),
+        name=name,
+        dir=str(FOLDER.resolve()),  # its service has a current folder of its own
+        mode=os.environ.get("WANDB_MODE", "offline"),
+        config=dict(parameters),
+        settings=wandb.Settings(console="off", silent=True),
+    )
+    # W&B's steps only increase, but epochs before an interruption are reported last.
+    run.define_metric("*", step_metric="epoch")
+    return Tracker(
+        run.url or f"wandb sync {Path(run.dir).parent}",
+        lambda epoch: run.log({**epoch.figures, "epoch": epoch.number}),
+        lambda failed: run.finish(exit_code=int(failed)),
+    )
+
+
+_TRACKERS: dict[Log, Callable[[str, Mapping[str, Any]], Tracker]] = {
+    "tensorboard": _tensorboard,
+    "mlflow": _mlflow,
+    "wandb": _wandb,
 }
 
 
-def _flat(entries: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
-    """Nested entries under the names of their places."""
+def _flat(entries: Mapping[str, Any], separator: str) -> dict[str, Any]:
+    """Nested entries by their joined keys."""
     flat: dict[str, Any] = {}
     for key, value in entries.items():
         if isinstance(value, Mapping):

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from tiny import options
 
+import aptool
 from aptool.config import load_recipe
 from aptool.errors import AptoolError
 from aptool.progress import get_progress
-from aptool.training.recorders import figures_of, recorded
+from aptool.training.fit import Fit
+from aptool.training.recorders import Epoch, Tracker, figures_of, fit_with_callbacks
 from aptool.version import install_command
 
 EPOCHS = 3
@@ -136,50 +138,110 @@ def test_a_tool_that_is_not_installed(aptool, collection_folder, tmp_path, monke
     assert not (tmp_path / "m").exists()
 
 
-class Full:
-    """A disk that is full from the second epoch on."""
+def history_entry(epoch):
+    seconds = {"train": 1.0, "dev": 1.0, "mining": 0.0}
+    return {"epoch": epoch, "loss": 0.5, "dev": {"MAP": 0.1}, "seconds": seconds}
 
-    place = "nowhere"
 
-    def __init__(self, name, parameters):
-        assert (name, parameters["seed"]) == ("bucket/a/b", 3)
-        self.recorded, self.ends = [], []
+def training_of(epochs, before=0):
+    """A training of some epochs, of which the first ones were trained before an interruption."""
 
-    def record(self, epoch, figures):
-        self.recorded.append(epoch)
-        if epoch > 1:
+    def run():
+        for epoch in range(before + 1, epochs + 1):
+            get_progress().epoch(history_entry(epoch))
+        return Fit(epochs, {}, [history_entry(epoch) for epoch in range(1, epochs + 1)], 0, 0, 0.0)
+
+    return run
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A tool whose disk is full from the second epoch on; returns its calls."""
+    calls = []
+
+    def record(epoch):
+        calls.append(epoch.number)
+        if epoch.number > 1:
             raise OSError("no space left\nat all")
 
-    def close(self, *, failed):
-        self.ends.append(failed)
+    def tool(name, parameters):
+        calls.append((name, parameters["seed"]))
+        return Tracker("nowhere", record, lambda failed: calls.append(failed))
+
+    monkeypatch.setattr("aptool.training.recorders._TRACKERS", {"wandb": tool})
+    return calls
 
 
-def test_training_goes_on_where_a_record_fails(monkeypatch, caplog):
-    made = []
-    monkeypatch.setattr(
-        "aptool.training.recorders._RECORDERS", {"wandb": lambda *given: made.append(Full(*given)) or made[0]}
-    )
+def test_training_continues_if_recording_fails(full_disk, caplog):
     before = get_progress()
-    seconds = {"train": 1.0, "dev": 1.0, "mining": 0.0}
-    with caplog.at_level("INFO", "aptool"), recorded("wandb", "../bucket/a:/b", load_recipe("ap-cnn"), 3):
-        for epoch in (1, 2, 3):
-            get_progress().epoch({"epoch": epoch, "loss": 0.5, "dev": {"MAP": 0.1}, "seconds": seconds})
+    with caplog.at_level("INFO", "aptool"):
+        fit_with_callbacks(training_of(3), None, "wandb", "../bucket/a:/b", load_recipe("ap-cnn"), 3)
 
-    assert made[0].recorded == [1, 2]
+    assert full_disk == [("bucket/a/b", 3), 1, 2]
     assert "--log wandb: no space left; nothing more is recorded" in caplog.messages
     assert sum(message.startswith("epoch ") for message in caplog.messages) == 3
     assert type(get_progress()) is type(before)
 
 
-def test_a_training_that_fails_ends_its_record_as_failed(monkeypatch):
-    made = []
-    monkeypatch.setattr(
-        "aptool.training.recorders._RECORDERS", {"wandb": lambda *given: made.append(Full(*given)) or made[0]}
-    )
-    with (
-        pytest.raises(AptoolError, match="diverged"),
-        recorded("wandb", "bucket/a/b", load_recipe("ap-cnn"), 3),
-    ):
+def test_record_of_a_failed_training_is_failed(full_disk):
+    def diverge():
         raise AptoolError("diverged")
 
-    assert made[0].ends == [True]
+    with pytest.raises(AptoolError, match="diverged"):
+        fit_with_callbacks(diverge, None, "wandb", "bucket/a/b", load_recipe("ap-cnn"), 3)
+
+    assert full_disk == [("bucket/a/b", 3), True]
+
+
+def test_callback_gets_each_epoch_of_a_resumed_training_once():
+    epochs = []
+
+    fit_with_callbacks(training_of(4, before=2), epochs.append, None, "m", load_recipe("ap-cnn"), 0)
+
+    assert [epoch.number for epoch in epochs] == [3, 4, 1, 2]
+    assert epochs[0] == Epoch(
+        3,
+        0.5,
+        {"MAP": 0.1},
+        {"loss": 0.5, "dev/MAP": 0.1, "seconds/train": 1.0, "seconds/dev": 1.0, "seconds/mining": 0.0},
+    )
+
+
+def test_callback_of_the_library_gets_the_training_history(collection_folder, tmp_path):
+    epochs = []
+
+    aptool.train(
+        *(collection_folder, "ap-cnn"),
+        set=options("ap-cnn", "training.epochs=2"),
+        output=tmp_path / "m",
+        on_epoch=epochs.append,
+    )
+
+    written = [json.loads(line) for line in (tmp_path / "m/training/history.jsonl").read_text().splitlines()]
+    assert [(one.number, one.loss, one.dev) for one in epochs] == [
+        (entry["epoch"], entry["loss"], entry["dev"]) for entry in written
+    ]
+
+
+def test_exception_of_a_callback_ends_the_training(collection_folder, tmp_path):
+    class StopError(Exception):
+        pass
+
+    def stop(epoch):
+        if epoch.number == 2:
+            raise StopError
+
+    with pytest.raises(StopError):
+        aptool.train(
+            *(collection_folder, "ap-cnn"),
+            set=options("ap-cnn", "training.epochs=50"),
+            output=tmp_path / "m",
+            on_epoch=stop,
+        )
+
+    assert not (tmp_path / "m").exists()
+
+
+def test_callback_that_is_no_function_is_refused(collection_folder):
+    with pytest.raises(AptoolError, match="on_epoch: 3: expected a function"):
+        aptool.train(collection_folder, "ap-cnn", on_epoch=3)
