@@ -13,6 +13,7 @@ import copy
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,6 +55,33 @@ MEMORY_HINT = "a smaller training.minibatch, with training.accumulate for the sa
 
 # Updates between two readings of the loss from a GPU.
 UPDATES_PER_READING = 50
+
+
+@dataclass(frozen=True)
+class _Context:
+    """State that all epochs share.
+
+    Attributes:
+        pairs: (n, 2) question and positive answer of the questions that have a negative answer.
+        sampler: draws negative answers.
+        optimizers: of the trainable parameters.
+        timer: says when a checkpoint within an epoch is due.
+    """
+
+    ranker: Ranker
+    examples: TrainingSet
+    options: TrainingOptions
+    seed: int
+    group: ProcessGroup
+    pairs: np.ndarray
+    sampler: NegativeSampler
+    optimizers: list[torch.optim.Optimizer]
+    timer: CheckpointTimer
+
+    @property
+    def device(self) -> torch.device:
+        """The ranker's device."""
+        return next(self.ranker.parameters()).device
 
 
 class Trained(NamedTuple):
@@ -105,6 +133,8 @@ def train(
     if not len(pairs):
         raise AptoolError("training needs negatives: every answer is relevant to every question")
     optimizers = build_optimizers(ranker, options)
+    timer = CheckpointTimer(checkpoint_minutes)
+    context = _Context(ranker, examples, options, seed, group, pairs, sampler, optimizers, timer)
     history: list[dict[str, Any]] = []
     best_epoch, best_weights = 0, copy.deepcopy(ranker.state_dict())
     within = None
@@ -115,7 +145,6 @@ def train(
         ranker.load_state_dict(resume_from.weights)
         for optimizer, state in zip(optimizers, resume_from.optimizers, strict=True):
             optimizer.load_state_dict(state)
-    timer = CheckpointTimer(checkpoint_minutes)
 
     def save_now(within: EpochState | None = None) -> None:
         states = [optimizer.state_dict() for optimizer in optimizers]
@@ -124,18 +153,12 @@ def train(
         if within is not None:
             after_saving()
 
-    sums = repeatable_sums(next(ranker.parameters()).device, options.deterministic)
-    with sums:
+    with repeatable_sums(context.device, options.deterministic):
         for epoch in range(len(history) + 1, options.epochs + 1):
             if options.patience and epoch - 1 - best_epoch >= options.patience:
                 break
             with get_progress().task(f"train: epoch {epoch} of {options.epochs}") as update:
-                losses = _train_epoch(
-                    *(ranker, examples, pairs, options, epoch, seed, sampler, optimizers, group, update),
-                    resume_from=within,
-                    timer=timer,
-                    save=save_now,
-                )
+                losses = _train_epoch(context, epoch, within, save_now, update)
             within = None
             trained = time.perf_counter()
             measures = evaluate(ranker.eval())
@@ -179,27 +202,18 @@ class _EpochLosses(NamedTuple):
 
 
 def _train_epoch(
-    ranker: Ranker,
-    examples: TrainingSet,
-    pairs: np.ndarray,
-    options: TrainingOptions,
+    context: _Context,
     epoch: int,
-    seed: int,
-    sampler: NegativeSampler,
-    optimizers: list[torch.optim.Optimizer],
-    group: ProcessGroup,
-    update: Update,
-    *,
     resume_from: EpochState | None,
-    timer: CheckpointTimer,
     save: Callable[[EpochState], None],
+    update: Update,
 ) -> _EpochLosses:
     """Takes the gradient steps of one epoch, or the remaining ones."""
     started = time.perf_counter()
-    generator = np.random.default_rng([seed, epoch])
-    seed_dropout(seed, epoch, group.rank)
-    pairs = _epoch_pairs(pairs, options.pairs, generator)
-    device = next(ranker.parameters()).device
+    ranker, options, group, device = context.ranker, context.options, context.group, context.device
+    generator = np.random.default_rng([context.seed, epoch])
+    seed_dropout(context.seed, epoch, group.rank)
+    pairs = _epoch_pairs(context.pairs, options.pairs, generator)
     # Reading the loss waits for a GPU.
     reading = 1 if device.type == "cpu" else UPDATES_PER_READING
     # Sum of losses, nonzero losses, and whether process 0 finds a state to be due.
@@ -216,7 +230,7 @@ def _train_epoch(
         if len(resume_from.dropout) == group.size:
             restore_dropout(resume_from.dropout[group.rank], device)
         else:
-            seed_dropout(seed, epoch, group.rank, updates)
+            seed_dropout(context.seed, epoch, group.rank, updates)
     ranker.train()
     size = options.minibatch * options.accumulate  # questions per update
     update(done, len(pairs), "pairs")
@@ -225,8 +239,8 @@ def _train_epoch(
             block = pairs[done : done + (size * options.mining_interval or len(pairs))]
             mining_started = time.perf_counter()
             if options.sampled_negatives:
-                negatives = sampler.sample(block[:, 0], generator)
-                mined = mine(ranker, examples, block[:, 0], negatives, options.hard_negatives, group)
+                negatives = context.sampler.sample(block[:, 0], generator)
+                mined = mine(ranker, context.examples, block[:, 0], negatives, options.hard_negatives, group)
                 block = np.column_stack([block, mined])
             mining += time.perf_counter() - mining_started
             ranker.train()
@@ -234,7 +248,7 @@ def _train_epoch(
         progress = (epoch - 1 + done / len(pairs)) / options.epochs
         rate = learning_rate(options, epoch, progress)
         with memory_for("training", MEMORY_HINT):
-            totals.add_(_step(ranker, examples, batch, options, optimizers, rate, group, timer.due))
+            totals.add_(_step(context, batch, rate))
         done += len(batch)
         updates += 1
         if updates % reading and done < len(pairs):
@@ -264,26 +278,19 @@ def _train_epoch(
     return _EpochLosses(total / done, active / done, time.perf_counter() - started, mining)
 
 
-def _step(
-    ranker: Ranker,
-    examples: TrainingSet,
-    batch: np.ndarray,
-    options: TrainingOptions,
-    optimizers: list[torch.optim.Optimizer],
-    rate: float,
-    group: ProcessGroup,
-    due: bool,
-) -> Tensor:
+def _step(context: _Context, batch: np.ndarray, rate: float) -> Tensor:
     """One update by the mean loss of its minibatches.
 
     Returns:
-        (3,) the sum of its losses, the number of nonzero ones, and 1 where process 0 says ``due``.
+        (3,) the sum of its losses, the number of nonzero ones, and 1 where process 0 says that a checkpoint
+        is due.
     """
-    for optimizer in optimizers:
+    due, ranker, options, group = context.timer.due, context.ranker, context.options, context.group
+    for optimizer in context.optimizers:
         optimizer.zero_grad(set_to_none=True)
     parts = []
     for minibatch in np.split(batch, range(options.minibatch, len(batch), options.minibatch)):
-        losses = batch_losses(ranker, examples, minibatch, options, group)
+        losses = batch_losses(ranker, context.examples, minibatch, options, group)
         weight = MinibatchShard(group, len(minibatch)).weight
         (losses.sum() * (weight / len(batch))).backward()
         losses = losses.detach()
@@ -293,7 +300,7 @@ def _step(
     totals = all_reduce_gradients(group, trainable_parameters(ranker), totals)
     if options.clip:
         clip_gradients(ranker, options.clip)
-    take_step(optimizers, rate)
+    take_step(context.optimizers, rate)
     return totals
 
 

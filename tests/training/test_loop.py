@@ -104,9 +104,8 @@ def test_all_pairs_or_one_of_each_question(monkeypatch):
 def test_one_pair_of_a_question_is_another_one_each_epoch():
     chosen = set()
     for epoch in range(20):
-        pairs = loop._epoch_pairs(
-            training_set(POSITIVES, 12).pairs, "one", None, np.random.default_rng([0, epoch])
-        )
+        generator = np.random.default_rng([0, epoch])
+        pairs = loop._epoch_pairs(training_set(POSITIVES, 12).pairs, "one", generator)
         chosen |= {answer for question, answer in pairs.tolist() if question == 1}
 
     assert chosen == {1, 2, 3}

@@ -274,7 +274,7 @@ def test_a_state_that_does_not_do_what_it_did_is_refused(collection, tmp_path):
     noise = {name: one * 0 + 0.1 if name.startswith("weights/") else one for name, one in tensors.items()}
     write_tensors(path, noise, facts)
 
-    with pytest.raises(AptoolError, match=r"model\.training: the weights of epoch 2 have dev map 0\.\d{4}; "):
+    with pytest.raises(AptoolError, match=r"model\.training: the weights of epoch 2 have dev MAP 0\.\d{4}; "):
         fit(collection, recipe("ap-cnn"), output, seed=3)
 
 
