@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from aptool.library.collection import Collection
     from aptool.library.encoded_texts import EncodedTexts
     from aptool.library.encoding import encode
-    from aptool.library.evaluation import compare, evaluate, fuse, learn_fusion
+    from aptool.library.evaluation import compare, evaluate
     from aptool.library.exchange import from_ir_measures, load_ranx, save_ranx, to_ir_measures
+    from aptool.library.fusion import fuse, learn_fusion
     from aptool.library.model import Model, load
     from aptool.library.pools import Pools
     from aptool.library.qrels import Qrels
@@ -67,8 +68,8 @@ _MODULES = {
     "encode": "aptool.library.encoding",
     "evaluate": "aptool.library.evaluation",
     "from_ir_measures": "aptool.library.exchange",
-    "fuse": "aptool.library.evaluation",
-    "learn_fusion": "aptool.library.evaluation",
+    "fuse": "aptool.library.fusion",
+    "learn_fusion": "aptool.library.fusion",
     "load": "aptool.library.model",
     "load_ranx": "aptool.library.exchange",
     "save_ranx": "aptool.library.exchange",

@@ -10,27 +10,23 @@ import click
 from aptool.cli.comparisons import as_json as to_json
 from aptool.cli.comparisons import print_comparisons, print_deltas
 from aptool.cli.parameters import Seed, whole_number
-from aptool.cli.review import Judged, parse_review, print_answers, review_options
-from aptool.cli.review import review as answer
+from aptool.cli.review import check_review, print_answers, review_inputs, review_options
 from aptool.cli.runs import (
     confidence_option,
-    found_pools,
     level_option,
     measures_option,
+    parse_measures,
+    pools_given,
     pools_option,
     qrels_beside,
     qrels_option,
     report_gaps,
     short_names,
-    split_measures,
 )
-from aptool.errors import AptoolError, UsageError, counted, first_few
+from aptool.errors import UsageError, counted, first_few
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from aptool.evaluation.compare import Deltas
-    from aptool.evaluation.texts import FoundTexts
+    from aptool.library.evaluated_runs import ComparedRuns
 
 logger = logging.getLogger(__name__)
 
@@ -90,73 +86,54 @@ def compare(
     significant if its corrected p is at most 1 minus the confidence. The measures must be means over
     questions. Missing questions count 0 as in `aptool eval`, but all runs must lack the same ones.
     """
-    from aptool.evaluation.compare import check_comparable, check_same_questions, largest_deltas
-    from aptool.evaluation.compare import compare as compare_frames
-    from aptool.evaluation.measures import evaluate, relevant_from
-    from aptool.evaluation.names import measure_names, parse_measures
+    from aptool.evaluation.compare import check_comparable
+    from aptool.evaluation.names import measure_names
     from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
-    from aptool.formats.trec import read_qrels, read_run
+    from aptool.library.evaluated_runs import compare_runs
+    from aptool.library.qrels import Qrels
+    from aptool.library.run import Run
 
     confidence = CONFIDENCE if confidence is None else confidence
     permutations = PERMUTATIONS if permutations is None else permutations
-    names = measure_names(split_measures(measures))
+    names = parse_measures(measures)
     by = measure_names([by])[0] if by is not None else names[0]
-    needed = tuple(dict.fromkeys([*names, by]))
-    check_comparable(needed)
-    reviewing = parse_review(review, runs, dev, dev_qrels, pools)
-    if pools and not top and reviewing is None:
+    check_comparable(dict.fromkeys([*names, by]))
+    reviewing = check_review(review, runs, dev, dev_qrels)
+    if pools and not top and not reviewing:
         raise UsageError("--pools: requires --top above 0 or --review")
+    on_dev = dict(zip(runs, dev, strict=False))
     runs = _in_order(runs, baseline)
-    read = {run: read_run(run) for run in runs}
+    read = {run: Run.load(run) for run in runs}
     qrels = qrels or qrels_beside(runs)
-    judgements = read_qrels(qrels)
-    frames = {run: content.frame for run, content in read.items()}
-    if on_common:
-        judgements, frames = _common(judgements, frames)
-    evaluations = {
-        run: evaluate(judgements, frame, needed, level=level, run_name=run, qrels_name=qrels)
-        for run, frame in frames.items()
-    }
-    first, *others = runs
-    for run in others:
-        missing = evaluations[first].missing, evaluations[run].missing
-        check_same_questions(first, missing[0], run, missing[1], remedy=", or --on-common")
-    for run, evaluation in evaluations.items():
-        report_gaps(run, evaluation)
-    for run in others:
-        _report_candidates(judgements, first, frames[first], run, frames[run])
-    tables = {run: evaluation.per_question for run, evaluation in evaluations.items()}
-    comparisons = compare_frames(
-        tables[first],
-        {run: tables[run] for run in others},
+    texts = pools_given(pools, qrels) if top or reviewing else None
+    compared = compare_runs(
+        Qrels.load(qrels),
+        read,
         names,
+        level=level,
+        on_common=on_common,
         confidence=confidence,
         permutations=permutations,
         seed=seed,
+        top=top,
+        by=by,
+        pools=texts,
+        review=review_inputs(runs, on_dev, dev_qrels, texts, confidence) if reviewing else None,
+        options=True,
     )
-    deltas = []
-    if top:
-        relevant = relevant_from(judgements, parse_measures([by])[0].level or level)
-        deltas = [
-            largest_deltas(run, by, top, (tables[first], tables[run]), (frames[first], frames[run]), relevant)
-            for run in others
-        ]
-    texts = _texts(pools, qrels, deltas) if top else None
-    reviewed = None
-    if reviewing is not None:
-        judged = Judged(frames, evaluations, judgements, qrels, names, level, confidence, comparisons)
-        reviewed = answer(judged, reviewing)
+    _report(compared, runs, on_common)
+    first, reviewed = runs[0], compared.review
     if as_json:
         facts = {"qrels": qrels, "confidence": confidence, "permutations": permutations, "seed": seed}
         facts |= {"level": level} if level > 1 else {}
         facts |= {"review": reviewed.figures} if reviewed is not None else {}
         tags = {run: content.tag for run, content in read.items()}
-        click.echo(to_json(facts, first, tags, comparisons, deltas, texts))
+        click.echo(to_json(facts, first, tags, compared.comparisons, compared.deltas, compared.texts))
         return
     shown = short_names(runs)
-    print_comparisons(first, comparisons, confidence, shown)
-    for one in deltas:
-        print_deltas(first, one, texts, shown)
+    print_comparisons(first, compared.comparisons, confidence, shown)
+    for deltas in compared.deltas:
+        print_deltas(first, deltas, compared.texts, shown)
     if reviewed is not None:
         print_answers(reviewed.answers)
 
@@ -173,56 +150,16 @@ def _in_order(runs: tuple[str, ...], baseline: str | None) -> tuple[str, ...]:
     return runs
 
 
-def _common(
-    judgements: pl.DataFrame, frames: dict[str, pl.DataFrame]
-) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
-    """Judgements of the questions that every run ranks, and the runs without the other judged questions."""
-    judged = judgements.select("question_id").unique()
-    common = judged
-    for frame in frames.values():
-        common = common.join(frame, on="question_id", how="semi")
-    if common.is_empty():
-        raise AptoolError(f"{', '.join(frames)}: no question of the qrels is in all of these runs")
-    left_out = judged.join(common, on="question_id", how="anti")
-    logger.info(f"--on-common: {common.height} of {judged.height} questions")
-    kept = {run: frame.join(left_out, on="question_id", how="anti") for run, frame in frames.items()}
-    return judgements.join(common, on="question_id", how="semi"), kept
-
-
-def _report_candidates(
-    judgements: pl.DataFrame, baseline: str, before: pl.DataFrame, run: str, after: pl.DataFrame
-) -> None:
-    """Logs the questions for which two runs rank different candidates."""
-    import polars as pl
-
-    keys = ["question_id", "answer_id"]
-    differing = pl.concat(
-        one.select(keys).join(other, on=keys, how="anti") for one, other in ((before, after), (after, before))
-    )
-    questions = differing.join(judgements, on="question_id", how="semi")["question_id"].unique().sort()
-    if len(questions):
-        examples = first_few(questions.head(6).to_list(), len(questions))
-        count = counted(len(questions), "question")
-        logger.info(f"{run}: ranks different candidates than {baseline} for {count} ({examples})")
-
-
-def _texts(pools: tuple[str, ...], qrels: str, deltas: list[Deltas]) -> FoundTexts | None:
-    """The texts of the questions with the largest differences, if pools are given or beside the qrels."""
-    import polars as pl
-
-    from aptool.evaluation.texts import find_texts
-
-    found = found_pools(pools, qrels)
-    if found is None:
-        return None
-    pairs = {
-        (delta.question_id, answer)
-        for one in deltas
-        for delta in (*one.gained, *one.lost)
-        for answer in (delta.relevant, delta.first_before, delta.first_after)
-        if answer is not None
-    }
-    wanted = pl.DataFrame(
-        sorted(pairs), schema={"question_id": pl.String, "answer_id": pl.String}, orient="row"
-    )
-    return find_texts(found.files, wanted, found.answers)
+def _report(compared: ComparedRuns, runs: tuple[str, ...], on_common: bool) -> None:
+    """Logs the questions and candidates that the runs and the qrels do not share."""
+    evaluations = compared.evaluated.evaluations
+    if on_common:
+        common = evaluations[runs[0]].per_question.height
+        logger.info(f"--on-common: {common} of {compared.questions} questions")
+    for run, evaluation in evaluations.items():
+        report_gaps(run, evaluation)
+    for run in runs[1:]:
+        questions = compared.differing(run)
+        if questions:
+            count, examples = counted(len(questions), "question"), first_few(questions)
+            logger.info(f"{run}: ranks different candidates than {runs[0]} for {count} ({examples})")

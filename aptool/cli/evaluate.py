@@ -10,28 +10,24 @@ import click
 
 from aptool.cli.evaluations import RunResult, limits_line, rows_of
 from aptool.cli.evaluations import as_json as to_json
-from aptool.cli.review import Judged, parse_review, print_answers, review_options
-from aptool.cli.review import review as answer
+from aptool.cli.review import check_review, print_answers, review_inputs, review_options
 from aptool.cli.runs import (
     Confidence,
-    found_pools,
     level_option,
     location_of_pools,
     measures_option,
+    parse_measures,
+    pools_given,
     pools_option,
     qrels_beside,
     qrels_option,
     report_gaps,
-    split_measures,
 )
 from aptool.cli.tables import print_table
-from aptool.errors import InputError, UsageError, first_few, printable
+from aptool.errors import UsageError, first_few, printable
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from aptool.evaluation.evaluation import Evaluation
-    from aptool.evaluation.limits import Limits
     from aptool.evaluation.names import Naming
 
 logger = logging.getLogger(__name__)
@@ -115,61 +111,59 @@ def evaluate(
     all others means. --limits shows the upper bound of each measure, the figures of a perfect re-ranking.
     """
     from aptool.datasets.pool_warnings import warn_of_runs
-    from aptool.evaluation.limits import candidate_limits
-    from aptool.evaluation.measures import evaluate as measure
-    from aptool.evaluation.measures import relevant_from
-    from aptool.evaluation.names import measure_names, name_in
+    from aptool.evaluation.names import name_in
     from aptool.evaluation.significance import CONFIDENCE
-    from aptool.formats.trec import read_qrels, read_run
+    from aptool.library.evaluated_runs import evaluate_runs
+    from aptool.library.qrels import Qrels
+    from aptool.library.run import Run
     from aptool.reporting.markup import latex_table, markdown_table
 
     if as_json + markdown + latex > 1:
         raise UsageError("--json, --markdown and --latex: expected at most one of them")
-    asked = measure_names(split_measures(measures))
-    reviewing = parse_review(review, runs, dev, dev_qrels, pools)
+    columns = parse_measures(measures)
+    reviewing = check_review(review, runs, dev, dev_qrels)
     if groups is not None and by is None:
         raise UsageError("--groups: requires --by COLUMN")
-    if pools and by is None and reviewing is None:
+    if pools and by is None and not reviewing:
         raise UsageError("--pools: requires --by or --review")
     if per_question is not None:
         _check_per_question(per_question)
-    read = {run: read_run(run) for run in runs}
+    read = {run: Run.load(run) for run in runs}
     qrels = qrels or qrels_beside(runs)
     if per_question is not None:
         _check_apart(per_question, runs, qrels, pools)
-    judgements = read_qrels(qrels)
-    evaluations = {
-        run: measure(judgements, content.frame, asked, level=level, run_name=run, qrels_name=qrels)
-        for run, content in read.items()
-    }
-    for run, evaluation in evaluations.items():
-        report_gaps(run, evaluation)
-    warn_of_runs({run: content.frame for run, content in read.items()}, judgements)
     if intervals and confidence is None:
         confidence = CONFIDENCE
-    reachable: dict[str, Limits] = {}
-    if limits:
-        reachable = {
-            run: candidate_limits(judgements, content.frame, asked, level=level)
-            for run, content in read.items()
-        }
-    reviewed = None
-    if reviewing is not None:
-        frames = {run: content.frame for run, content in read.items()}
-        level_of_tests = CONFIDENCE if confidence is None else confidence
-        judged = Judged(frames, evaluations, judgements, qrels, asked, level, level_of_tests)
-        reviewed = answer(judged, reviewing)
+    texts = pools_given(pools, qrels) if reviewing or (by is not None and groups is None) else None
+    if by is not None and groups is None and texts is None:
+        name = location_of_pools(qrels).name
+        raise UsageError(f"--by {by}: no {name} beside the qrels; pass --groups FILE or --pools FILE")
+    evaluated = evaluate_runs(
+        Qrels.load(qrels),
+        read,
+        columns,
+        level=level,
+        limits=limits,
+        by=by,
+        groups=groups if groups is not None or by is None else texts,
+        review=review_inputs(runs, dict(zip(runs, dev, strict=False)), dev_qrels, texts, confidence)
+        if reviewing
+        else None,
+        options=True,
+    )
+    for run, evaluation in evaluated.evaluations.items():
+        report_gaps(run, evaluation)
+    warn_of_runs({run: content.frame for run, content in read.items()}, evaluated.qrels.frame)
     if by is not None:
-        table = _groups(by, groups, pools, qrels, relevant_from(judgements, level), evaluations)
-        evaluations = {run: evaluation.grouped(table) for run, evaluation in evaluations.items()}
-        _report_groups(by, next(iter(evaluations.values())))
+        _report_groups(by, next(iter(evaluated.evaluations.values())))
     results = {
-        run: RunResult(content.tag, evaluations[run].named(names), confidence, reachable.get(run))
-        for run, content in read.items()
+        run: RunResult(content.tag, evaluation.named(names), confidence, evaluated.limits.get(run))
+        for (run, content), evaluation in zip(read.items(), evaluated.evaluations.values(), strict=True)
     }
-    shown = tuple(name_in(names, name) for name in asked)
+    shown = tuple(name_in(names, name) for name in columns)
     if per_question is not None:
         _write_per_question(per_question, results)
+    reviewed = evaluated.review
     if as_json:
         facts = {"qrels": qrels, "measures": shown, **({"level": level} if level > 1 else {})}
         facts |= {"confidence": confidence} if confidence is not None else {}
@@ -184,62 +178,10 @@ def evaluate(
         click.echo((latex_table if latex else markdown_table)(rows), nl=False)
     else:
         print_table(rows)
-    for run, one in reachable.items():
-        click.echo(limits_line(run, one), err=err)
+    for run, bounds in evaluated.limits.items():
+        click.echo(limits_line(run, bounds), err=err)
     if reviewed is not None:
         print_answers(reviewed.answers, err=err)
-
-
-def _groups(
-    by: str,
-    groups: str | None,
-    pools: tuple[str, ...],
-    qrels: str,
-    relevant: pl.DataFrame,
-    evaluations: dict[str, Evaluation],
-) -> pl.DataFrame:
-    """The group of each question: question_id, group, position.
-
-    Args:
-        by: a kind of `breakdown.KINDS`, or a column.
-        groups: file with the column; None for the pools.
-        pools: pools files; empty for those beside the qrels.
-        qrels: path of the qrels.
-        relevant: the judgements that count as relevant.
-        evaluations: of all runs, over the same questions.
-    """
-    from aptool.evaluation.groups import read_groups
-    from aptool.reporting.breakdown import KINDS, question_groups
-
-    if groups is not None:
-        sources, table = [groups], read_groups(groups, by)
-    else:
-        found = found_pools(pools, qrels)
-        if found is None:
-            name = location_of_pools(qrels).name
-            raise UsageError(f"--by {by}: no {name} beside the qrels; pass --groups FILE or --pools FILE")
-        sources = found.files
-        kind = next((kind for kind in KINDS if kind == by), None)
-        if kind is None:
-            table = _column(by, sources)
-        else:
-            table = question_groups(sources, relevant, kind, found.answers)
-    judged = next(iter(evaluations.values())).per_question
-    if judged.join(table, on="question_id", how="semi").is_empty():
-        raise UsageError(f"--by {by}: no question of {qrels} is in {', '.join(sources)}")
-    return table
-
-
-def _column(by: str, pools: list[str]) -> pl.DataFrame:
-    """The group of each question by a column of pools files."""
-    from aptool.evaluation.groups import groups_of_files
-    from aptool.reporting.breakdown import KINDS
-
-    try:
-        return groups_of_files(pools, by)
-    except InputError as error:
-        expected = f"{', '.join(KINDS)}, or a column of --groups FILE or of the pools"
-        raise UsageError(f"--by {by}: expected {expected} ({error})") from error
 
 
 def _report_groups(by: str, evaluation: Evaluation) -> None:

@@ -64,8 +64,8 @@ def fuse(
     check_one_word("--tag", tag)
     from aptool.formats.atomic import check_apart, files_of
     from aptool.formats.run_output import check_run_output
-    from aptool.library.evaluation import fuse as fuse_runs
-    from aptool.library.evaluation import learn_fusion
+    from aptool.library.fusion import fuse as fuse_runs
+    from aptool.library.fusion import learn_fusion
     from aptool.library.run import Run
 
     check_run_output(output)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from aptool.cli.runs import found_pools, pools_option, qrels_beside, qrels_option, short_names
+from aptool.cli.runs import pools_given, pools_option, qrels_beside, qrels_option, short_names
 from aptool.errors import AptoolError, UsageError
 
 if TYPE_CHECKING:
@@ -50,14 +50,13 @@ def lengths(runs: tuple[str, ...], qrels: str | None, pools: tuple[str, ...], ou
 
     plot_files(output)
     read = _read(runs, qrels)
-    found = found_pools(pools, read.path)
-    if found is None:
+    given = pools_given(pools, read.path)
+    if given is None:
         raise UsageError(f"no pools beside {read.path}; pass --pools POOLS")
-    tokens = relevant_lengths(found.files, read.qrels, found.answers)
+    with given.files() as (files, answers):
+        tokens = relevant_lengths(files, read.qrels, answers)
     if tokens.is_empty():
-        raise AptoolError(
-            f"{', '.join(found.files)}: no relevant answer of {read.path}; expected at least one"
-        )
+        raise AptoolError(f"{', '.join(files)}: no relevant answer of {read.path}; expected at least one")
     _save(plot_accuracy_by_length, accuracy_by_length(read.accuracy, tokens), output)
 
 

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from aptool.evaluation.evaluation import Evaluation
     from aptool.formats.location import Location
-    from aptool.formats.pools import Answers
+    from aptool.library.pools import Pools
 
 logger = logging.getLogger(__name__)
 
@@ -73,16 +73,19 @@ confidence_option = click.option(
 )
 
 
-def split_measures(measures: str | None) -> list[str]:
-    """The names in a comma-separated list; the comma of cut-offs (``P.1,5``) or of parameters separates none.
+def parse_measures(measures: str | None) -> tuple[str, ...]:
+    """The common names of a comma-separated list; None stands for the default measures.
 
-    None stands for the default measures.
+    A comma of cut-offs (``P.1,5``) or of parameters does not separate measures.
+
+    Raises:
+        UsageError: a measure is unknown.
     """
-    if measures is None:
-        from aptool.evaluation.names import DEFAULT_MEASURES
+    from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 
-        return list(DEFAULT_MEASURES)
-    return [name for name in _BETWEEN_MEASURES.split(measures.strip()) if name]
+    if measures is None:
+        return DEFAULT_MEASURES
+    return measure_names(name for name in _BETWEEN_MEASURES.split(measures.strip()) if name)
 
 
 def qrels_beside(runs: Sequence[str], option: str = "--qrels") -> str:
@@ -142,22 +145,13 @@ def short_names(runs: Sequence[str]) -> dict[str, str]:
     return dict(zip(runs, map(printable, names if all(names) else runs), strict=True))
 
 
-class PoolsFound(NamedTuple):
-    """Pools files, and the answers that they share."""
-
-    files: list[str]
-    answers: Answers | None
-
-
-def found_pools(pools: tuple[str, ...], qrels: str) -> PoolsFound | None:
-    """The pools that are given, else those beside the qrels, whose path is logged; None if there are none.
+def pools_given(pools: tuple[str, ...], qrels: str) -> Pools | None:
+    """The pools of ``--pools``, else those beside the qrels, whose path is logged; None if there are none.
 
     Raises:
-        InputError: a pattern matches no file, or the answers cannot be read.
+        InputError: a pattern matches no file, or a file is not a pools file.
     """
-    from aptool.formats.collection import answers_of_all
-    from aptool.formats.pools import read_answers
-    from aptool.formats.storage import expand
+    from aptool.library.pools import Pools
 
     if not pools:
         beside = location_of_pools(qrels)
@@ -165,9 +159,7 @@ def found_pools(pools: tuple[str, ...], qrels: str) -> PoolsFound | None:
             return None
         logger.info(f"--pools not given: {beside}")
         pools = (str(beside),)
-    files = expand(pools, ".pools.parquet")
-    shared = answers_of_all(files)
-    return PoolsFound(files, read_answers(shared) if shared is not None else None)
+    return Pools.load(pools)
 
 
 def location_of_pools(qrels: str) -> Location:

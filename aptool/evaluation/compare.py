@@ -180,6 +180,15 @@ def check_same_questions(
         raise AptoolError(f"{run}: {' and '.join(parts)}; expected the same questions{remedy}")
 
 
+def differing_candidates(before: pl.DataFrame, after: pl.DataFrame, qrels: pl.DataFrame) -> list[str]:
+    """The questions of the qrels for which two runs rank different candidates, sorted."""
+    keys = ["question_id", "answer_id"]
+    differing = pl.concat(
+        run.select(keys).join(other, on=keys, how="anti") for run, other in ((before, after), (after, before))
+    )
+    return differing.join(qrels, on="question_id", how="semi")["question_id"].unique().sort().to_list()
+
+
 def is_mean(measure: str) -> bool:
     """Whether a measure is averaged over questions; ``num_*`` are sums and ``gm_*`` geometric means."""
     return not (is_sum(measure) or is_geometric(measure))

@@ -1,33 +1,17 @@
-"""Evaluation, comparison and fusion of runs."""
+"""Evaluation and comparison of runs."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, overload
+from typing import overload
 
-from aptool.errors import InputError
-from aptool.evaluation import compare as comparing
-from aptool.evaluation import learned_fusion
-from aptool.evaluation import measures as measuring
-from aptool.evaluation.compare import Comparison, Comparisons, check_comparable, check_same_questions
+from aptool.evaluation.compare import Comparison, Comparisons, check_comparable
 from aptool.evaluation.evaluation import Evaluation
-from aptool.evaluation.fusion import DEFAULT_K, reciprocal_rank_fusion
 from aptool.evaluation.names import DEFAULT_MEASURES, NAMINGS, Naming, measure_names
 from aptool.evaluation.significance import CONFIDENCE, HIGHEST_CONFIDENCE, LOWEST_CONFIDENCE, PERMUTATIONS
-from aptool.library.arguments import (
-    PathLike,
-    check_choice,
-    check_integer,
-    check_list,
-    check_number,
-    check_text,
-    check_type,
-)
-from aptool.library.groups import AnyGroups, question_groups
-from aptool.library.qrels import Qrels
-from aptool.library.run import Run
-
-AnyRun: TypeAlias = Run | PathLike | Mapping[str, Mapping[str, float]]
-AnyQrels: TypeAlias = Qrels | PathLike | Mapping[str, Mapping[str, int]]
+from aptool.library.arguments import check_choice, check_integer, check_list, check_number, check_text
+from aptool.library.evaluated_runs import compare_runs, evaluate_runs
+from aptool.library.groups import AnyGroups
+from aptool.library.qrels import AnyQrels, as_qrels
+from aptool.library.run import AnyRun, as_run
 
 
 def evaluate(
@@ -68,13 +52,9 @@ def evaluate(
     parsed = _names(measures)
     check_integer("level", level, 1)
     check_choice("names", names, NAMINGS)
-    judgements = _qrels(qrels)
-    evaluation = _evaluation(judgements, _run(run), parsed, level)
-    if by is not None or groups is not None:
-        evaluation = evaluation.grouped(question_groups(by, groups, judgements, level))
-        if not evaluation.groups:
-            raise InputError("by", problem="no question of the qrels is in a group", expected="question ids")
-    return evaluation if names == "common" else evaluation.named(names)
+    judgements, loaded = as_qrels(qrels), as_run(run)
+    evaluated = evaluate_runs(judgements, {loaded.tag: loaded}, parsed, level=level, by=by, groups=groups)
+    return evaluated.evaluations[loaded.tag].named(names)
 
 
 @overload
@@ -85,6 +65,7 @@ def compare(
     measures: str = ...,
     *,
     level: int = ...,
+    on_common: bool = ...,
     confidence: float = ...,
     permutations: int = ...,
     seed: int = ...,
@@ -99,6 +80,7 @@ def compare(
     measures: str | Iterable[str] = ...,
     *,
     level: int = ...,
+    on_common: bool = ...,
     confidence: float = ...,
     permutations: int = ...,
     seed: int = ...,
@@ -112,6 +94,7 @@ def compare(
     measures: str | Iterable[str] = "MAP",
     *,
     level: int = 1,
+    on_common: bool = False,
     confidence: float = CONFIDENCE,
     permutations: int = PERMUTATIONS,
     seed: int = 0,
@@ -124,6 +107,8 @@ def compare(
         qrels: judgements.
         measures: a measure, or a list of measures; names as in ``evaluate``.
         level: the lowest relevance that counts as relevant, as in ``evaluate``.
+        on_common: whether to compare only the questions that every run ranks; False refuses runs that lack
+            different questions.
         confidence: of the intervals.
         permutations: assignments of signs drawn where the permutation test cannot count them all.
         seed: random seed of the intervals and the tests.
@@ -145,98 +130,20 @@ def compare(
     check_integer("permutations", permutations, 1)
     check_integer("seed", seed, 0)
     several = isinstance(systems, Sequence) and not isinstance(systems, str)
-    runs = [_run(baseline), *map(_run, check_list("systems", systems, "runs") if several else [systems])]
-    judgements = _qrels(qrels)
-    evaluations = [_evaluation(judgements, run, names, level) for run in runs]
-    tags = _distinct([run.tag for run in runs])
-    for tag, evaluation in zip(tags[1:], evaluations[1:], strict=True):
-        check_same_questions(f"run {tags[0]!r}", evaluations[0].missing, f"run {tag!r}", evaluation.missing)
-    found = comparing.compare(
-        evaluations[0].per_question,
-        {tag: one.per_question for tag, one in zip(tags[1:], evaluations[1:], strict=True)},
+    runs = [as_run(baseline), *map(as_run, check_list("systems", systems, "runs") if several else [systems])]
+    compared = compare_runs(
+        as_qrels(qrels),
+        dict(zip(_distinct([run.tag for run in runs]), runs, strict=True)),
         names,
+        level=level,
+        on_common=on_common,
         confidence=confidence,
         permutations=permutations,
         seed=seed,
     )
-    return Comparisons(found) if several or not isinstance(measures, str) or len(names) > 1 else found[0]
-
-
-def fuse(runs: Iterable[AnyRun], *, k: float = DEFAULT_K, tag: str = "fused") -> Run:
-    """Fuses runs by reciprocal rank: a candidate's score is the sum of 1 / (k + rank) over the runs.
-
-    A candidate that a run lacks gets nothing from it.
-
-    Args:
-        runs: two or more.
-        k: how little the first ranks stand out; at least 0.
-        tag: the name of the fused run.
-
-    Raises:
-        AptoolError: fewer than two runs are given.
-    """
-    fused = [_run(run) for run in check_list("runs", runs, "at least two runs")]
-    if len(fused) < 2:
-        raise InputError("runs", value=fused, expected="at least two runs")
-    check_number("k", k, 0, float(1 << 53))
-    frame = reciprocal_rank_fusion([run.frame for run in fused], k)
-    return Run.from_scores(frame, check_text("tag", tag))
-
-
-class LearnedFusion(NamedTuple):
-    """A fused run and the weights that it was fused with.
-
-    Attributes:
-        run: the fused run.
-        weights: of each run, mean and standard deviation over the folds (deviation 0 of a single model): the
-            weight of its standardized score.
-        questions: number of judged questions that were fitted on.
-    """
-
-    run: Run
-    weights: list[tuple[float, float]]
-    questions: int
-
-
-def learn_fusion(
-    runs: Iterable[AnyRun],
-    qrels: AnyQrels,
-    *,
-    train_runs: Iterable[AnyRun] | None = None,
-    folds: int = learned_fusion.DEFAULT_FOLDS,
-    tag: str = "fused",
-) -> LearnedFusion:
-    """Fuse runs by a logistic regression on their scores, as ``aptool fuse --train`` (extra ``fusion``).
-
-    Scores are standardized within each question.
-
-    Args:
-        runs: two or more.
-        qrels: judgements to fit on.
-        train_runs: runs of the same systems in the same order on the questions of ``qrels``; None fits on
-            ``runs`` themselves, each fold of the judged questions fused by a model of the other folds.
-        folds: at least 2.
-        tag: the name of the fused run.
-
-    Raises:
-        AptoolError: fewer than two runs are given, a package is not installed, or the judged candidates are
-            all relevant or none is.
-    """
-    fused = [_run(run).frame for run in check_list("runs", runs, "at least two runs")]
-    if len(fused) < 2:
-        raise InputError("runs", value=len(fused), expected="at least two runs")
-    check_integer("folds", folds, 2)
-    judgements = _qrels(qrels).frame
-    if train_runs is None:
-        found = learned_fusion.cross_fitted(fused, judgements, folds)
-    else:
-        train = [_run(run).frame for run in check_list("train_runs", train_runs, "one for each run")]
-        if len(train) != len(fused):
-            raise InputError("train_runs", value=len(train), expected=f"{len(fused)}, one for each run")
-        found = learned_fusion.learn_fusion(train, judgements, fused)
-    means, deviations = found.weights.mean(0), found.weights.std(0)
-    weights = list(zip(means.tolist(), deviations.tolist(), strict=True))
-    return LearnedFusion(Run.from_scores(found.frame, check_text("tag", tag)), weights, found.questions)
+    comparisons = compared.comparisons
+    as_list = several or not isinstance(measures, str) or len(names) > 1
+    return Comparisons(comparisons) if as_list else comparisons[0]
 
 
 def _names(measures: object) -> tuple[str, ...]:
@@ -247,31 +154,6 @@ def _names(measures: object) -> tuple[str, ...]:
     return measure_names(given)
 
 
-def _evaluation(qrels: Qrels, run: Run, names: Iterable[str], level: int) -> Evaluation:
-    """The evaluation of a run, named by its tag in errors."""
-    return measuring.evaluate(qrels.frame, run.frame, names, level=level, run_name=f"run {run.tag!r}")
-
-
-def _run(run: object) -> Run:
-    if isinstance(run, str | os.PathLike):
-        return Run.load(run)
-    if isinstance(run, Mapping):
-        return Run.from_dict(run)
-    check_type("run", run, Run, "a Run, a file or a dict {question id: {answer id: score}}")
-    assert isinstance(run, Run)
-    return run
-
-
-def _qrels(qrels: object) -> Qrels:
-    if isinstance(qrels, str | os.PathLike):
-        return Qrels.load(qrels)
-    if isinstance(qrels, Mapping):
-        return Qrels.from_dict(qrels)
-    check_type("qrels", qrels, Qrels, "Qrels, a file or a dict {question id: {answer id: relevance}}")
-    assert isinstance(qrels, Qrels)
-    return qrels
-
-
 def _distinct(tags: list[str]) -> list[str]:
-    """The tags, numbered where several runs have one."""
+    """The tags, numbered where several runs have the same tag."""
     return [f"{tag} ({n + 1})" if tags.count(tag) > 1 else tag for n, tag in enumerate(tags)]

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 
 import polars as pl
 
-from aptool.errors import InputError
+from aptool.errors import InputError, UsageError
 from aptool.evaluation.groups import groups_of_column, groups_of_files, groups_of_mapping, read_groups
 from aptool.evaluation.measures import relevant_from
 from aptool.formats.location import ObjectPath
-from aptool.formats.pools import read_answers
 from aptool.library.arguments import PathLike, check_path
 from aptool.library.pools import Pools
 from aptool.library.qrels import Qrels
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
 AnyGroups: TypeAlias = Union[pl.DataFrame, "pd.DataFrame", PathLike, Pools]
 
 
-def question_groups(by: object, groups: object, qrels: Qrels, level: int) -> pl.DataFrame:
+def question_groups(
+    by: object, groups: object, qrels: Qrels, level: int, *, options: bool = False
+) -> pl.DataFrame:
     """The group of each question: question_id, group, position.
 
     Args:
@@ -30,27 +31,46 @@ def question_groups(by: object, groups: object, qrels: Qrels, level: int) -> pl.
         groups: a frame, a file or ``Pools``; None if ``by`` is a dict.
         qrels: the judgements.
         level: the lowest relevance that counts as relevant.
+        options: whether errors name options of a command in place of arguments.
 
     Raises:
-        InputError: an argument is of another type, or has no such column.
+        InputError: an argument is of another type, or a file or frame has no such column.
+        UsageError: the pools have no such column, or no question of the qrels is in a group.
     """
+    source = "a group"
+    name = f"--by {by}" if options else "by"
     if isinstance(by, Mapping):
         if groups is not None:
             raise InputError("groups", problem="given with a dict as by", expected="a column's name as by")
-        return groups_of_mapping("by", by)
-    if not isinstance(by, str):
+        table = groups_of_mapping("by", by)
+    elif not isinstance(by, str):
         raise InputError("by", value=by, expected="a dict {question id: group}, or the name of a column")
-    if isinstance(groups, Pools):
-        with groups.on_disk() as (units, answers):
-            files = list(dict.fromkeys(unit.path for unit in units))
+    elif isinstance(groups, Pools):
+        with groups.files() as (files, answers):
+            source = ", ".join(files)
             kind = next((kind for kind in breakdown.KINDS if kind == by), None)
             if kind is None:
-                return groups_of_files(files, by)
-            texts = read_answers(answers) if answers is not None else None
-            return breakdown.question_groups(files, relevant_from(qrels.frame, level), kind, texts)
-    if isinstance(groups, str | os.PathLike | ObjectPath):
-        return read_groups(check_path("groups", groups), by)
-    return groups_of_column("groups", _frame(groups), by)
+                table = _column(by, files, name, "--groups FILE or of the pools" if options else "the pools")
+            else:
+                relevant = relevant_from(qrels.frame, level)
+                table = breakdown.question_groups(files, relevant, kind, answers)
+    elif isinstance(groups, str | os.PathLike | ObjectPath):
+        source = check_path("groups", groups)
+        table = read_groups(source, by)
+    else:
+        table = groups_of_column("groups", _frame(groups), by)
+    if qrels.frame.join(table, on="question_id", how="semi").is_empty():
+        raise UsageError(f"{name}: no question of {qrels.path or 'the qrels'} is in {source}")
+    return table
+
+
+def _column(by: str, files: list[str], name: str, sources: str) -> pl.DataFrame:
+    """The groups of a column of pools files."""
+    try:
+        return groups_of_files(files, by)
+    except InputError as error:
+        expected = f"{', '.join(breakdown.KINDS)}, or a column of {sources}"
+        raise UsageError(f"{name}: expected {expected} ({error})") from error
 
 
 def _frame(groups: object) -> pl.DataFrame:

@@ -12,7 +12,7 @@ from aptool.errors import InputError, counted, shortened
 from aptool.formats.atomic import atomic_file, check_apart
 from aptool.formats.collection import answers_of_all
 from aptool.formats.location import ObjectPath
-from aptool.formats.pools import PoolRecord, PoolsWriter, Unit, list_units, read_answers, read_pools
+from aptool.formats.pools import Answers, PoolRecord, PoolsWriter, Unit, list_units, read_answers, read_pools
 from aptool.formats.storage import expand
 from aptool.library.arguments import PathLike, check_list, check_path, check_text
 from aptool.library.frames import check_frame, check_id, frame_from_pandas, frame_from_polars, to_pandas
@@ -153,6 +153,13 @@ class Pools:
             path = Path(folder) / "pools.parquet"
             self.save(path)
             yield PoolFiles(list_units([path]), None)
+
+    @contextmanager
+    def files(self) -> Iterator[tuple[list[str], Answers | None]]:
+        """The paths of the files, and the answers that they share; pools in memory as in ``on_disk``."""
+        with self.on_disk() as (units, answers):
+            paths = list(dict.fromkeys(unit.path for unit in units))
+            yield paths, read_answers(answers) if answers is not None else None
 
     def _on_disk(self) -> PoolFiles:
         assert self._files is not None

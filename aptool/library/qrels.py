@@ -1,13 +1,15 @@
 """Qrels: judgements of relevance, in memory as a polars frame and on disk as a TREC qrels file."""
 
+import copy
+import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import polars as pl
 
 from aptool.errors import counted
 from aptool.formats.trec import read_qrels, write_qrels
-from aptool.library.arguments import PathLike, check_path
+from aptool.library.arguments import PathLike, check_path, check_type
 from aptool.library.frames import (
     check_frame,
     frame_from_dict,
@@ -29,7 +31,10 @@ class Qrels:
     Attributes:
         frame: question_id (str), answer_id (str), relevance (i64: relevant from 1 on, below 0 unjudged), each
             answer of a question once.
+        path: the file that the qrels were read from; None of qrels in memory.
     """
+
+    path: str | None = None
 
     def __init__(self, frame: pl.DataFrame) -> None:
         """Qrels from a polars frame; see ``from_polars``."""
@@ -47,7 +52,8 @@ class Qrels:
             AptoolError: the file cannot be read, or a line is not a judgement; the line is named.
         """
         qrels = cls.__new__(cls)
-        qrels.frame = read_qrels(check_path("path", path))  # checked as it is read
+        qrels.path = check_path("path", path)
+        qrels.frame = read_qrels(qrels.path)  # checked as it is read
         return qrels
 
     @classmethod
@@ -77,6 +83,12 @@ class Qrels:
         """
         return cls(frame_from_dict("qrels", relevance, "relevance", pl.Int64()))
 
+    def with_frame(self, frame: pl.DataFrame) -> "Qrels":
+        """The qrels with a frame of some of their rows."""
+        qrels = copy.copy(self)
+        qrels.frame = frame
+        return qrels
+
     def to_polars(self) -> pl.DataFrame:
         """question_id (str), answer_id (str), relevance (i64), by both ids as bytes."""
         return self.frame.sort("question_id", "answer_id")
@@ -100,3 +112,24 @@ class Qrels:
     def __repr__(self) -> str:
         questions = self.frame["question_id"].n_unique()
         return f"Qrels({counted(questions, 'question')}, {counted(self.frame.height, 'judgement')})"
+
+
+AnyQrels: TypeAlias = Qrels | PathLike | Mapping[str, Mapping[str, int]]
+
+
+def as_qrels(qrels: object) -> Qrels:
+    """The qrels of an argument.
+
+    Args:
+        qrels: ``Qrels``, a file, or ``{question id: {answer id: relevance}}``.
+
+    Raises:
+        AptoolError: the argument is of another type, or the file is not a qrels file.
+    """
+    if isinstance(qrels, str | os.PathLike):
+        return Qrels.load(qrels)
+    if isinstance(qrels, Mapping):
+        return Qrels.from_dict(qrels)
+    check_type("qrels", qrels, Qrels, "Qrels, a file or a dict {question id: {answer id: relevance}}")
+    assert isinstance(qrels, Qrels)
+    return qrels

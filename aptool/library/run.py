@@ -1,14 +1,16 @@
 """Runs: the scores of a system, in memory as a polars frame and on disk as a TREC run file."""
 
+import copy
+import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import polars as pl
 
 from aptool.errors import counted
 from aptool.formats.run_output import check_run_output
 from aptool.formats.trec import rank_candidates, read_run, write_run
-from aptool.library.arguments import PathLike, check_path, check_text
+from aptool.library.arguments import PathLike, check_path, check_text, check_type
 from aptool.library.frames import (
     check_frame,
     frame_from_dict,
@@ -30,7 +32,10 @@ class Run:
     Attributes:
         frame: question_id (str), answer_id (str), score (f64, finite), each candidate of a question once.
         tag: the name of the system.
+        path: the file that the run was read from; None of a run in memory.
     """
+
+    path: str | None = None
 
     def __init__(self, frame: pl.DataFrame, tag: str = "run") -> None:
         """A run from a polars frame; see ``from_polars``."""
@@ -55,8 +60,11 @@ class Run:
         Raises:
             AptoolError: the file cannot be read, or a line is not one of a run; the line is named.
         """
-        read = read_run(check_path("path", path))
-        return cls.from_scores(read.frame, read.tag)
+        file = check_path("path", path)
+        read = read_run(file)
+        run = cls.from_scores(read.frame, read.tag)
+        run.path = file
+        return run
 
     @classmethod
     def from_polars(cls, frame: pl.DataFrame, tag: str = "run") -> "Run":
@@ -84,6 +92,12 @@ class Run:
             AptoolError: naming the question and the answer at fault.
         """
         return cls(frame_from_dict("run", scores, "score", pl.Float64()), tag)
+
+    def with_frame(self, frame: pl.DataFrame) -> "Run":
+        """The run with a frame of some of its rows."""
+        run = copy.copy(self)
+        run.frame = frame
+        return run
 
     def to_polars(self) -> pl.DataFrame:
         """question_id (str), answer_id (str), score (f64) and rank (i64, from 1), in trec_eval's order.
@@ -121,3 +135,24 @@ class Run:
         return (
             f"Run({self.tag!r}: {counted(questions, 'question')}, {counted(self.frame.height, 'candidate')})"
         )
+
+
+AnyRun: TypeAlias = Run | PathLike | Mapping[str, Mapping[str, float]]
+
+
+def as_run(run: object) -> Run:
+    """The run of an argument.
+
+    Args:
+        run: ``Run``, a file, or ``{question id: {answer id: score}}``.
+
+    Raises:
+        AptoolError: the argument is of another type, or the file is not a run.
+    """
+    if isinstance(run, str | os.PathLike):
+        return Run.load(run)
+    if isinstance(run, Mapping):
+        return Run.from_dict(run)
+    check_type("run", run, Run, "a Run, a file or a dict {question id: {answer id: score}}")
+    assert isinstance(run, Run)
+    return run

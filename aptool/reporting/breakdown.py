@@ -1,10 +1,11 @@
 """Kinds of questions: the length of its text or of its relevant answer, or its question word."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias, get_args
 
 import polars as pl
 
+from aptool.evaluation.evaluation import Group, group_figures
 from aptool.formats.location import PathOrUrl
 from aptool.formats.pools import Answers, list_units, read_pools
 from aptool.reporting.curves import relevant_lengths
@@ -59,6 +60,28 @@ def question_groups(
     rows = [(name, group, place) for name, (group, place) in found.items()]
     schema = {"question_id": pl.String, "group": pl.String, "position": pl.Int64}
     return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def figures_by_kind(
+    pools: Iterable[PathOrUrl],
+    relevant: pl.DataFrame,
+    tables: Mapping[str, pl.DataFrame],
+    answers: Answers | None = None,
+) -> dict[Kind, dict[str, dict[str, Group]]]:
+    """The figures of each run by every kind of question: kind -> run -> name of the group -> figures.
+
+    Args:
+        pools: pools files.
+        relevant: question_id, answer_id, relevance.
+        tables: question_id and one column per measure of each run.
+        answers: shared answers of the pools.
+    """
+    files = list(pools)
+    figures: dict[Kind, dict[str, dict[str, Group]]] = {}
+    for kind in KINDS:
+        groups = question_groups(files, relevant, kind, answers)
+        figures[kind] = {run: group_figures(table, groups) for run, table in tables.items()}
+    return figures
 
 
 def _type(words: Sequence[str]) -> tuple[str, int]:

@@ -1,18 +1,16 @@
 """The questions a reviewer asks of a collection's results, answered for the report."""
 
 import statistics
-from typing import get_args
 
 from aptool.datasets.leaks import find_leaks
 from aptool.evaluation.agreement import Agreement, pairwise
-from aptool.evaluation.evaluation import group_figures
 from aptool.evaluation.gap import Gap
 from aptool.evaluation.limits import candidate_limits
 from aptool.evaluation.significance import Interval
 from aptool.evaluation.values import MeasureValues
 from aptool.formats.pools import read_answers
 from aptool.formats.trec import read_qrels, read_run
-from aptool.reporting.breakdown import Kind, question_groups
+from aptool.reporting.breakdown import figures_by_kind
 from aptool.reporting.results import CollectionResults, SystemResults
 from aptool.reporting.review import (
     Answer,
@@ -44,12 +42,8 @@ def review(results: CollectionResults) -> list[Answer]:
     answers = [power_answer(results.questions, comparisons), limits_answer(limits, results.measures)]
     pools, shared = [collection.pools(split)], collection.answers
     texts = read_answers(shared) if shared is not None else None
-    for kind in get_args(Kind):
-        groups = question_groups(pools, judgements, kind, texts)
-        by_system = {
-            one.name: group_figures(one.per_question.select("question_id", main), groups)
-            for one in results.systems
-        }
+    tables = {system.name: system.per_question.select("question_id", main) for system in results.systems}
+    for kind, by_system in figures_by_kind(pools, judgements, tables, texts).items():
         answers.append(groups_answer(kind, by_system, main))
     several = {system.name: _seeds(system, main) for system in results.systems if len(system.entries) > 1}
     if several:

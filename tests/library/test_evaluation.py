@@ -169,6 +169,25 @@ def test_runs_of_other_questions_are_not_compared():
         library.compare(RUN, {"q1": {"a": 1.0}}, QRELS)
 
 
+def test_runs_are_compared_on_the_questions_that_both_rank():
+    # Of q1 alone: RUN ranks b first, the other run a.
+    one = library.compare(RUN, {"q1": {"a": 1.0}}, QRELS, "P@1", on_common=True)
+
+    assert (one.paired.questions, one.paired.baseline, one.difference) == (1, 0.0, 1.0)
+    with pytest.raises(AptoolError, match="or on_common=True"):
+        library.compare(RUN, {"q1": {"a": 1.0}}, QRELS, "P@1")
+    with pytest.raises(AptoolError, match="no question of the qrels is in all of these runs"):
+        library.compare(RUN, {"q3": {"d": 1.0}}, QRELS, "P@1", on_common=True)
+
+
+def test_errors_name_the_file_of_a_run(tmp_path):
+    Run.from_dict({"q9": {"x": 1.0}}).save(tmp_path / "other.run")
+    Qrels.from_dict(QRELS).save(tmp_path / "dev.qrels")
+
+    with pytest.raises(AptoolError, match=r"other\.run: 'q9': expected .* question of .*dev\.qrels"):
+        library.evaluate(tmp_path / "dev.qrels", tmp_path / "other.run")
+
+
 @pytest.mark.parametrize(
     "options", [{"confidence": 1.5}, {"confidence": "x"}, {"permutations": 0}, {"seed": -1}, {"seed": None}]
 )
