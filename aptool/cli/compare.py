@@ -101,6 +101,8 @@ def compare(
     reviewing = check_review(review, runs, dev, dev_qrels)
     if pools and not top and not reviewing:
         raise UsageError("--pools: requires --top above 0 or --review")
+    if dev and baseline is not None and baseline not in runs:
+        raise UsageError(f"--dev: no run on dev of --baseline {baseline}; expected a baseline among the runs")
     on_dev = dict(zip(runs, dev, strict=False))
     runs = _in_order(runs, baseline)
     read = {run: Run.load(run) for run in runs}

@@ -141,3 +141,13 @@ def test_mistakes(aptool, command, more, said):
     finished = aptool(command, "c/test.one.run", "c/test.two.run", *more)
 
     assert (finished.code, finished.err) == (2, [f"aptool: {said}"])
+
+
+def test_a_gap_to_dev_needs_a_run_on_dev_of_the_baseline(aptool, folder):
+    (folder / "test.old.run").write_text(run(e1="ab", e2="ab"))
+
+    runs = ["c/test.one.run", "c/test.two.run", "--dev", "c/dev.one.run", "--dev", "c/dev.two.run"]
+    finished = aptool("compare", *runs, "--baseline", "c/test.old.run")
+
+    assert (finished.code, len(finished.err)) == (2, 1)
+    assert "--dev: no run on dev of --baseline c/test.old.run" in finished.err[0]
