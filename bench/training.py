@@ -3,7 +3,7 @@
     python -m bench.training [--scale 1] [--system ap-cnn] [--updates 8] [--repeats 3]
         [--set encoder.precision=bf16] [--output FILE.json]
 
-The collection is `aptool data synthetic --like insuranceqa`: 12,887 questions with 18,540 relevant answers,
+The collection is of `python -m bench.synthetic --like insuranceqa`: 12,887 questions, 18,540 relevant answers
 and a dev split of 500,000 pairs. An epoch trains on every pair once, then scores and evaluates dev. The plain
 recipe follows the paper literally: for each pair it samples 50 answers from the corpus, scores them with the
 current weights (`mining_interval = 1`) and takes the best in a hinge loss. As that is slow, its epoch is
@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import torch
 
 from aptool.config import Recipe, load_recipe
-from aptool.datasets.synthetic import build
 from aptool.formats.collection import Collection
 from aptool.models.build import build_ranker
 from aptool.models.ranker import Ranker
@@ -34,6 +33,7 @@ from aptool.training.dev import DevSet
 from aptool.training.loop import train
 from aptool.training.texts import read_texts
 from bench.figures import benchmark_parser, write_figures
+from bench.synthetic import build
 from bench.workloads import system_recipe
 
 SEED = 0

@@ -132,7 +132,7 @@ def main() -> None:
     if options.measure is not None:
         print(pairs_per_second(options.measure, options.system, options.seconds))
         return
-    from aptool.datasets.synthetic import build
+    from bench.synthetic import build
 
     rates: dict[int, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -10,7 +10,7 @@ import click
 
 from aptool.cli.collections import report_collection
 from aptool.cli.data_import import import_
-from aptool.cli.parameters import LOCATION, HiddenArgument, Seed, one_output, whole_number
+from aptool.cli.parameters import LOCATION, HiddenArgument, one_output, whole_number
 from aptool.cli.retrieval import pools
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError
@@ -48,30 +48,6 @@ def functions(out: Location | None, output: Location | None, limit: int | None) 
     check_output(out)
     build(out, limit=limit)
     report_collection(Collection(out))
-
-
-@data.command()
-@click.argument("out", cls=HiddenArgument, required=False, type=LOCATION)
-@_output_or_argument
-@click.option(
-    "--like",
-    type=click.Choice(["insuranceqa", "trecqa", "wikiqa"]),
-    required=True,
-    help="Published collection whose size and lengths it takes.",
-)
-@click.option(
-    "--scale",
-    type=click.FloatRange(0, 1000, min_open=True),
-    default=1.0,
-    show_default=True,
-    help="Factor on questions and answers.",
-)
-@click.option("--seed", type=Seed(), default=0, show_default=True, help="Random seed.")
-def synthetic(out: Location | None, output: Location | None, like: str, scale: float, seed: int) -> None:
-    """Generate a collection of made-up words with the shape of a published one, for measurements."""
-    from aptool.datasets.synthetic import build
-
-    report_collection(build(one_output(output, out), like=like, scale=scale, seed=seed))
 
 
 @data.command()

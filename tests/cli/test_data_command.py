@@ -57,7 +57,6 @@ def test_a_collection_is_replaced_and_anything_else_is_not(tmp_path, wikiqa):
     (other / "thesis.txt").write_text("dear to someone", encoding="utf-8")
     for command in (
         ["import", "wikiqa", wikiqa, "--output", other],
-        ["synthetic", "--output", other, "--like", "wikiqa"],
         ["functions", "--output", other],
     ):
         with pytest.raises(
@@ -128,42 +127,24 @@ def test_trecqa_says_which_variant(tmp_path):
     assert result.messages[1] == "variant: clean (found from the labels)"
 
 
-def test_synthetic(tmp_path):
-    result = run("synthetic", "--output", tmp_path / "out", "--like", "insuranceqa", "--scale", "0.01")
-    assert [line.split()[:3] for line in result.stdout.splitlines()] == [
-        ["split", "questions", "candidates"],
-        ["train", "129", "185"],
-        ["dev", "10", "2,500"],  # there are 185 + 15 + 25 + 25 = 250 answers: fewer than a pool of 500
-        ["test1", "18", "4,500"],
-        ["test2", "18", "4,500"],
-    ]
-
-
 def test_the_output_as_an_argument_still_works(tmp_path):
-    common = "synthetic", "--like", "wikiqa", "--scale", "0.01"
-    old, new = (run(*common, tmp_path / "old"), run(*common, "--output", tmp_path / "new"))
-    assert old.stdout == new.stdout
-    files = (
-        json.loads((tmp_path / name / "collection.json").read_text())["files"] for name in ("old", "new")
-    )
-    assert next(files) == next(files)
+    run("functions", "--limit", "100", tmp_path / "out")
+    assert (tmp_path / "out" / "collection.json").is_file()
 
 
-@pytest.mark.parametrize("command", [["functions"], ["synthetic", "--like", "wikiqa"]])
-def test_the_output_is_given_once(aptool, tmp_path, command):
-    nowhere = aptool("data", *command)
+def test_the_output_is_given_once(aptool, tmp_path):
+    nowhere = aptool("data", "functions")
     assert (nowhere.code, nowhere.err) == (
         2,
-        [f"aptool: Missing option '--output'. (see `aptool data {command[0]} --help`)"],
+        ["aptool: Missing option '--output'. (see `aptool data functions --help`)"],
     )
-    twice = aptool("data", *command, tmp_path / "a", "--output", tmp_path / "b")
+    twice = aptool("data", "functions", tmp_path / "a", "--output", tmp_path / "b")
     assert (twice.code, len(twice.err)) == (2, 1)
     assert "The output is given twice" in twice.err[0]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_help_shows_the_option_alone(aptool):
-    for command in ("functions", "synthetic"):
-        shown = "\n".join(aptool("data", command, "--help").out)
-        assert f"Usage: aptool data {command} [OPTIONS]\n" in shown
-        assert "--output FOLDER" in shown
+    shown = "\n".join(aptool("data", "functions", "--help").out)
+    assert "Usage: aptool data functions [OPTIONS]\n" in shown
+    assert "--output FOLDER" in shown

@@ -144,9 +144,6 @@ CASES = [
     Case("data import", "beir {w}/beir --output {o}/c", ("files", "--output"), same=("c/test.qrels",)),
     Case("data import", "mteb {w}/mteb --output {o}/c", ("files", "--output"), same=("c/test.qrels",)),
     Case(
-        "data synthetic", "--like wikiqa --scale 0.01 --output {o}/c", ("--output",), same=("c/test.qrels",)
-    ),
-    Case(
         "data folds",
         "{w}/c --folds 2 --output {o}/f",
         ("COLLECTION", "--output"),

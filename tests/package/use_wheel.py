@@ -37,26 +37,30 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         assert "Commands:" in aptool("--help")
-        aptool("data", "synthetic", "--output", "made", "--like", "wikiqa", "--scale", "0.02")
-        aptool("data", "check", "made")
-        aptool("train", "made", "--output", "model", *SMALL)
-        aptool("score", "made/dev.pools.parquet", "--model", "model", "--output", "dev.run")
-        aptool("eval", "dev.run", "--qrels", "made/dev.qrels")
+        write_collection("tiny")
+        aptool("data", "check", "tiny")
+        aptool("train", "tiny", "--output", "model", *SMALL)
+        aptool("score", "tiny/dev.pools.parquet", "--model", "model", "--output", "dev.run")
+        aptool("eval", "dev.run", "--qrels", "tiny/dev.qrels")
         use_readme()
     print("The wheel works: the README's Python and the commands.")
 
 
-def use_readme():
-    """Run the README's Python on a tiny collection, with a system that needs no extra."""
+def write_collection(folder):
     sys.path[:0] = [str(HERE), str(HERE.parent)]
-    from readme import train_and_compare
     from tiny import labelled_pools
 
     from aptool.formats.collection import CollectionWriter
 
-    with CollectionWriter("tiny", name="tiny", source="made for tests") as writer:
+    with CollectionWriter(folder, name="tiny", source="made for tests") as writer:
         for split, questions in (("train", 40), ("dev", 20), ("test", 20)):
             writer.add_split(split, labelled_pools(split, questions))
+
+
+def use_readme():
+    """Run the README's Python on a tiny collection, with a system that needs no extra."""
+    from readme import train_and_compare
+
     train_and_compare("tiny", preset="ap-cnn")
 
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aptool.datasets import synthetic
-from aptool.datasets.made_up_words import spelled
-from aptool.datasets.published_shapes import spread_sizes
 from aptool.errors import InputError, UsageError
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
 from aptool.text.bm25 import BM25
+from bench import synthetic
+from bench.made_up_words import spelled
+from bench.published_shapes import spread_sizes
 
 
 @pytest.fixture(scope="module")

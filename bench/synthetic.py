@@ -1,5 +1,7 @@
 """Collections with the shape of published ones and made-up words, for measurements at any size.
 
+    python -m bench.synthetic --like insuranceqa --output FOLDER [--scale 1] [--seed 0]
+
 How relevance comes about. A question has a topic, a facet (what kind of thing it asks for) and a few
 keywords of its topic. A relevant answer has the same topic, words that the facet calls for, and some of the
 keywords. In the question, three in five keywords appear as their synonyms, and a facet is asked for with
@@ -23,11 +25,12 @@ from typing import NamedTuple
 import numpy as np
 
 from aptool.datasets.importing import check_output
-from aptool.datasets.made_up_words import FACETS, Lexicon
-from aptool.datasets.published_shapes import KEYWORDS, SHAPES, CollectionShape, scaled, spread_sizes
-from aptool.errors import UsageError
+from aptool.errors import AptoolError, UsageError
 from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
 from aptool.formats.location import PathOrUrl
+from bench.figures import benchmark_parser
+from bench.made_up_words import FACETS, Lexicon
+from bench.published_shapes import KEYWORDS, SHAPES, CollectionShape, scaled, spread_sizes
 
 BLOCK = 500  # questions
 SYNONYMS = 0.6  # share of a question's keywords that its answers have under another name
@@ -248,3 +251,21 @@ def _own_pool(
     ids = [f"{question_id}-{place}" for place in range(len(texts))]
     relevance = {answer_id: int(at < relevant) for answer_id, at in zip(ids, order, strict=True)}
     return LabelledPool(question_id, question, ids, [texts[at] for at in order], relevance)
+
+
+def main() -> None:
+    """Writes a collection."""
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--like", choices=list(SHAPES), required=True, help="published collection")
+    parser.add_argument("--output", required=True, help="folder of the collection")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on sizes (default 1)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
+    options = parser.parse_args()
+    try:
+        build(options.output, like=options.like, scale=options.scale, seed=options.seed)
+    except AptoolError as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from aptool.datasets.made_up_words import NOT_OF_TOPICS
+from bench.made_up_words import NOT_OF_TOPICS
 
 KEYWORDS = 6  # of a question
 
