@@ -15,7 +15,6 @@ from aptool.formats.location import PathOrUrl, location
 from aptool.formats.object_folder import located
 from aptool.formats.pools import Answers, list_units, read_pools
 from aptool.formats.storage import stat
-from aptool.models.model import CONFIG
 from aptool.text.tokenizer import WordTokenizer
 
 HISTORY = "training/history.jsonl"
@@ -120,6 +119,8 @@ def length_thresholds(tokens: np.ndarray) -> list[int]:
 
 def was_trained(model: PathOrUrl) -> bool:
     """Whether a model was trained for at least one epoch; otherwise its history is empty."""
+    from aptool.models.model import CONFIG  # loads torch, which eval does not need
+
     path = located(location(model), CONFIG, HISTORY)
     return not path.is_file() or stat(path).size > 0
 
@@ -137,6 +138,8 @@ def read_history(model: PathOrUrl) -> pl.DataFrame:
     Raises:
         InputError: the folder has no history, or it is malformed.
     """
+    from aptool.models.model import CONFIG  # loads torch, which eval does not need
+
     path = located(location(model), CONFIG, HISTORY)
     if not path.is_file():
         raise InputError(path, problem="file not found", expected="the history of a trained model")

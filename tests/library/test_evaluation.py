@@ -1,6 +1,8 @@
 """Runs are evaluated, compared and fused as the commands do it, by the names that were asked for."""
 
 import json
+import subprocess
+import sys
 
 import polars as pl
 import pytest
@@ -313,3 +315,13 @@ def test_a_naming_of_the_readers_choice():
     assert found.means["MRR"] == found.means["RR"] == 0.5
     with pytest.raises(AptoolError, match="names: 'latin': expected one of common, trec_eval, ir_measures"):
         library.evaluate(QRELS, RUN, names="latin")
+
+
+def test_runs_are_evaluated_without_loading_torch():
+    code = (
+        "import sys, aptool; aptool.evaluate; print(*(name in sys.modules for name in ('polars', 'torch')))"
+    )
+
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+    assert finished.stdout.split() == ["True", "False"]
