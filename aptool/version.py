@@ -1,6 +1,6 @@
 """The version of aptool, and how it is installed."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Set to True with the first release on PyPI: tests/package/test_install_lines.py then names each line of the
 # README and the docs that has to change.
