@@ -18,6 +18,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import torch
@@ -92,12 +93,30 @@ def has_tensor_cores(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) >= TENSOR_CORES
 
 
-def check_training_precision(precision: str, device: torch.device) -> None:
-    """Checks that a device can train an encoder in a precision; a processor can in any.
+@cache
+def has_bf16_lstm() -> bool:
+    """Whether PyTorch trains an LSTM in bf16 on this processor, which takes AVX-512 or later."""
+    with torch.random.fork_rng(devices=[]), torch.autocast("cpu", torch.bfloat16):
+        try:
+            torch.nn.LSTM(1, 1)(torch.zeros(1, 1, 1))
+        except RuntimeError:
+            return False
+    return True
+
+
+def check_training_precision(precision: str, device: torch.device, *, lstm: bool = False) -> None:
+    """Checks that a device can train an encoder in a precision.
+
+    Args:
+        precision: ``fp32`` or ``bf16``.
+        device: the device to train on.
+        lstm: whether the encoder has LSTMs.
 
     Raises:
-        UsageError: a GPU has nothing that computes in bf16.
+        UsageError: the GPU does not compute in bf16, or the processor does not for an LSTM.
     """
+    if precision == "bf16" and device.type == "cpu" and lstm and not has_bf16_lstm():
+        raise UsageError("encoder.precision 'bf16': not supported for LSTMs on this processor; expected fp32")
     if precision == "bf16" and device.type == "cuda" and not has_tensor_cores(device):
         raise UsageError(
             f"encoder.precision 'bf16': {torch.cuda.get_device_name(device)} cannot compute in it; "

@@ -36,7 +36,11 @@ def check_training(
         UsageError: the dev measure does not exist, or the device cannot compute in the encoder's precision.
     """
     check_recipe(recipe)
-    check_training_precision(recipe.encoder.get("precision", "fp32"), torch.device(device))
+    check_training_precision(
+        recipe.encoder.get("precision", "fp32"),
+        torch.device(device),
+        lstm=recipe.encoder["type"] == "bilstm",
+    )
     check_start(recipe)
     if recipe.start.model:
         check_apart(location(output) / CONFIG, [location(recipe.start.model) / CONFIG])

@@ -52,9 +52,9 @@ CASES = [
     ),
     Case(
         "score",
-        "{w}/s --model {w}/m --answers {w}/s/answers.parquet --output {o}/d/",
-        ("POOLS", "--answers", "--output DIR/"),
-        same=("d/run.json",),
+        "{w}/s --model {w}/m --answers {w}/s/answers.parquet --output {o}/s.run",
+        ("POOLS", "--answers", "--output"),
+        same=("s.run",),
     ),
     Case(
         "train",

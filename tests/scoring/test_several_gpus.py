@@ -246,10 +246,14 @@ def test_the_sample_is_spread_over_the_input(tmp_path):
     assert sorted(found["few"]) == [f"text {n}" for n in range(7)]
 
 
-def test_training_in_bf16_needs_a_gpu_that_computes_in_it(machine):
+def test_training_in_bf16_needs_a_device_that_computes_in_it(machine, monkeypatch):
     machine("T4", capability=(7, 5))
 
     check_training_precision("fp32", torch.device("cuda"))
     check_training_precision("bf16", torch.device("cpu"))
+    monkeypatch.setattr("aptool.models.device.has_bf16_lstm", lambda: False)
+    check_training_precision("bf16", torch.device("cpu"))
+    with pytest.raises(UsageError, match="'bf16': not supported for LSTMs on this processor; expected fp32"):
+        check_training_precision("bf16", torch.device("cpu"), lstm=True)
     with pytest.raises(UsageError, match=r"^encoder\.precision 'bf16': T4 cannot .* expected fp32"):
         check_training_precision("bf16", torch.device("cuda"))

@@ -38,6 +38,7 @@ def json_lines(case: Case) -> None:
                 (pool["question"], one["text"], int(one["label"]))
                 for pool in pools
                 for one in pool["candidates"]
+                if one["text"] and one["text"].strip()  # candidates without a text are dropped
             ]
         )
 
