@@ -17,7 +17,6 @@ from aptool.version import __version__
 
 if TYPE_CHECKING:
     from aptool.errors import AptoolError
-    from aptool.library.baselines import bm25_run
     from aptool.library.collection import Collection
     from aptool.library.encoded_texts import EncodedTexts
     from aptool.library.encoding import encode
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from aptool.library.qrels import Qrels
     from aptool.library.run import Run
     from aptool.library.scoring import score
+    from aptool.library.systems import bm25_run
     from aptool.library.training import train
 
 __all__ = [
@@ -63,7 +63,7 @@ _MODULES = {
     "Pools": "aptool.library.pools",
     "Qrels": "aptool.library.qrels",
     "Run": "aptool.library.run",
-    "bm25_run": "aptool.library.baselines",
+    "bm25_run": "aptool.library.systems",
     "compare": "aptool.library.evaluation",
     "encode": "aptool.library.encoding",
     "evaluate": "aptool.library.evaluation",

@@ -27,7 +27,7 @@ from aptool.config import load_recipe
 from aptool.formats.pools import PoolRecord, PoolsWriter, list_units, write_answers
 from aptool.models.build import build_ranker
 from aptool.models.model import load_model, save_model
-from aptool.scoring import job
+from aptool.scoring import pipeline
 from aptool.scoring import score as scoring
 from aptool.scoring.systems import ModelSystem
 from aptool.text.tokenizer import Tokens, WordTokenizer
@@ -83,7 +83,7 @@ def score(folder: Path, threads: int) -> dict[str, Any]:
     units = list_units([folder / "test.pools.parquet"])
     loaded = time.perf_counter() - begun
     for module, function, stage in (
-        (job, "read_pools", "read"),
+        (pipeline, "read_pools", "read"),
         (scoring, "write_part", "write"),
         (scoring, "merge", "merge"),
     ):

@@ -20,8 +20,9 @@ from aptool.cluster.failures import ray_failures
 from aptool.cluster.messages import BoardPost
 from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.spare import score_late, wait_until_begun
-from aptool.cluster.worker import Outcome, Reading, ScoringJob, Worker, read
+from aptool.cluster.worker import Reading, ScoringJob, Worker, read
 from aptool.scoring.parts import Part
+from aptool.scoring.record import UnitRecord
 
 # Names of Ray Data's threads that call Ray. Others of its threads, such as those of loggers, never end.
 THREADS = ("iter_threaded", "StreamingExecutor", "ray-data")
@@ -47,7 +48,7 @@ def map_units(
     cluster: Cluster,
     board: Any = None,
     debug: bool = False,
-) -> Generator[Outcome]:
+) -> Generator[UnitRecord]:
     """The result of each unit as it is done; a caller that stops early closes the generator.
 
     A unit that is late may have two results.
@@ -97,7 +98,7 @@ def map_units(
     try:
         with ray_failures(cluster.address):
             for batch in dataset.iter_batches(prefetch_batches=0, batch_size=1, batch_format="numpy"):
-                yield Outcome(**{name: column.tolist()[0] for name, column in batch.items()})
+                yield UnitRecord(**{name: column.tolist()[0] for name, column in batch.items()})
     finally:
         _join_threads()
 
@@ -137,18 +138,18 @@ class ScoreUnits:
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         """Scores the one unit of a batch, or for one without those that are late."""
         row = {name: column[0] for name, column in batch.items()}
-        outcomes = self._outcomes(row)
-        for outcome in outcomes:
-            if not outcome.error:
-                self._pairs.inc(outcome.pairs)
+        records = self._records(row)
+        for record in records:
+            if not record.error:
+                self._pairs.inc(record.pairs)
                 self._units.inc()
-                self._rate.set(outcome.pairs / max(outcome.seconds, 1e-3))
-            if outcome.attempts > 1:
+                self._rate.set(record.pairs / max(record.seconds, 1e-3))
+            if record.attempts > 1:
                 self._retries.inc()
-        columns = zip(*outcomes, strict=True) if outcomes else ((),) * len(Outcome._fields)
-        return {name: list(column) for name, column in zip(Outcome._fields, columns, strict=True)}
+        columns = zip(*records, strict=True) if records else ((),) * len(UnitRecord._fields)
+        return {name: list(column) for name, column in zip(UnitRecord._fields, columns, strict=True)}
 
-    def _outcomes(self, row: dict[str, Any]) -> list[Outcome]:
+    def _records(self, row: dict[str, Any]) -> list[UnitRecord]:
         number = int(row["number"])
         if number == SPARE:
             return score_late(self._worker, self._parts)

@@ -40,11 +40,11 @@ from aptool.models.checkpoints.read import load_any
 from aptool.scoring.answer_store import stored_precision
 from aptool.scoring.baselines import BaselineLoader
 from aptool.scoring.job import digest_of
-from aptool.scoring.meter import PairMeter
 from aptool.scoring.parts import Part, read_indices
+from aptool.scoring.pipeline import PairMeter
 from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
-from aptool.scoring.record import ScoredRun
-from aptool.scoring.score import AnySystem, Executor, ScoredPart
+from aptool.scoring.record import ScoredRun, UnitRecord
+from aptool.scoring.score import AnySystem, Executor
 from aptool.scoring.scorer import Precision
 from aptool.scoring.systems import CACHE_BYTES, ModelLoader, System, default_tag, describe_model, fingerprint
 
@@ -222,7 +222,7 @@ class ClusterExecutor(Executor):
         system: System,
         answers: Input | None,
         meter: PairMeter,
-    ) -> Generator[ScoredPart]:
+    ) -> Generator[UnitRecord]:
         """See ``Executor.run``; every pool of every part is checked to have all its candidates."""
         assert isinstance(system, RemoteSystem)
         assert self._claim is not None
@@ -254,31 +254,29 @@ class ClusterExecutor(Executor):
 
         def receive(kind: str, progress: tuple[int, int]) -> None:
             number, pairs = progress
-            meter.reach(missing[number], pairs)
+            meter.reach(number, pairs)
 
         with (
             listening(board, receive) if board is not None else contextlib.nullcontext(),
             said_while_missing(lambda: cluster.missing(1, each)),
             contextlib.closing(
                 map_units(todo, job, workers, room, each, cluster, board, self._debug)
-            ) as outcomes,
+            ) as records,
         ):
-            for outcome in outcomes:
-                if outcome.fatal:
-                    raise AptoolError(f"--cluster {cluster.address}: {outcome.error}")
-                number = outcome.number
-                if outcome.error:
+            for record in records:
+                if record.fatal:
+                    raise AptoolError(f"--cluster {cluster.address}: {record.error}")
+                number = record.number
+                if record.error:
                     if number not in scored:
-                        faults[number] = outcome.error
+                        faults[number] = record.error
                 elif number not in scored:
                     scored.add(number)
                     faults.pop(number, None)
-                    meter.reach(missing[number], todo[number].pairs)
+                    meter.reach(number)
                     # A worker with a GPU takes no core of Ray's, but keeps one busy.
-                    cores, gpus = outcome.seconds * max(each.cpus, 1), outcome.seconds * each.gpus
-                    yield ScoredPart(
-                        *(todo[number].pairs, outcome.worker, outcome.attempts, cores, gpus, outcome.again)
-                    )
+                    cores, gpus = record.seconds * max(each.cpus, 1), record.seconds * each.gpus
+                    yield record._replace(core_seconds=cores, gpu_seconds=gpus)
                 if len(faults) == MAX_FAULTS or len(scored) + len(faults) == len(todo):
                     break  # without waiting for a worker whose unit another one has scored
         if faults:

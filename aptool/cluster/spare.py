@@ -8,9 +8,10 @@ that is written stands, as all would be equal; the driver does not wait for the 
 import time
 from collections.abc import Sequence
 
-from aptool.cluster.worker import Outcome, ScoringJob, Worker, is_begun, is_current
+from aptool.cluster.worker import ScoringJob, Worker, is_begun, is_current
 from aptool.formats.stores import store_of
 from aptool.scoring.parts import Part
+from aptool.scoring.record import UnitRecord
 
 # The least seconds for which a missing part is waited for.
 PATIENCE_SECONDS = 2.0
@@ -40,7 +41,7 @@ def wait_until_begun(job: ScoringJob, parts: Sequence[Part]) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def score_late(worker: Worker, parts: Sequence[Part]) -> list[Outcome]:
+def score_late(worker: Worker, parts: Sequence[Part]) -> list[UnitRecord]:
     """Scores the parts that are late, until all are there or others score them too.
 
     Args:
@@ -50,7 +51,7 @@ def score_late(worker: Worker, parts: Sequence[Part]) -> list[Outcome]:
     Returns:
         The parts that were scored here; errors are left to the workers that they were given to.
     """
-    done: list[Outcome] = []
+    done: list[UnitRecord] = []
     tried: set[int] = set()
     store, folder = store_of(parts[0].path.parent)
     since = time.monotonic()
@@ -68,7 +69,7 @@ def score_late(worker: Worker, parts: Sequence[Part]) -> list[Outcome]:
             continue
         number, part = late[0]
         tried.add(number)
-        outcome = worker.score_again(number, part)
-        if outcome is not None:
-            done.append(outcome)
+        record = worker.score_again(number, part)
+        if record is not None:
+            done.append(record)
     return done

@@ -26,8 +26,10 @@ from aptool.formats.storage import Input
 from aptool.formats.store import ReplacedError
 from aptool.formats.stores import store_of
 from aptool.models.device import is_out_of_memory
-from aptool.scoring.job import Task, digest_of, read_task, score_task
+from aptool.scoring.job import digest_of
 from aptool.scoring.parts import ATTEMPTS, Part, parts_folder, write_part
+from aptool.scoring.pipeline import Task, read_task, score_task
+from aptool.scoring.record import UnitRecord
 from aptool.scoring.systems import System
 
 # How often a unit is attempted whose worker was lost each time.
@@ -51,19 +53,6 @@ class ScoringJob(NamedTuple):
     paths: tuple[str, ...] = ()  # files and folders that every node must see
     versions: Versions = ()  # the driver's
     contents: tuple[tuple[str, str], ...] = ()  # local input files, and the driver's ``digest_of`` each
-
-
-class Outcome(NamedTuple):
-    """The result of one unit."""
-
-    number: int
-    pairs: int
-    attempts: int  # how often the unit was begun, including this one
-    worker: str  # host and process id
-    error: str  # one line; empty if the unit was scored
-    fatal: bool  # whether every other unit would fail likewise
-    seconds: float = 0.0  # that the worker spent on it
-    again: bool = False  # whether another worker had begun it and was late
 
 
 class Reading(NamedTuple):
@@ -124,7 +113,7 @@ def read(job: ScoringJob, number: int, part: Part) -> Reading:
         return Reading(number, b"", f"node {host()}: {error}", True)
     try:
         begin(part, "read")
-        task = pickle.dumps(read_task(part, system, answers), protocol=5)
+        task = pickle.dumps(read_task(part.unit, system, answers), protocol=5)
         check_content(job, part.unit.path)
         end(part, "read")
     except AptoolError as error:
@@ -159,12 +148,12 @@ class Worker:
         part: Part,
         reading: Reading | None = None,
         post: Callable[[tuple[int, int]], None] = lambda progress: None,
-    ) -> Outcome:
+    ) -> UnitRecord:
         """Scores a unit and writes its part; reads it first if no ``reading`` is given.
 
         ``post`` is called now and then with the number of the unit and of its pairs that are scored.
         """
-        failed = Outcome(number, 0, 1, self._name, self._failure, True)
+        failed = UnitRecord(number, 0, self._name, error=self._failure, fatal=True)
         if self._failure:
             return failed
         started = time.monotonic()
@@ -190,7 +179,7 @@ class Worker:
             return failed._replace(error=str(error), fatal=False)
         seconds = time.monotonic() - started
         self._units, self._seconds = self._units + 1, self._seconds + seconds
-        return Outcome(number, part.pairs, attempts, self._name, "", False, seconds)
+        return UnitRecord(number, part.pairs, self._name, attempts, seconds=seconds)
 
     @property
     def seconds_a_unit(self) -> float:
@@ -201,7 +190,7 @@ class Worker:
         """Whether the driver still wants its parts, and it can score them."""
         return not self._failure and is_current(self._job)
 
-    def score_again(self, number: int, part: Part) -> Outcome | None:
+    def score_again(self, number: int, part: Part) -> UnitRecord | None:
         """Scores a unit that another worker has begun; None if a third one does, or in an error."""
         started = time.monotonic()
         try:
@@ -213,7 +202,8 @@ class Worker:
             if isinstance(error, RuntimeError) and not is_out_of_memory(error):
                 raise
             return None  # the worker that began it reports that
-        return Outcome(number, part.pairs, 1, self._name, "", False, time.monotonic() - started, True)
+        seconds = time.monotonic() - started
+        return UnitRecord(number, part.pairs, self._name, again=True, seconds=seconds)
 
     def _write(
         self,
@@ -226,7 +216,7 @@ class Worker:
         if reading is not None:
             task: Task = pickle.loads(reading.task)
         else:
-            task = read_task(part, system, answers)
+            task = read_task(part.unit, system, answers)
             check_content(self._job, part.unit.path)
         frame = score_task(task, system, scored)
         self._check_owner()

@@ -1,44 +1,30 @@
-"""Units of scoring: planned, read and scored.
+"""The plan of a run: the part of each unit.
 
-A unit is one row group of a pools file. Its scores go to a part, a file that is written under a temporary
-name and renamed to a hash of the input, the row group, the system and the tag. A part is therefore complete
-and up to date or does not exist: an interrupted run resumes from the parts it left, and never takes a part of
-another input or another system. One process and a cluster map the same functions over the units.
+The name of a part is a hash of the input, the row group, the system and the tag. A part is therefore complete
+and up to date or does not exist: an interrupted run resumes from its parts, and never takes a part of another
+input or another system.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import numpy as np
-import polars as pl
 import pyarrow as pa
 
-from aptool.errors import AptoolError, InputError
+from aptool.errors import InputError
 from aptool.formats import storage
 from aptool.formats.footer import candidate_counts, read_footer, row_groups
 from aptool.formats.location import PathOrUrl
-from aptool.formats.pools import Answers, Unit, answers_beside, read_pools
+from aptool.formats.pools import Unit, answers_beside
 from aptool.formats.storage import Input
 from aptool.formats.urls import is_remote
 from aptool.scoring.parts import Part, parts_folder
 from aptool.scoring.systems import System
 
 
-class Task(NamedTuple):
-    """A unit that has been read and prepared: the input of ``score_task``."""
-
-    part: Part
-    question_ids: pa.Array  # (pools,)
-    answer_ids: pa.Array  # (pairs,)
-    pair_question: np.ndarray  # (pairs,)
-    prepared: Any  # the result of ``System.prepare``
-
-
 def plan(
-    units: Iterable[Unit], system: System, output: PathOrUrl, tag: str, answers: Input | None = None
+    units: Sequence[Unit], system: System, output: PathOrUrl, tag: str, answers: Input | None = None
 ) -> list[Part]:
     """Names the part of every unit by everything that its lines depend on.
 
@@ -74,46 +60,17 @@ def shared_input(pools: str) -> Input | None:
     return Input(str(beside), storage.stat(beside).version) if beside is not None else None
 
 
-def read_task(part: Part, system: System, answers: Answers | None) -> Task:
-    """Reads a unit and prepares it to be scored.
+def unit_pairs(units: Sequence[Unit]) -> list[int]:
+    """The number of pairs of each unit.
 
     Raises:
-        InputError: the unit cannot be read.
+        InputError: an input cannot be read.
     """
-    pools = read_pools(part.unit, answers)
-    return Task(part, pools.question_ids, pools.answer_ids, pools.pair_question, system.prepare(pools))
-
-
-def score_task(
-    task: Task, system: System, scored: Callable[[int], None] = lambda pairs: None
-) -> pl.DataFrame:
-    """Scores all pairs of a unit: question_id, answer_id, score (f32), in the order of the pools.
-
-    Args:
-        task: the unit.
-        system: what scores it.
-        scored: called with the number of pairs of each block that is scored.
-
-    Raises:
-        AptoolError: a score is NaN or infinite.
-    """
-    scores = system.score_reporting(task.prepared, scored)
-    bad = np.flatnonzero(~np.isfinite(scores))
-    if len(bad):
-        question = task.question_ids[int(task.pair_question[bad[0]])].as_py()
-        answer = task.answer_ids[int(bad[0])].as_py()
-        unit = task.part.unit
-        raise AptoolError(
-            f"{unit.path}: row group {unit.row_group}: question {question!r}, answer {answer!r}: "
-            f"score {scores[bad[0]]}: expected a finite number"
-        )
-    return pl.DataFrame(
-        {
-            "question_id": pl.Series(task.question_ids).gather(task.pair_question),
-            "answer_id": pl.Series(task.answer_ids),
-            "score": scores.astype(np.float32, copy=False),
-        }
-    )
+    pairs: dict[str, list[int]] = {}
+    for unit in units:
+        if unit.path not in pairs:
+            pairs[unit.path] = _pairs(unit.path, _identity(unit.path, unit.version)[1])
+    return [pairs[unit.path][unit.row_group] for unit in units]
 
 
 def digest_of(path: str) -> str:

@@ -176,7 +176,7 @@ def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[
         )
         for number, index in enumerate(indices)
     )
-    _check_questions(parts, blocks)
+    check_questions([part.unit for part in parts], blocks)
     _merge_lines(parts, indices, blocks, output, before_publishing)
     remove_matching(parts_folder(output), _OWN)
     return Merged(sum(index.pairs for index in indices), sum(index.truncated for index in indices))
@@ -247,12 +247,21 @@ def _copy(lines: PartLines, begin: int, end: int, into: IO[bytes]) -> None:
         begin += len(data)
 
 
-def _check_questions(parts: Sequence[Part], blocks: pl.DataFrame) -> None:
-    repeated = blocks.filter(pl.col("question_id").is_duplicated())
+def check_questions(units: Sequence[Unit], questions: pl.DataFrame) -> None:
+    """Check that no question is in two units.
+
+    Args:
+        units: the units.
+        questions: question_id, part (the number of the unit): each question of a unit once.
+
+    Raises:
+        InputError: a question is in two.
+    """
+    repeated = questions.filter(pl.col("question_id").is_duplicated())
     if len(repeated):
         question = repeated["question_id"][-1]
-        units = [parts[number].unit for number in repeated.filter(pl.col("question_id") == question)["part"]]
-        first, again = units[0], units[-1]
+        numbers = repeated.filter(pl.col("question_id") == question)["part"]
+        first, again = units[numbers[0]], units[numbers[-1]]
         raise InputError(
             again.path,
             place=f"row group {again.row_group}",

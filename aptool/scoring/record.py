@@ -1,10 +1,10 @@
-"""What made a run file, gathered in one place: the system, the pools, the work, the machine."""
+"""Records of scoring: one per scored unit, their summary, and the metadata of a run file."""
 
 import datetime
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from aptool import environment
 from aptool.errors import AptoolError
@@ -12,6 +12,21 @@ from aptool.formats.collection import MANIFEST, POOLS_SUFFIX, Collection
 from aptool.formats.pools import Unit
 from aptool.formats.urls import is_remote
 from aptool.scoring.systems import System
+
+
+class UnitRecord(NamedTuple):
+    """The result of one unit, from the worker that scored it to the summary of the run."""
+
+    number: int  # of the unit, among those to score
+    pairs: int
+    worker: str  # host and process id
+    attempts: int = 1  # how often the unit was begun; more than once if workers were lost
+    again: bool = False  # whether another worker had begun the unit and was late
+    seconds: float = 0.0  # that the worker spent on the unit
+    core_seconds: float = 0.0
+    gpu_seconds: float = 0.0
+    error: str = ""  # one line; empty if the unit was scored
+    fatal: bool = False  # whether every other unit would fail likewise
 
 
 @dataclass(frozen=True)
@@ -28,6 +43,33 @@ class ScoredRun:
     seconds: float  # of the last call; units that an earlier one left are not in it
     core_seconds: float  # of its workers: time that a core, or as many as a worker had, spent on units
     gpu_seconds: float  # likewise, of GPUs
+
+
+def summarize(
+    records: Sequence[UnitRecord], *, units: int, missing: int, pairs: int, truncated: int, seconds: float
+) -> ScoredRun:
+    """The summary of a run.
+
+    Args:
+        records: of the units that were scored.
+        units: the number of units of the run.
+        missing: the number of units that an earlier call had not scored.
+        pairs: the number of pairs of the run.
+        truncated: the number of truncated answers.
+        seconds: that this call took.
+    """
+    return ScoredRun(
+        pairs=pairs,
+        truncated=truncated,
+        units=units,
+        resumed=units - missing,
+        retried=sum(record.attempts > 1 for record in records),
+        run_twice=sum(record.again for record in records),
+        workers=len({record.worker for record in records}),
+        seconds=round(seconds, 3),
+        core_seconds=round(sum(record.core_seconds for record in records), 3),
+        gpu_seconds=round(sum(record.gpu_seconds for record in records), 3),
+    )
 
 
 def gather(

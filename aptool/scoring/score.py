@@ -1,23 +1,20 @@
-"""The one way to score: units of work and a system in, a run file out.
+"""Scoring: units and a system in, a run out.
 
-``score`` does what is the same everywhere: it checks the output and the tag, finds the parts that are
-missing, merges all parts, reports truncated answers and writes what made the run beside it
-(``formats.ir_metadata``). An ``Executor`` decides where units are scored; the bytes of the run file do not
-depend on it.
+``score`` writes a run file: it checks the output and the tag, finds the missing parts, merges all parts,
+reports truncated answers and writes the run's metadata beside the file (``formats.ir_metadata``). An
+``Executor`` decides where units are scored; the bytes of the run file do not depend on the executor.
+``score_in_memory`` scores in this process and returns the same scores as a table.
 """
 
 import contextlib
 import logging
-import os
-import socket
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from queue import SimpleQueue
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+import polars as pl
 
 from aptool import environment
 from aptool.formats.claim import Claim, claimed_folder
@@ -30,27 +27,16 @@ from aptool.formats.storage import Input, check_unchanged, stat
 from aptool.models.device import pick_device
 from aptool.progress import get_progress
 from aptool.scoring.baselines import BaselineLoader
-from aptool.scoring.job import Task, plan, read_task, score_task, shared_input
-from aptool.scoring.meter import PairMeter
+from aptool.scoring.job import plan, shared_input, unit_pairs
 from aptool.scoring.parts import Part, merge, missing_parts, parts_folder, write_part
+from aptool.scoring.pipeline import MemorySink, PairMeter, UnitScores, score_units
 from aptool.scoring.precision import sample_units, sampled_pools
-from aptool.scoring.record import ScoredRun, gather
+from aptool.scoring.record import ScoredRun, UnitRecord, gather, summarize
 from aptool.scoring.systems import ModelLoader, System
 
 logger = logging.getLogger(__name__)
 
 AnySystem: TypeAlias = System | ModelLoader | BaselineLoader
-
-
-class ScoredPart(NamedTuple):
-    """A part that has been written."""
-
-    pairs: int
-    worker: str  # host and process that scored it
-    tries: int = 1  # more than one if workers were lost with it
-    core_seconds: float = 0.0
-    gpu_seconds: float = 0.0
-    again: bool = False  # whether another worker had begun it and was late
 
 
 class Executor(ABC):
@@ -86,8 +72,8 @@ class Executor(ABC):
         system: System,
         answers: Input | None,
         meter: PairMeter,
-    ) -> Generator[ScoredPart]:
-        """Writes the missing parts, and reports each once it is written.
+    ) -> Generator[UnitRecord]:
+        """Write the missing parts; yield a record of each once it is written.
 
         When the generator ends, all parts are complete and readable by this process.
 
@@ -96,7 +82,7 @@ class Executor(ABC):
             missing: those to write.
             system: the system that ``open`` returned.
             answers: the file with the texts of shared answers.
-            meter: counts the pairs that are scored.
+            meter: counts the pairs of the missing parts that are scored.
 
         Raises:
             AptoolError: a unit cannot be scored; parts that are written stay.
@@ -104,24 +90,15 @@ class Executor(ABC):
 
 
 class LocalExecutor(Executor):
-    """Scores in this process, unit by unit; reads the next unit and writes the previous part meanwhile.
-
-    At most three units are in memory: one being read, one being scored, one being written. Where a system is
-    on all GPUs of the machine, that is so for each of them.
-    """
+    """Scores in this process."""
 
     def __init__(self) -> None:
         self._answers: Answers | None = None
 
     def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> System:
         """See ``Executor.open``."""
-        self._answers = read_answers(*answers) if answers is not None else None
-        if isinstance(system, BaselineLoader):
-            return system.load(units, self._answers)
-        if not isinstance(system, ModelLoader):
-            return system
-        device, sample = pick_device(system.device), sample_units(units)
-        return system.load(device, lambda: sampled_pools(sample, self._answers))
+        opened, self._answers = _open(system, units, answers)
+        return opened
 
     def run(
         self,
@@ -130,76 +107,25 @@ class LocalExecutor(Executor):
         system: System,
         answers: Input | None,
         meter: PairMeter,
-    ) -> Generator[ScoredPart]:
+    ) -> Generator[UnitRecord]:
         """See ``Executor.run``."""
-        self._meter = meter
-        worker = f"{socket.gethostname()}:{os.getpid()}"
-        systems = system.copies(len(missing))
-        gpus = len(systems) * str(system.describe().get("device", "")).startswith("cuda")
-        wall, cores = time.monotonic(), time.process_time()
-        with contextlib.closing(self._written(systems, deque(missing))) as written:
-            for part in written:
-                # What was spent since the last part counts as that of this one.
-                now, used = time.monotonic(), time.process_time()
-                yield ScoredPart(part.pairs, worker, 1, used - cores, (now - wall) * gpus)
-                wall, cores = now, used
 
-    def _written(self, systems: Sequence[System], missing: deque[Part]) -> Generator[Part]:
-        """Scores parts, dealt to the systems as each becomes free; each part once it is written."""
-        if len(systems) == 1:
-            yield from self._written_by(systems[0], missing)
-            return
-        done: SimpleQueue[Part | BaseException | None] = SimpleQueue()
+        def write(scores: UnitScores) -> None:
+            write_part(missing[scores.number], scores.frame, scores.truncated)
 
-        def work(system: System) -> None:
-            try:
-                for part in self._written_by(system, missing):
-                    done.put(part)
-                done.put(None)
-            except BaseException as error:
-                done.put(error)
+        units = [part.unit for part in missing]
+        yield from score_units(units, system, self._answers, meter, write)
 
-        with ThreadPoolExecutor(len(systems)) as threads:
-            try:
-                for system in systems:
-                    threads.submit(work, system)
-                working = len(systems)
-                while working:
-                    found = done.get()
-                    if isinstance(found, BaseException):
-                        raise found
-                    if found is None:
-                        working -= 1
-                    else:
-                        yield found
-            finally:
-                missing.clear()  # after an error the others end with what they have begun
 
-    def _written_by(self, system: System, missing: deque[Part]) -> Generator[Part]:
-        """Scores parts by one system, until none is missing."""
-        writing: tuple[Part, Future[None]] | None = None
-        with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
-
-            def read() -> tuple[Part, Future[Task]] | None:
-                try:
-                    part = missing.popleft()
-                except IndexError:
-                    return None
-                return part, reader.submit(read_task, part, system, self._answers)
-
-            following = read()
-            while following is not None:
-                part, reading = following
-                task, following = reading.result(), read()
-                frame = score_task(task, system, partial(self._meter.add, part))
-                self._meter.reach(part, part.pairs)
-                if writing is not None:
-                    writing[1].result()
-                    yield writing[0]
-                writing = part, writer.submit(write_part, part, frame, system.truncated(task.prepared))
-            if writing is not None:
-                writing[1].result()
-                yield writing[0]
+def _open(system: AnySystem, units: Sequence[Unit], answers: Input | None) -> tuple[System, Answers | None]:
+    """Open a system in this process, and read the shared answers."""
+    texts = read_answers(*answers) if answers is not None else None
+    if isinstance(system, BaselineLoader):
+        return system.load(units, texts), texts
+    if not isinstance(system, ModelLoader):
+        return system, texts
+    device, sample = pick_device(system.device), sample_units(units)
+    return system.load(device, lambda: sampled_pools(sample, texts)), texts
 
 
 def score(
@@ -229,10 +155,41 @@ def score(
     if tag is not None:
         check_one_word("tag", tag)
     check_run_output(output)
-    shared = Input(str(answers), stat(answers).version) if answers is not None else None
+    shared = _input(answers)
     check_metadata(location(output))
     executor = executor if executor is not None else LocalExecutor()
     return executor.drive(partial(_score, units, system, output, tag, shared, environment.command()))
+
+
+def score_in_memory(
+    units: Sequence[Unit], system: AnySystem, *, answers: PathOrUrl | None = None
+) -> tuple[pl.DataFrame, str]:
+    """Score pools in this process, without a run file.
+
+    Args:
+        units: the row groups to score.
+        system: see ``score``.
+        answers: see ``score``.
+
+    Returns:
+        question_id, answer_id, score (f64): the rows of the run file that ``score`` writes; the system's tag.
+
+    Raises:
+        InputError: an input is not valid.
+        AptoolError: a unit could not be scored.
+    """
+    shared = _input(answers)
+    with get_progress().task("loading model"):
+        opened, texts = _open(system, units, shared)
+    inputs, sink = _inputs(units, shared), MemorySink(units)
+    with get_progress().task("score") as update:
+        meter = PairMeter(update, unit_pairs(units))
+        for _ in score_units(units, opened, texts, meter, sink):
+            pass
+        check_unchanged(inputs)
+        frame = sink.frame()
+    _log_truncated(sink.truncated, opened)
+    return frame, opened.tag
 
 
 def _score(
@@ -250,36 +207,34 @@ def _score(
     tag = tag if tag is not None else opened.tag
     parts = plan(units, opened, output, tag, answers)
     inputs = _inputs(units, answers)
-    workers: set[str] = set()
-    retried, run_twice, core_seconds, gpu_seconds = 0, 0, 0.0, 0.0
     with executor.claim(location(output)) as claim, get_progress().task("score") as update:
         missing = missing_parts(parts)
-        meter = PairMeter(update, parts, missing)
+        pairs = [part.pairs for part in missing]
+        meter = PairMeter(update, pairs, sum(part.pairs for part in parts) - sum(pairs))
         with contextlib.closing(executor.run(parts, missing, opened, answers, meter)) as scored:
-            for part in scored:
-                workers.add(part.worker)
-                retried += part.tries > 1
-                run_twice += part.again
-                core_seconds += part.core_seconds
-                gpu_seconds += part.gpu_seconds
+            records = list(scored)
         check_unchanged(inputs)
         merged = merge(parts, output, claim.check)
-    if merged.truncated:
-        logger.info(f"{merged.truncated} answers were truncated to {opened.max_answer_tokens} tokens")
-    scored_run = ScoredRun(
+    _log_truncated(merged.truncated, opened)
+    scored_run = summarize(
+        records,
+        units=len(parts),
+        missing=len(missing),
         pairs=merged.pairs,
         truncated=merged.truncated,
-        units=len(parts),
-        resumed=len(parts) - len(missing),
-        retried=retried,
-        run_twice=run_twice,
-        workers=len(workers),
-        seconds=round(time.monotonic() - started, 3),
-        core_seconds=round(core_seconds, 3),
-        gpu_seconds=round(gpu_seconds, 3),
+        seconds=time.monotonic() - started,
     )
     write_metadata(location(output), gather(tag, opened, units, scored_run, command))
     return scored_run
+
+
+def _log_truncated(truncated: int, system: System) -> None:
+    if truncated:
+        logger.info(f"{truncated} answers were truncated to {system.max_answer_tokens} tokens")
+
+
+def _input(answers: PathOrUrl | None) -> Input | None:
+    return Input(str(answers), stat(answers).version) if answers is not None else None
 
 
 def _inputs(units: Sequence[Unit], answers: Input | None) -> list[Input]:

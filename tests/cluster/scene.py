@@ -8,8 +8,9 @@ from tiny import labelled_pools, row, write_pools
 
 from aptool.formats.atomic import atomic_file
 from aptool.formats.pools import list_units
-from aptool.scoring.job import plan, read_task, score_task
+from aptool.scoring.job import plan
 from aptool.scoring.parts import parts_folder, write_part
+from aptool.scoring.pipeline import read_task, score_task
 from aptool.scoring.score import score
 
 UNITS = 8
@@ -76,7 +77,7 @@ class Scene:
         quiet = SlowSystem(self.notes, 0)
         parts = plan(self.units, quiet, self.output, "slow")
         for part in parts:
-            task = read_task(part, quiet, None)
+            task = read_task(part.unit, quiet, None)
             write_part(part, score_task(task, quiet), quiet.truncated(task.prepared))
         (self.notes / "scored").unlink()
         return [part.path for part in parts]

@@ -6,8 +6,9 @@ from scene import UNITS
 from slow import SlowSystem, scored
 
 from aptool.errors import AptoolError
-from aptool.scoring.job import plan, read_task, score_task
+from aptool.scoring.job import plan
 from aptool.scoring.parts import write_part
+from aptool.scoring.pipeline import read_task, score_task
 
 
 def trouble(scene, question, what):
@@ -73,7 +74,7 @@ def test_every_pools_count_is_checked_against_the_input(scene):
     part = plan(scene.units, SlowSystem("/", 0), scene.output, "slow")[1]
     scene.parts.mkdir()
     quiet = SlowSystem(scene.notes, 0)
-    frame = score_task(read_task(part, quiet, None), quiet)
+    frame = score_task(read_task(part.unit, quiet, None), quiet)
     write_part(part, frame, 0)
     check_counts([part])
     questions = frame["question_id"].to_list()

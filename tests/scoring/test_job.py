@@ -10,8 +10,9 @@ from aptool.errors import AptoolError
 from aptool.formats.pools import list_units, write_answers
 from aptool.formats.storage import Input
 from aptool.scoring.baselines import RandomSystem
-from aptool.scoring.job import plan, read_task, score_task
-from aptool.scoring.parts import Part, parts_folder
+from aptool.scoring.job import plan
+from aptool.scoring.parts import parts_folder
+from aptool.scoring.pipeline import read_task, score_task
 from aptool.scoring.systems import System
 
 
@@ -73,16 +74,12 @@ class Constant(System):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_score_that_is_not_finite_is_named(units, value):
-    part = Part(units[1], parts_folder("out.run") / "x", 4, "x")
-
     place = r"^test.pools.parquet: row group 1: question 'q2', answer 'a1': "
     with pytest.raises(AptoolError, match=rf"{place}score {value}: expected a finite number$"):
-        score_task(read_task(part, Constant(value), None), Constant(value))
+        score_task(read_task(units[1], Constant(value), None), Constant(value))
 
 
 def test_scores_keep_the_order_of_the_pools(units):
-    part = plan(units, Constant(0.5), "out.run", "x")[2]
-
-    frame = score_task(read_task(part, Constant(0.5), None), Constant(0.5))
+    frame = score_task(read_task(units[2], Constant(0.5), None), Constant(0.5))
 
     assert frame.rows() == [(q, a, 0.5) for q in ("q4", "q5") for a in ("a1", "a2")]

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -11,11 +12,13 @@ from tiny import labelled_pools, row, write_pools
 from aptool.errors import InputError, UsageError
 from aptool.formats.pools import list_units
 from aptool.formats.schemas import arrow_schema
+from aptool.formats.trec import read_run
 from aptool.models.model import load_model, save_model
 from aptool.scoring import score as scoring
 from aptool.scoring.baselines import RandomSystem
-from aptool.scoring.job import read_task, score_task
 from aptool.scoring.parts import write_part
+from aptool.scoring.pipeline import read_task, score_task
+from aptool.scoring.record import UnitRecord
 from aptool.scoring.systems import ModelLoader, ModelSystem, System
 
 GROUPS = 4  # row groups of three pools, eighteen candidates each
@@ -187,9 +190,9 @@ class OtherExecutor(scoring.Executor):
 
     def run(self, parts, missing, system, answers, meter):
         for number, part in enumerate(reversed(missing)):
-            task = read_task(part, system, None)
+            task = read_task(part.unit, system, None)
             write_part(part, score_task(task, system), system.truncated(task.prepared))
-            yield scoring.ScoredPart(part.pairs, f"worker {number % 2}", tries=2 if number == 1 else 1)
+            yield UnitRecord(number, part.pairs, f"worker {number % 2}", attempts=2 if number == 1 else 1)
 
 
 def test_the_run_does_not_depend_on_the_executor(system):
@@ -301,3 +304,60 @@ def test_a_question_in_two_row_groups_is_named(system, files):
     assert ": expected one pool per question, but it is also in " in str(error.value)
     assert str(error.value).endswith(f"{first}, row group 0")
     assert not Path("out.run").exists()
+
+
+def test_scores_in_memory_are_the_rows_of_the_run_file(system):
+    units = list_units(["test.pools.parquet"])
+    scoring.score(units, system, "out.run")
+
+    frame, tag = scoring.score_in_memory(units, system)
+
+    written = read_run("out.run")
+    assert tag == written.tag
+    assert frame.schema == written.frame.schema
+    # A run file has the shortest decimals of float32 scores.
+    assert (
+        frame.rows() == written.frame.with_columns(pl.col("score").cast(pl.Float32).cast(pl.Float64)).rows()
+    )
+
+
+class Zeros(RandomSystem):
+    """Scores of 0 and -0 by turns, which are equal."""
+
+    def score(self, prepared):
+        return np.resize(np.array([0.0, -0.0], np.float32), len(prepared.answer_ids))
+
+
+def test_minus_zero_in_memory_is_zero_as_in_a_run_file(folder):
+    frame, _ = scoring.score_in_memory(list_units(["test.pools.parquet"]), Zeros())
+
+    assert not np.signbit(frame["score"].to_numpy()).any()
+    ids = frame.group_by("question_id", maintain_order=True).agg("answer_id")["answer_id"]
+    assert all(pool.to_list() == sorted(pool, reverse=True) for pool in ids)
+
+
+def test_a_question_in_two_row_groups_in_memory_is_named(folder):
+    write_pools("b.parquet", [row("q2")], [row("q1")], [row("q1")])
+
+    with pytest.raises(InputError) as error:
+        scoring.score_in_memory(list_units(["b.parquet"]), RandomSystem())
+
+    assert str(error.value) == (
+        "b.parquet: row group 2: column 'question_id': 'q1': expected one pool per question, "
+        "but it is also in b.parquet, row group 1"
+    )
+
+
+def test_progress_and_truncation_in_memory_are_those_of_a_run_file(folder):
+    class Truncating(RandomSystem):
+        max_answer_tokens = 7
+
+        def truncated(self, prepared):
+            return 2
+
+    with recorded() as told:
+        scoring.score_in_memory(list_units(["test.pools.parquet"]), Truncating())
+
+    assert told.tasks == ["loading model", "score"]
+    assert [update[0] for update in told.updates_of["score"]] == [0, 18, 36, 54, 72]
+    assert told.messages == ["8 answers were truncated to 7 tokens"]

@@ -18,8 +18,9 @@ from aptool.formats.pools import Unit, list_units, read_pools
 from aptool.formats.storage import stat
 from aptool.formats.stores import store_of
 from aptool.scoring.baselines import RandomSystem
-from aptool.scoring.job import plan, read_task, score_task
+from aptool.scoring.job import plan
 from aptool.scoring.parts import parts_folder, write_part
+from aptool.scoring.pipeline import read_task, score_task
 from aptool.scoring.score import score
 
 # Scores, and is killed at a given point.
@@ -158,7 +159,7 @@ def test_a_corrupt_part_and_a_half_written_one(there, local):
 def make_parts(parts):
     """Writes every part, as a driver that was killed before the merge would have left them."""
     for part in parts:
-        write_part(part, score_task(read_task(part, RandomSystem(), None), RandomSystem()), 0)
+        write_part(part, score_task(read_task(part.unit, RandomSystem(), None), RandomSystem()), 0)
 
 
 def killed(phase, there):

@@ -1,0 +1,274 @@
+"""The scoring pipeline of one process: read a unit, score it, hand its scores to a sink.
+
+A unit is one row group of a pools file. A sink writes scores to a file (``scoring.parts``) or keeps them in
+memory (``MemorySink``); the pipeline yields one record per unit once the sink has its scores. Workers of a
+cluster call the same ``read_task`` and ``score_task``.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from aptool.errors import AptoolError
+from aptool.formats.pools import Answers, Unit, read_pools
+from aptool.formats.trec import rank_candidates
+from aptool.progress import Update
+from aptool.scoring.parts import check_questions
+from aptool.scoring.record import UnitRecord
+from aptool.scoring.systems import System
+
+
+class Task(NamedTuple):
+    """A unit that has been read and prepared: the input of ``score_task``."""
+
+    unit: Unit
+    question_ids: pa.Array  # (pools,)
+    answer_ids: pa.Array  # (pairs,)
+    pair_question: np.ndarray  # (pairs,)
+    prepared: Any  # the result of ``System.prepare``
+
+
+class UnitScores(NamedTuple):
+    """The scores of a unit."""
+
+    number: int  # of the unit, in the order given to the pipeline
+    unit: Unit
+    frame: pl.DataFrame  # question_id, answer_id, score (f32), in the order of the pools
+    truncated: int  # answers truncated at the model's limit
+
+
+# Stores the scores of a unit. Called from several threads if there are several systems.
+Sink: TypeAlias = Callable[[UnitScores], None]
+
+
+def read_task(unit: Unit, system: System, answers: Answers | None) -> Task:
+    """Read a unit and prepare it to be scored.
+
+    Raises:
+        InputError: the unit cannot be read.
+    """
+    pools = read_pools(unit, answers)
+    return Task(unit, pools.question_ids, pools.answer_ids, pools.pair_question, system.prepare(pools))
+
+
+def score_task(
+    task: Task, system: System, scored: Callable[[int], None] = lambda pairs: None
+) -> pl.DataFrame:
+    """Score all pairs of a unit: question_id, answer_id, score (f32), in the order of the pools.
+
+    Args:
+        task: the unit.
+        system: what scores it.
+        scored: called with the number of pairs of each block that is scored.
+
+    Raises:
+        AptoolError: a score is NaN or infinite.
+    """
+    scores = system.score_reporting(task.prepared, scored)
+    bad = np.flatnonzero(~np.isfinite(scores))
+    if len(bad):
+        question = task.question_ids[int(task.pair_question[bad[0]])].as_py()
+        answer = task.answer_ids[int(bad[0])].as_py()
+        raise AptoolError(
+            f"{task.unit.path}: row group {task.unit.row_group}: question {question!r}, answer {answer!r}: "
+            f"score {scores[bad[0]]}: expected a finite number"
+        )
+    return pl.DataFrame(
+        {
+            "question_id": pl.Series(task.question_ids).gather(task.pair_question),
+            "answer_id": pl.Series(task.answer_ids),
+            "score": scores.astype(np.float32, copy=False),
+        }
+    )
+
+
+class PairMeter:
+    """Counts the scored pairs of a run, from any thread; a unit never counts more than its pairs."""
+
+    def __init__(self, update: Update, pairs: Sequence[int], done: int = 0) -> None:
+        """Report the pairs that an earlier call has scored.
+
+        Args:
+            update: the progress of the run.
+            pairs: the number of pairs of each unit to score.
+            done: the number of pairs of the units that are scored already.
+        """
+        self._update = update
+        self._pairs = pairs
+        self._total = done + sum(pairs)
+        self._done = done
+        self._reached = [0] * len(pairs)
+        self._lock = threading.Lock()
+        update(self._done, self._total, "pairs")
+
+    def add(self, number: int, pairs: int) -> None:
+        """Count further pairs of a unit."""
+        with self._lock:
+            self._reach(number, self._reached[number] + pairs)
+
+    def reach(self, number: int, pairs: int | None = None) -> None:
+        """Set how many pairs of a unit are scored, None for all; a unit that is begun again loses none."""
+        with self._lock:
+            self._reach(number, self._pairs[number] if pairs is None else pairs)
+
+    def _reach(self, number: int, pairs: int) -> None:
+        before = self._reached[number]
+        reached = min(max(pairs, before), self._pairs[number])
+        if reached > before:
+            self._reached[number] = reached
+            self._done += reached - before
+            self._update(self._done, self._total, "pairs")
+
+
+def score_units(
+    units: Sequence[Unit], system: System, answers: Answers | None, meter: PairMeter, sink: Sink
+) -> Generator[UnitRecord]:
+    """Score units in this process, on all devices of the system.
+
+    Per device at most three units are in memory: one being read, one being scored, one in the sink.
+
+    Args:
+        units: the row groups.
+        system: what scores them.
+        answers: the shared answers.
+        meter: counts the pairs that are scored.
+        sink: stores the scores of each unit.
+
+    Yields:
+        A record per unit, once the sink has stored its scores.
+
+    Raises:
+        AptoolError: a unit cannot be read, scored or stored.
+    """
+    worker = f"{socket.gethostname()}:{os.getpid()}"
+    systems = system.copies(len(units))
+    gpus = len(systems) * str(system.describe().get("device", "")).startswith("cuda")
+    waiting = deque(enumerate(units))
+    pipelines = [_stored(_scored(waiting, each, answers, meter), sink) for each in systems]
+    wall, cores = time.monotonic(), time.process_time()
+    with contextlib.closing(_merged(pipelines, waiting)) as stored:
+        for unit in stored:
+            # A unit counts the time since the unit before it.
+            now, used = time.monotonic(), time.process_time()
+            seconds = now - wall
+            yield UnitRecord(
+                *(unit.number, unit.frame.height, worker),
+                seconds=seconds,
+                core_seconds=used - cores,
+                gpu_seconds=seconds * gpus,
+            )
+            wall, cores = now, used
+
+
+def _scored(
+    waiting: deque[tuple[int, Unit]], system: System, answers: Answers | None, meter: PairMeter
+) -> Generator[UnitScores]:
+    """The scores of waiting units by one system; the next unit is read meanwhile."""
+    with ThreadPoolExecutor(1) as reader:
+
+        def read() -> tuple[int, Future[Task]] | None:
+            try:
+                number, unit = waiting.popleft()
+            except IndexError:
+                return None
+            return number, reader.submit(read_task, unit, system, answers)
+
+        following = read()
+        while following is not None:
+            number, reading = following
+            task, following = reading.result(), read()
+            frame = score_task(task, system, partial(meter.add, number))
+            meter.reach(number)
+            yield UnitScores(number, task.unit, frame, system.truncated(task.prepared))
+
+
+def _stored(scored: Generator[UnitScores], sink: Sink) -> Generator[UnitScores]:
+    """The units once they are stored; the next unit is scored meanwhile."""
+    storing: tuple[UnitScores, Future[None]] | None = None
+    with contextlib.closing(scored), ThreadPoolExecutor(1) as writer:
+        for unit in scored:
+            if storing is not None:
+                storing[1].result()
+                yield storing[0]
+            storing = unit, writer.submit(sink, unit)
+        if storing is not None:
+            storing[1].result()
+            yield storing[0]
+
+
+def _merged(
+    pipelines: Sequence[Generator[UnitScores]], waiting: deque[tuple[int, Unit]]
+) -> Generator[UnitScores]:
+    """The units of several pipelines, each in its thread, as they are stored."""
+    if len(pipelines) == 1:
+        yield from pipelines[0]
+        return
+    done: SimpleQueue[UnitScores | BaseException | None] = SimpleQueue()
+
+    def work(pipeline: Generator[UnitScores]) -> None:
+        try:
+            for unit in pipeline:
+                done.put(unit)
+            done.put(None)
+        except BaseException as error:
+            done.put(error)
+
+    with ThreadPoolExecutor(len(pipelines)) as threads:
+        try:
+            for pipeline in pipelines:
+                threads.submit(work, pipeline)
+            working = len(pipelines)
+            while working:
+                unit = done.get()
+                if isinstance(unit, BaseException):
+                    raise unit
+                if unit is None:
+                    working -= 1
+                else:
+                    yield unit
+        finally:
+            waiting.clear()  # after an error, the other pipelines end with the units they have begun
+
+
+class MemorySink:
+    """Keeps the scores of all units."""
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        self._units = units
+        self._frames: dict[int, pl.DataFrame] = {}
+        self.truncated = 0
+
+    def __call__(self, scores: UnitScores) -> None:
+        """Keep the scores of a unit; reading and scoring have checked its rows."""
+        self._frames[scores.number] = scores.frame
+        self.truncated += scores.truncated
+
+    def frame(self) -> pl.DataFrame:
+        """question_id, answer_id, score (f64): the rows that reading the run file would give.
+
+        Raises:
+            InputError: a question has two pools.
+        """
+        frames = [self._frames[number] for number in range(len(self._units))]
+        check_questions(
+            self._units,
+            pl.concat(
+                frame.select(pl.col("question_id").unique(maintain_order=True), part=pl.lit(number))
+                for number, frame in enumerate(frames)
+            ),
+        )
+        # A run file has no minus zero.
+        score = pl.when(pl.col("score") == 0).then(0.0).otherwise(pl.col("score").cast(pl.Float64))
+        return rank_candidates(pl.concat(frames).with_columns(score=score)).drop("rank")
