@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from aptool.formats.location import Location
+    from aptool.models.explain import Explanation, TextWeights
     from aptool.models.model import LoadedModel
-    from aptool.reporting.heatmap import Explanation, TextWeights
 
 # Number of words listed below each text.
 _LISTED = 8
@@ -73,7 +73,7 @@ def explain(
     from aptool.formats.atomic import check_writable
     from aptool.models.checkpoints.read import load_any
     from aptool.models.device import pick_device
-    from aptool.reporting.heatmap import heat_maps
+    from aptool.models.explain import explain_pairs
 
     for path in (html, png):
         if path is not None:
@@ -86,7 +86,7 @@ def explain(
     else:
         pair = (str(question), str(answer))
     model = load_any(folder, pick_device(device))
-    explanation = heat_maps(model, [pair], alignment=matrix)[0]
+    explanation = explain_pairs(model, [pair], alignment=matrix)[0]
     if matrix and explanation.alignment is None:
         pooling = model.recipe.pooling["type"]
         wanted = "attentive, abcnn, alignment or token-matching"

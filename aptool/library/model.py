@@ -33,6 +33,7 @@ from aptool.library.systems import run_of
 from aptool.models.checkpoints.files import find_folder
 from aptool.models.checkpoints.read import load_any
 from aptool.models.device import pick_device, set_products, to_device
+from aptool.models.explain import Explanation, explain_pairs
 from aptool.models.hub import upload
 from aptool.models.model import (
     FILES,
@@ -41,7 +42,6 @@ from aptool.models.model import (
     new_model_folder,
     opened_folder,
 )
-from aptool.reporting.heatmap import Explanation, heat_maps
 from aptool.scoring.answer_store import open_store
 from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
 from aptool.scoring.scorer import Scorer
@@ -226,7 +226,7 @@ class Model:
         """
         check_text("question", question)
         check_text("answer", answer)
-        return heat_maps(self._loaded, [(question, answer)], alignment=alignment)[0]
+        return explain_pairs(self._loaded, [(question, answer)], alignment=alignment)[0]
 
     def save(self, folder: PathLike) -> None:
         """Writes the model folder; it appears whole or not at all.

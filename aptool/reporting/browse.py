@@ -16,7 +16,7 @@ from aptool.formats.location import Location
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import rank_candidates, read_qrels, read_run
 from aptool.models.checkpoints.read import load_any
-from aptool.reporting.heatmap import TextWeights, gives_weights, heat_maps, window_of
+from aptool.models.explain import TextWeights, explain_pairs, gives_weights, window_of
 from aptool.reporting.packing import packed_spans, packed_weights
 
 logger = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ def _describe(
     pairs = [
         (question.text, question.texts[question.record["answers"][answer][0]]) for question, answer in wanted
     ]
-    for (question, answer), explanation in zip(wanted, heat_maps(model, pairs), strict=True):
+    for (question, answer), explanation in zip(wanted, explain_pairs(model, pairs), strict=True):
         question.record.setdefault("spans", packed_spans(explanation.question))
         row = texts[explanation.answer.text]
         if isinstance(stored[row], str):

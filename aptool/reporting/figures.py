@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from aptool.errors import InputError, UsageError, counted, printable
 from aptool.formats.atomic import atomic_file, check_writable
 from aptool.formats.location import Location, PathOrUrl, location
-from aptool.reporting.notebook import Piece, pieces
+from aptool.models.notebook import Piece, pieces
 from aptool.reporting.plots import check_installed
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-    from aptool.reporting.heatmap import Explanation, TextWeights
+    from aptool.models.explain import Explanation, TextWeights
 
 SUFFIXES = (".png", ".svg")
 _DOTS_PER_INCH = 160

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from aptool.errors import AptoolError, printable
 from aptool.formats.atomic import atomic_file
 from aptool.formats.location import PathOrUrl
-from aptool.reporting.heatmap import Explanation
+from aptool.models.explain import Explanation
+from aptool.models.notebook import pieces
 from aptool.reporting.markup import latex_table, markdown_table
-from aptool.reporting.notebook import pieces
 from aptool.version import install_command
 
 if TYPE_CHECKING:

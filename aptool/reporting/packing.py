@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from aptool.reporting.heatmap import TextWeights
+from aptool.models.explain import TextWeights
 
 # Weights are fixed-point numbers in this unit: exact to 6e-8, four characters each.
 WEIGHT_UNIT = (1 << 24) - 1

@@ -204,7 +204,7 @@ def test_only_pools_are_scored(model, pools):
 
 
 def test_a_system_without_weights_explains_nothing(folder, model, monkeypatch):
-    monkeypatch.setattr("aptool.reporting.heatmap.gives_weights", lambda pooling: False)
+    monkeypatch.setattr("aptool.models.explain.gives_weights", lambda pooling: False)
 
     with pytest.raises(AptoolError, match="weigh"):
         model.explain("q", "a")

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import numpy as np
 
 import aptool
-from aptool.reporting.heatmap import Explanation, TextWeights, Window
+from aptool.models.explain import Explanation, TextWeights, Window
 
 QRELS = {"q1": {"a": 1, "b": 0}, "q2": {"c": 2}, "q3": {"d": 1}}
 RUN = {"q1": {"b": 2.0, "a": 1.0}, "q2": {"c": 1.0}, "q9": {"x": 1.0}}

@@ -13,9 +13,9 @@ from tokenizers import normalizers
 
 from aptool.formats.pools import list_units, read_pools
 from aptool.models import backbone
+from aptool.models.explain import explain_pairs
 from aptool.models.model import LoadedModel, load_model
 from aptool.models.ragged import Ragged
-from aptool.reporting.heatmap import heat_maps
 from aptool.scoring.scorer import Scorer
 from aptool.scoring.systems import ModelSystem
 from aptool.training.fit import fit
@@ -368,7 +368,7 @@ def test_words_that_the_tokenizer_drops_are_neither_cut_nor_weighed(network):
     model = LoadedModel(ranker, tokenizer, network_recipe("ap-minilm", network), {}, "")
 
     # A zero-width space is a word for a split at spaces and punctuation, but no token for BERT.
-    (found,) = heat_maps(model, [("where is \u200b", "\u200b")], alignment=True)
+    (found,) = explain_pairs(model, [("where is \u200b", "\u200b")], alignment=True)
 
     assert (found.question.truncated, found.answer.truncated) == (0, 0)
     assert found.question.weights[2] == 0 < found.question.weights[:2].min()

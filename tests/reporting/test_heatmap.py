@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tiny import SYSTEMS, recipe
 
 from aptool.models.build import build_ranker
+from aptool.models.explain import TextWeights, Window, explain_pairs, window_of, word_spans
 from aptool.models.model import LoadedModel
 from aptool.models.ragged import Ragged
-from aptool.reporting.heatmap import TextWeights, Window, heat_maps, window_of, word_spans
 from aptool.text.tokenizer import WordTokenizer
 
 WORDS = ["one", "two", "red", "green", "blue", ",", "?"]
@@ -65,7 +65,7 @@ def by_hand():
 
 
 def test_attention_of_a_pair_by_hand(by_hand):
-    (found,) = heat_maps(by_hand("ap-cnn"), [("One two", "red green blue")], alignment=True)
+    (found,) = explain_pairs(by_hand("ap-cnn"), [("One two", "red green blue")], alignment=True)
 
     assert found.question.weights == pytest.approx(SIGMA_Q, abs=1e-6)
     assert found.answer.weights == pytest.approx(SIGMA_A, abs=1e-6)
@@ -78,7 +78,7 @@ def test_matched_tokens_by_hand(by_hand):
     S = [[0, -0.447214, 0], [0, 0.316228, -0.707107]]
     texts = [("One two", "red green blue")]
     found = {
-        kind: heat_maps(by_hand("qa-cnn", kind), texts)[0]
+        kind: explain_pairs(by_hand("qa-cnn", kind), texts)[0]
         for kind in ("maxsim", "symmetric-maxsim", "mean-maxsim", "kernels")
     }
 
@@ -102,7 +102,7 @@ def test_matched_tokens_by_hand(by_hand):
 def test_max_pooling_has_shares_of_the_features(by_hand):
     # Question: feature 1 goes to two (1 > 0), feature 2 to one (2 > 1). Answer: feature 1 to green; for
     # feature 2 red and blue tie at 0, half of it each.
-    (found,) = heat_maps(by_hand("qa-cnn"), [("one two", "red green blue")])
+    (found,) = explain_pairs(by_hand("qa-cnn"), [("one two", "red green blue")])
 
     assert found.question.weights.tolist() == [0.5, 0.5]
     assert found.answer.weights.tolist() == [0.25, 0.5, 0.25]
@@ -121,7 +121,7 @@ PAIRS = [
 def test_weights_are_the_models_own_whatever_else_is_in_the_batch(system):
     made = model(system)
 
-    for found, (question, answer) in zip(heat_maps(made, PAIRS), PAIRS, strict=True):
+    for found, (question, answer) in zip(explain_pairs(made, PAIRS), PAIRS, strict=True):
         ids = [Ragged.of(made.tokenizer.encode([text])) for text in (question, answer)]
         with torch.no_grad():
             alone = made.ranker.pooling.attention(*(made.ranker.encoder(one) for one in ids))
@@ -137,7 +137,9 @@ def test_weights_on_a_gpu_are_those_of_the_cpu():
     on_gpu.ranker.to("cuda")
 
     for one, other in zip(
-        heat_maps(on_cpu, PAIRS, alignment=True), heat_maps(on_gpu, PAIRS, alignment=True), strict=True
+        explain_pairs(on_cpu, PAIRS, alignment=True),
+        explain_pairs(on_gpu, PAIRS, alignment=True),
+        strict=True,
     ):
         assert other.answer.weights == pytest.approx(one.answer.weights, abs=1e-5)
         assert other.alignment == pytest.approx(one.alignment, abs=1e-4)
@@ -145,7 +147,7 @@ def test_weights_on_a_gpu_are_those_of_the_cpu():
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_weights_of_a_text_sum_to_one(system):
-    for found in heat_maps(model(system), PAIRS):
+    for found in explain_pairs(model(system), PAIRS):
         for side in (found.question, found.answer):
             assert len(side.weights) == len(side.words)
             assert side.weights.min() >= 0
@@ -177,7 +179,7 @@ def test_windows_are_mapped_back_to_the_text(window, first, middle, last):
 @pytest.mark.parametrize("window", [1, 2, 3, 4, 5])
 def test_a_receptive_field_has_exactly_the_words_that_its_state_depends_on(window):
     made = model("ap-cnn", f"encoder.window={window}")
-    (found,) = heat_maps(made, [("one", "one two red green blue")])
+    (found,) = explain_pairs(made, [("one", "one two red green blue")])
     ids = torch.tensor([2, 3, 4, 5, 6])
     states = made.ranker.encoder(Ragged.join([ids])).values
     for word in range(5):
@@ -189,14 +191,14 @@ def test_a_receptive_field_has_exactly_the_words_that_its_state_depends_on(windo
 
 
 def test_the_receptive_field_of_a_bilstm_is_the_whole_text():
-    (found,) = heat_maps(model("ap-bilstm"), [("one two", "red green blue")])
+    (found,) = explain_pairs(model("ap-bilstm"), [("one two", "red green blue")])
 
     assert list(found.answer.receptive_field(1)) == [0, 1, 2]
 
 
 def test_unknown_and_truncated_words():
     limited = model("ap-cnn", "text.max_answer_tokens=3")
-    (found,) = heat_maps(limited, [("one 😀 two", "Red עברית green blue, blue")])
+    (found,) = explain_pairs(limited, [("one 😀 two", "Red עברית green blue, blue")])
 
     assert [found.question.words[place] for place in found.question.unknown] == ["😀"]
     assert [found.answer.words[place] for place in found.answer.unknown] == ["עברית"]
@@ -207,7 +209,7 @@ def test_unknown_and_truncated_words():
 
 @pytest.mark.parametrize("text", ["", "  \t"])
 def test_a_text_without_a_word_is_one_unknown_word(text):
-    (found,) = heat_maps(model("ap-cnn"), [("one", text)])
+    (found,) = explain_pairs(model("ap-cnn"), [("one", text)])
 
     assert found.answer.weights.tolist() == [1.0]
     assert found.answer.unknown == {0}
@@ -249,7 +251,7 @@ def test_image_has_the_words_in_order_on_colours_by_weight(by_hand):
     pytest.importorskip("matplotlib")
     from aptool.reporting.figures import plot_explanation
 
-    (found,) = heat_maps(by_hand("ap-cnn"), [("One two", "red, green " + "blue " * 30)], alignment=True)
+    (found,) = explain_pairs(by_hand("ap-cnn"), [("One two", "red, green " + "blue " * 30)], alignment=True)
     figure = plot_explanation(found, "mine")
     figure.draw_without_rendering()
     drawn = [text for text in figure.subfigs[0].axes[0].texts if text.get_bbox_patch() is not None]

@@ -1,4 +1,4 @@
-"""Heat maps: a weight for every word of a question and of its answer (the paper's figures 5 and 6).
+"""Explanations: the weight of each word of a question and of its answer (the paper's figures 5 and 6).
 
 With attentive pooling the weights are the attention weights σ of the states. Max pooling has no weights, but
 the maximum of each feature is attained by one state: the weight of a state is the share of the features whose
@@ -26,10 +26,10 @@ from aptool.models.attention import AttentivePooling
 from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.matching import MatchPooling
 from aptool.models.model import LoadedModel
+from aptool.models.notebook import weights_html
 from aptool.models.one_way import OneWayPooling
 from aptool.models.pooling import MaxPooling, Pooling
 from aptool.models.ragged import Ragged
-from aptool.reporting.notebook import weights_html
 from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
 
 ATTENTION, MAX_POOLING, MATCHES = "attention", "max_pooling", "matches"
@@ -154,7 +154,7 @@ def _strongest_words(text: TextWeights) -> str:
 
 
 @torch.inference_mode()
-def heat_maps(
+def explain_pairs(
     model: LoadedModel, pairs: Sequence[tuple[str, str]], *, alignment: bool = False
 ) -> list[Explanation]:
     """Explains the scores of (question, answer) pairs.

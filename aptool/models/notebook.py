@@ -11,7 +11,7 @@ _COLOUR = "214, 84, 24"
 
 
 class WeightedText(Protocol):
-    """A text and the weights of its words; see `heatmap.TextWeights`."""
+    """A text and the weights of its words; see `explain.TextWeights`."""
 
     @property
     def text(self) -> str:
