@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, TypeAlias
 
 import click
 
 from aptool.cli.parameters import whole_number
 
-if TYPE_CHECKING:
-    from aptool.cluster.resources import Cluster, Workers
-
-WAIT = f"{__name__}.wait"  # the value of --wait in click's context
-
-Command = TypeVar("Command", bound=Callable[..., object])
+Command: TypeAlias = Callable[..., None]
 
 
 class WorkersType(click.ParamType):  # type: ignore[type-arg]
@@ -38,7 +32,7 @@ class WorkersType(click.ParamType):  # type: ignore[type-arg]
 
 
 def cluster_options(command: Command, *, elastic: bool = False) -> Command:
-    """Adds the options to a command; it gets ``cluster``, ``workers`` and ``gpus_per_worker``.
+    """Adds the options to a command with ``--device``; the command gets all of them as one ``where``.
 
     Args:
         command: the command.
@@ -73,43 +67,29 @@ def cluster_options(command: Command, *, elastic: bool = False) -> Command:
             "--wait",
             type=click.FloatRange(min=0),
             metavar="SECONDS",
-            expose_value=False,
-            callback=lambda context, _, value: context.meta.update({WAIT: value}),
             help="How long to wait for nodes or resources of the cluster.  [default: without end]",
         ),
     )
+
+    @wraps(command)
+    def with_where(
+        *,
+        device: str,
+        cluster: str | None,
+        workers: int | tuple[int, int] | None,
+        gpus_per_worker: float | None,
+        wait: float | None,
+        **others: Any,
+    ) -> None:
+        from aptool.library.where import Where
+
+        state = click.get_current_context().find_object(dict)
+        debug = bool(state and state.get("debug"))
+        address = True if cluster == "" else cluster  # without an address the option is empty
+        where = Where(device, address, workers, gpus_per_worker, wait, debug=debug, from_options=True)
+        command(where=where, **others)
+
+    result: Command = with_where
     for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def check_cluster_options(cluster: str | None, workers: Workers, gpus_per_worker: float | None) -> None:
-    """Checks the options against each other.
-
-    Raises:
-        UsageError: one of them without a cluster, or an impossible number of GPUs.
-    """
-    from aptool.library.executors import check_workers
-
-    check_workers(cluster, workers, gpus_per_worker, _wait(), options=True)
-
-
-def debugging() -> bool:
-    """Whether the command runs with ``--debug``."""
-    found = click.get_current_context().find_object(dict)
-    return bool(found and found.get("debug"))
-
-
-@contextmanager
-def connected(cluster: str | None) -> Iterator[Cluster | None]:
-    """Connects to a cluster while the block runs; yields None without ``--cluster``."""
-    from aptool.library import executors
-
-    # Without an address the option is empty.
-    with executors.connected(cluster if cluster != "" else True, debug=debugging(), wait=_wait()) as found:
-        yield found
-
-
-def _wait() -> float | None:
-    found: float | None = click.get_current_context().meta.get(WAIT)
-    return found
+        result = option(result)
+    return result

@@ -4,12 +4,13 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected
+from aptool.cli.cluster_options import cluster_options
 from aptool.cli.defaults import default_model
 from aptool.cli.parameters import LOCATION, device_option, kind_option, model_option, tokens_per_batch_option
 
 if TYPE_CHECKING:
     from aptool.formats.location import Location
+    from aptool.library.where import Where
 
 
 @click.command("encode")
@@ -39,32 +40,27 @@ def encode(
     output: "Location",
     answers: "Location | None",
     precision: Literal["fp32", "fp16", "int8"] | None,
-    device: str,
     tokens_per_batch: int | None,
-    cluster: str | None,
-    workers: int | None,
-    gpus_per_worker: float | None,
+    where: "Where",
 ) -> None:
     """Encode ANSWERS once, for `aptool score --encoded`.
 
     ANSWERS are answers files or pools files: files, folders, globs or URLs. What the store has already is not
     encoded again: run the same command again after an interruption, or with more answers.
     """
-    check_cluster_options(cluster, workers, gpus_per_worker)
     folder = folder if folder is not None else default_model()
 
     from aptool.library.encoding import encode as encode_answers
-    from aptool.library.executors import encoding_on
 
-    with connected(cluster) as found:
+    with where.connected() as place:
         done = encode_answers(
             texts,
             folder,
             output,
-            encoding_on(found, device, workers, gpus_per_worker),
+            place.encoder(),
             answers=answers,
             precision=precision,
-            device=device,
+            device=where.device,
             tokens_per_batch=tokens_per_batch,
             kind=kind,
         )

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected, debugging
+from aptool.cli.cluster_options import cluster_options
 from aptool.cli.parameters import LOCATION, device_option
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, UsageError
 
 if TYPE_CHECKING:
     from aptool.formats.location import Location
+    from aptool.library.where import Where
 
 
 @click.command("matrix")
@@ -38,11 +39,8 @@ def matrix(
     output: "Location",
     given: tuple[str, ...],
     quick: bool,
-    device: str,
     jobs: int | None,
-    cluster: str | None,
-    workers: int | None,
-    gpus_per_worker: float | None,
+    where: "Where",
 ) -> None:
     """Run the experiments of TABLE, such as jobs/eval.toml.
 
@@ -51,9 +49,10 @@ def matrix(
 
     On a cluster each trial gets one worker; with --jobs 1, one trial at a time gets all of them.
     """
-    check_cluster_options(cluster, workers, gpus_per_worker)
-    if workers is not None and jobs != 1:
-        raise UsageError(f"--workers {workers}: requires --jobs 1; expected --jobs for trials side by side")
+    if where.workers is not None and jobs != 1:
+        raise UsageError(
+            f"--workers {where.workers}: requires --jobs 1; expected --jobs for trials side by side"
+        )
     from aptool.evaluation.compare import is_mean
     from aptool.experiments.matrix import read_matrix
     from aptool.experiments.paired import paired_cells, paired_tests
@@ -61,22 +60,17 @@ def matrix(
     from aptool.experiments.runner import Runner
     from aptool.experiments.table import not_above_random, summarize, table_cells, write_table
     from aptool.formats.atomic import check_writable
-    from aptool.library.executors import executor_on, processes_on, trainer_on
 
     plan = read_matrix(table, _values(given))
     if quick:
         plan = plan.with_one_seed()
     check_writable(output / "table.md")
 
-    with connected(cluster) as found:
-        if found is not None and jobs == 1:
-            train = trainer_on(found, device, workers, gpus_per_worker)
-            executor = executor_on(found, workers, gpus_per_worker, debug=debugging())
-            results = Runner(plan, output, train=train, executor=executor).run()
+    with where.connected() as place:
+        if where.on_cluster and jobs == 1:
+            results = Runner(plan, output, train=place.trainer(), executor=place.executor()).run()
         else:
-            results = Runner(plan, output, device=device).run(
-                processes_on(found, jobs, device, gpus_per_worker)
-            )
+            results = Runner(plan, output, device=where.device).run(place.processes(jobs))
     summaries = summarize(results)
     options = [word for value in given for word in ("--let", value)] + ["--quick"] * quick
     command = shlex.join(["aptool", "matrix", str(table), "--output", str(output), *options])

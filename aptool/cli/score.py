@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 import click.shell_completion
 
-from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected, debugging
+from aptool.cli.cluster_options import cluster_options
 from aptool.cli.defaults import default_model, default_run
 from aptool.cli.parameters import (
     LOCATION,
@@ -18,6 +18,7 @@ from aptool.formats.ids import check_one_word
 
 if TYPE_CHECKING:
     from aptool.formats.location import Location
+    from aptool.library.where import Where
 
 
 class SystemType(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
@@ -87,14 +88,11 @@ def score(
     output: str | None,
     answers: "Location | None",
     tag: str | None,
-    device: str,
     precision: Literal["auto", "fp32", "tf32", "bf16"],
     tokens_per_batch: int | None,
     encoded: "Location | None",
     fill: bool,
-    cluster: str | None,
-    workers: int | None,
-    gpus_per_worker: float | None,
+    where: "Where",
 ) -> None:
     """Score POOLS (files, folders, globs, URLs) into a TREC run file.
 
@@ -102,24 +100,22 @@ def score(
 
     Run the same command again after an interruption to resume.
     """
-    check_cluster_options(cluster, workers, gpus_per_worker)
     if tag is not None:
         check_one_word("--tag", tag)
     model = model if model is not None else default_model()
     output = output if output is not None else str(default_run(pools))
 
-    from aptool.library.executors import executor_on
     from aptool.library.scoring import score as score_pools
 
-    with connected(cluster) as found:
+    with where.connected() as place:
         done = score_pools(
             pools,
             model,
             output,
-            executor_on(found, workers, gpus_per_worker, debug=debugging()),
+            place.executor(),
             answers=answers,
             tag=tag,
-            device=device,
+            device=where.device,
             precision=precision,
             tokens_per_batch=tokens_per_batch,
             kind=kind,

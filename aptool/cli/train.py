@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.cluster_options import check_cluster_options, cluster_options, connected
+from aptool.cli.cluster_options import cluster_options
 from aptool.cli.defaults import default_collection
 from aptool.cli.parameters import LOCATION, Seed, complete_preset, device_option
 from aptool.config import CHECKPOINT_MINUTES
@@ -15,9 +15,9 @@ from aptool.errors import counted
 from aptool.progress import measures_line
 
 if TYPE_CHECKING:
-    from aptool.cluster.resources import Workers
     from aptool.config import Recipe
     from aptool.formats.location import Location
+    from aptool.library.where import Where
     from aptool.training.fit import Fit
     from aptool.training.recorders import Log
 
@@ -90,12 +90,9 @@ def train(
     seed: int,
     seeds: int | None,
     log: "Log | None",
-    device: str,
     checkpoint_minutes: float,
     as_json: bool,
-    cluster: str | None,
-    workers: "Workers",
-    gpus_per_worker: float | None,
+    where: "Where",
 ) -> None:
     """Train a system on COLLECTION (default: the built-in one) and write a model folder.
 
@@ -104,47 +101,26 @@ def train(
     Run the same command again after an interruption to resume from the last checkpoint; the model is the same
     as without the interruption.
     """
-    check_cluster_options(cluster, workers, gpus_per_worker)
     from aptool.formats.collection import Collection
-    from aptool.models.build import check_recipe
-    from aptool.models.device import pick_device
-    from aptool.models.model import check_model_folder
-    from aptool.models.start import training_recipe
+    from aptool.library.training import build_recipe, train_models
+    from aptool.training.seeds import to_dict
 
-    recipe = training_recipe(preset, overrides, start)
-    if len(collections) > 1:
-        recipe = recipe.with_mixture(collections[1:])
-    if vectors is not None:
-        recipe = recipe.with_vectors(vectors)
-    if teacher is not None:
-        recipe = recipe.with_teacher(teacher)
-    check_recipe(recipe)
+    recipe = build_recipe(
+        preset, set=overrides, start=start, teacher=teacher, mixture=collections[1:], vectors=vectors
+    )
     if output is None:
         output = Path("models") / recipe.preset
         logger.info(f"--output not given: {output}")
-    if cluster is None:
-        pick_device(device)  # says what is wrong with it before a collection is built
-    if seeds is None:
-        check_model_folder(output)
-    opened = Collection(collections[0] if collections else default_collection())
-
-    from aptool.library.executors import trainer_on
-    from aptool.training.recorders import fit_with_callbacks
-    from aptool.training.seeds import fit_seeds, summarize, to_dict
-
-    with connected(cluster) as found:
-        trainer = trainer_on(found, device, workers, gpus_per_worker, checkpoint_minutes)
-
-        def fit_one(seed: int, folder: "Location") -> "Fit":
-            if seeds is not None:
-                logger.info(f"seed {seed}: {folder}")
-            train_it = partial(trainer, opened, recipe, folder, seed=seed)
-            return fit_with_callbacks(train_it, None, log, str(folder), recipe, seed)
-
-        if seeds is None:
-            result = summarize({seed: fit_one(seed, output)}, recipe.training.dev_measure)
-        else:
-            result = fit_seeds(fit_one, recipe, output, list(range(seed, seed + seeds)))
+    result = train_models(
+        lambda: Collection(collections[0] if collections else default_collection()),
+        recipe,
+        output,
+        where,
+        seed=seed,
+        seeds=seeds,
+        log=log,
+        checkpoint_minutes=checkpoint_minutes,
+    )
     if as_json:
         import json
 

@@ -6,8 +6,8 @@ from aptool.formats.atomic import check_apart
 from aptool.formats.location import ObjectPath
 from aptool.formats.storage import expand
 from aptool.library.arguments import PathLike, check_choice, check_integer, check_list, check_path
-from aptool.library.executors import Address, check_workers, connected, encoding_on
 from aptool.library.model import Model, check_device
+from aptool.library.where import Address, Where
 from aptool.scoring.answer_store import PRECISIONS, StoredPrecision
 from aptool.scoring.encode import Encoded, Run
 from aptool.scoring.encode import encode as encode_files
@@ -64,12 +64,11 @@ def encode(
         check_choice("precision", precision, PRECISIONS)
     if tokens_per_batch is not None:
         check_integer("tokens_per_batch", tokens_per_batch, 1)
-    check_device(device)
-    check_workers(cluster, workers, gpus_per_worker, wait)
+    where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
     files = expand(paths, ".parquet")
     check_apart(folder, files)
     source = model.folder if isinstance(model, Model) else check_path("model", model)
-    with connected(cluster, wait=wait) as found:
+    with where.connected() as place:
         return encode_files(
             files,
             folder,
@@ -79,5 +78,5 @@ def encode(
             precision=precision,
             device=device,
             tokens_per_batch=tokens_per_batch,
-            run=executor if executor is not None else encoding_on(found, device, workers, gpus_per_worker),
+            run=executor if executor is not None else place.encoder(),
         )

@@ -9,9 +9,9 @@ from aptool.formats.ids import check_one_word
 from aptool.formats.run_output import check_run_output
 from aptool.library.arguments import PathLike, check_choice, check_integer, check_path, check_text
 from aptool.library.encoded import check_encoded, filling
-from aptool.library.executors import Address, check_workers, connected, executor_on
 from aptool.library.model import PRECISIONS, Model, Precision, check_device
 from aptool.library.pools import Pools
+from aptool.library.where import Address, Where
 from aptool.scoring.baselines import BASELINES, BaselineLoader
 from aptool.scoring.record import ScoredRun
 from aptool.scoring.score import AnySystem, Executor
@@ -82,7 +82,6 @@ def score(
     if tag is not None:
         check_one_word("tag", check_text("tag", tag))
     check_choice("precision", precision, PRECISIONS)
-    check_device(device)
     if tokens_per_batch is not None:
         check_integer("tokens_per_batch", tokens_per_batch, 1)
     if not isinstance(pools, Pools):
@@ -101,11 +100,11 @@ def score(
         _log_baseline(baseline, [name for name, is_given in given.items() if is_given])
     elif not isinstance(model, Model | System):
         model = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
-    check_workers(cluster, workers, gpus_per_worker, wait)
+    where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
     if executor is not None and cluster is not None:
         raise UsageError("cluster: expected none, as an executor is given")
-    with filling(store, fill), pools.on_disk() as files, connected(cluster, wait=wait) as found:
-        executor = executor if executor is not None else executor_on(found, workers, gpus_per_worker)
+    with filling(store, fill), pools.on_disk() as files, where.connected() as place:
+        executor = executor if executor is not None else place.executor()
         system: AnySystem
         if baseline is not None:
             system = BaselineLoader(baseline)

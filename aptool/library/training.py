@@ -2,16 +2,18 @@
 
 import contextlib
 import json
+import logging
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from aptool.config import CHECKPOINT_MINUTES
+from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import InputError
+from aptool.formats.collection import Collection as CollectionFiles
 from aptool.formats.location import Location, location
 from aptool.library.arguments import (
     LONGEST_SECONDS,
@@ -24,12 +26,18 @@ from aptool.library.arguments import (
     check_text,
 )
 from aptool.library.collection import Collection
-from aptool.library.executors import Address, check_workers, connected, trainer_on
 from aptool.library.model import Model, check_device
+from aptool.library.where import Address, Where
 from aptool.models.build import check_recipe
+from aptool.models.device import pick_device
+from aptool.models.model import check_model_folder
 from aptool.models.start import training_recipe
 from aptool.options import expected_without
+from aptool.training.fit import Fit
 from aptool.training.recorders import LOGS, Log, OnEpoch, fit_with_callbacks
+from aptool.training.seeds import Seeds, check_seeds_folder, fit_seeds, summarize
+
+logger = logging.getLogger(__name__)
 
 Value: TypeAlias = str | int | float | bool
 Overrides: TypeAlias = Mapping[str, Value | Mapping[str, Value]] | Iterable[str]
@@ -94,6 +102,46 @@ def train(
         AptoolError: the collection, the recipe, the device or the output is not what it should be.
     """
     opened = collection if isinstance(collection, Collection) else Collection(collection)
+    recipe = build_recipe(preset, set=set, start=start, teacher=teacher, mixture=mixture, vectors=vectors)
+    check_integer("seed", seed, 0, 1 << 63)
+    if log is not None:
+        check_choice("log", log, LOGS)
+    if on_epoch is not None and not callable(on_epoch):
+        raise InputError("on_epoch", value=on_epoch, expected="a function of an epoch")
+    if output is not None:
+        check_path("output", output, "a folder to write to (str or os.PathLike)")
+    where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
+    if where.on_cluster and output is None:
+        raise InputError("output", value=None, expected="a folder on storage that all nodes share")
+    check_number("checkpoint_minutes", checkpoint_minutes, 0, LONGEST_SECONDS // 60)
+    with _folder(output) as folder:
+        train_models(
+            lambda: opened.opened,
+            recipe,
+            folder,
+            where,
+            seed=seed,
+            log=log,
+            on_epoch=on_epoch,
+            checkpoint_minutes=checkpoint_minutes,
+        )
+        # The workers' device may not exist in this process.
+        model = Model(folder, "auto" if where.on_cluster else where.device)
+    if output is None:
+        weakref.finalize(model, shutil.rmtree, str(folder.parent), ignore_errors=True)
+    return model
+
+
+def build_recipe(
+    preset: str | None,
+    *,
+    set: Overrides = (),  # noqa: A002 - as ``train``
+    start: PathLike | None = None,
+    teacher: PathLike | None = None,
+    mixture: Iterable[PathLike] = (),
+    vectors: PathLike | None = None,
+) -> Recipe:
+    """The checked recipe of a training; see ``train`` for the arguments."""
     recipe = training_recipe(
         None if preset is None else check_text("preset", preset),
         _overrides(set),
@@ -103,28 +151,59 @@ def train(
         recipe = recipe.with_mixture(_further(mixture))
     if vectors is not None:
         recipe = recipe.with_vectors(check_path("vectors", vectors))
-    taught_by = None if teacher is None else check_path("teacher", teacher, "a run file")
-    if taught_by is not None:
-        recipe = recipe.with_teacher(str(taught_by))
+    if teacher is not None:
+        recipe = recipe.with_teacher(check_path("teacher", teacher, "a run file"))
     check_recipe(recipe)
-    check_integer("seed", seed, 0, 1 << 63)
-    if log is not None:
-        check_choice("log", log, LOGS)
-    if on_epoch is not None and not callable(on_epoch):
-        raise InputError("on_epoch", value=on_epoch, expected="a function of an epoch")
-    check_device(device)
-    if output is not None:
-        check_path("output", output, "a folder to write to (str or os.PathLike)")
-    check_workers(cluster, workers, gpus_per_worker, wait)
-    check_number("checkpoint_minutes", checkpoint_minutes, 0, LONGEST_SECONDS // 60)
-    with connected(cluster, wait=wait) as found, _folder(output) as folder:
-        if found is not None and output is None:
-            raise InputError("output", value=None, expected="a folder on storage that all nodes share")
-        train_on = trainer_on(found, device, workers, gpus_per_worker, checkpoint_minutes)
-        fit_it = partial(train_on, opened.opened, recipe, folder, seed=seed)
-        fit_with_callbacks(fit_it, on_epoch, log, str(folder), recipe, seed)
-        # What a cluster trained is loaded on what there is here.
-        return _model(folder, device if found is None else "auto", temporary=output is None)
+    return recipe
+
+
+def train_models(
+    open_collection: Callable[[], CollectionFiles],
+    recipe: Recipe,
+    output: Location,
+    where: Where,
+    *,
+    seed: int,
+    seeds: int | None = None,
+    log: Log | None = None,
+    on_epoch: OnEpoch | None = None,
+    checkpoint_minutes: float = CHECKPOINT_MINUTES,
+) -> Seeds:
+    """Trains a model into a folder, or one model per seed into ``OUTPUT/seedN``.
+
+    Args:
+        open_collection: opens the collection; called after the checks of the device and the output.
+        recipe: from ``build_recipe``.
+        output: the model folder, or the folder of the model folders.
+        where: a device or a cluster.
+        seed: the first seed.
+        seeds: number of consecutive seeds; None trains one model into ``output`` itself.
+        log: see ``train``.
+        on_epoch: see ``train``.
+        checkpoint_minutes: see ``train``.
+
+    Returns:
+        The result per seed, and their summary.
+    """
+    if not where.on_cluster:
+        pick_device(where.device)
+    if seeds is None:
+        check_model_folder(output)
+    else:
+        check_seeds_folder(output)
+    collection = open_collection()
+    with where.connected() as place:
+        trainer = place.trainer(checkpoint_minutes)
+
+        def fit_seed(seed: int, folder: Location) -> Fit:
+            if seeds is not None:
+                logger.info(f"seed {seed}: {folder}")
+            fit = partial(trainer, collection, recipe, folder, seed=seed)
+            return fit_with_callbacks(fit, on_epoch, log, str(folder), recipe, seed)
+
+        if seeds is None:
+            return summarize({seed: fit_seed(seed, output)}, recipe.training.dev_measure)
+        return fit_seeds(fit_seed, recipe, output, list(range(seed, seed + seeds)))
 
 
 @contextlib.contextmanager
@@ -139,13 +218,6 @@ def _folder(output: PathLike | None) -> Iterator[Location]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-
-
-def _model(folder: Location, device: str, *, temporary: bool) -> Model:
-    model = Model(folder, device)
-    if temporary:
-        weakref.finalize(model, shutil.rmtree, str(folder.parent), ignore_errors=True)
-    return model
 
 
 def _further(mixture: object) -> list[str]:

@@ -1,0 +1,177 @@
+"""Where a job runs: in this process, or on a Ray cluster."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from aptool.config import CHECKPOINT_MINUTES
+from aptool.errors import UsageError
+from aptool.library.arguments import LONGEST_SECONDS, check_integer, check_number, check_text
+
+if TYPE_CHECKING:
+    from aptool.cluster.resources import Cluster, Workers
+    from aptool.experiments.side_by_side import Processes
+    from aptool.scoring.encode import Run
+    from aptool.scoring.score import Executor
+    from aptool.training.fit import Fit
+
+# An address, True for that of RAY_ADDRESS (else auto), None for this process.
+Address: TypeAlias = str | bool | None
+
+# Fits a recipe to a collection into a model folder, given ``seed``.
+Trainer: TypeAlias = "Callable[..., Fit]"
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a job runs: a device of this machine, or workers of a Ray cluster.
+
+    Attributes:
+        device: ``auto``, ``cpu``, ``cuda`` or one such as ``cuda:1``.
+        cluster: see ``Address``.
+        workers: number of worker processes, or the least and the most of a training.
+        gpus_per_worker: GPUs per worker; may be fractional.
+        wait: seconds to wait for resources of the cluster; None is without limit.
+        debug: show Ray's messages.
+        from_options: name options of a command in errors, in place of arguments.
+        connection: the cluster, inside ``connected``.
+
+    Raises:
+        UsageError: a value is impossible, or requires a cluster.
+        InputError: a value has the wrong type or range.
+    """
+
+    device: str = "auto"
+    cluster: Address = None
+    workers: "Workers" = None
+    gpus_per_worker: float | None = None
+    wait: float | None = None
+    debug: bool = False
+    from_options: bool = False
+    connection: "Cluster | None" = None
+
+    def __post_init__(self) -> None:
+        workers = self.workers if isinstance(self.workers, tuple) else (self.workers,)
+        for number in workers:
+            if number is not None:
+                check_integer(self._name("workers"), number, 1)
+        if isinstance(self.workers, tuple) and (len(workers) != 2 or self.workers[0] > self.workers[1]):
+            value = ":".join(map(str, workers))
+            raise UsageError(
+                f"{self._name('workers')} {value}: expected the least number, and one not below it"
+            )
+        gpus = self.gpus_per_worker
+        if gpus is not None:
+            check_number(self._name("gpus_per_worker"), gpus, 0, 1 << 20)
+            if gpus > 1 and gpus != int(gpus):
+                expected = "expected at most 1, or a whole number"
+                raise UsageError(f"{self._name('gpus_per_worker')} {gpus:g}: {expected}")
+        if self.wait is not None:
+            check_number(self._name("wait"), self.wait, 0, LONGEST_SECONDS)
+        if not self.on_cluster:
+            for argument in ("workers", "gpus_per_worker", "wait"):
+                if getattr(self, argument) is not None:
+                    raise UsageError(f"{self._name(argument)}: requires {self._name('cluster')}")
+
+    def _name(self, argument: str) -> str:
+        return f"--{argument.replace('_', '-')}" if self.from_options else argument
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether the job runs on a cluster."""
+        return self.cluster is not None and self.cluster is not False
+
+    @contextmanager
+    def connected(self) -> "Iterator[Where]":
+        """Connects to the cluster, if there is one, while the block runs.
+
+        Yields:
+            This object with its connection.
+
+        Raises:
+            AptoolError: there is no such cluster.
+        """
+        if not self.on_cluster:
+            yield self
+            return
+        address = ""
+        if self.cluster is not True:
+            address = check_text("cluster", self.cluster, expected="True or an address (str)")
+
+        from aptool.cluster.connection import connect
+
+        with connect(address, debug=self.debug, wait=self.wait) as cluster:
+            yield replace(self, connection=cluster)
+
+    def executor(self) -> "Executor | None":
+        """The workers that score row groups; None is this process."""
+        if self.connection is None:
+            return None
+        from aptool.cluster.score import ClusterExecutor
+
+        workers, gpus = self._number_of_workers(), self.gpus_per_worker
+        return ClusterExecutor(self.connection, workers=workers, gpus_per_worker=gpus, debug=self.debug)
+
+    def encoder(self) -> "Run | None":
+        """The workers that encode answers; None is this process.
+
+        Raises:
+            UsageError: the cluster cannot give the device.
+        """
+        if self.connection is None:
+            return None
+        from aptool.cluster.encode import ClusterEncoding
+        from aptool.cluster.resources import worker_resources
+
+        each = worker_resources(self.connection, self.device, self.gpus_per_worker)
+        return ClusterEncoding(self.connection, each, self._number_of_workers())
+
+    def trainer(self, checkpoint_minutes: float = CHECKPOINT_MINUTES) -> Trainer:
+        """The function that trains, on workers of the cluster or in this process.
+
+        Args:
+            checkpoint_minutes: see ``fit``.
+
+        Raises:
+            AptoolError: there is no such device, or the cluster cannot give it.
+        """
+        if self.connection is None:
+            from aptool.models.device import pick_device
+            from aptool.training.fit import fit
+
+            return partial(fit, device=pick_device(self.device), checkpoint_minutes=checkpoint_minutes)
+        from aptool.cluster.resources import worker_resources
+        from aptool.cluster.train import fit_on_cluster
+
+        return partial(
+            fit_on_cluster,
+            cluster=self.connection,
+            workers=self.workers,
+            each=worker_resources(self.connection, self.device, self.gpus_per_worker),
+            checkpoint_minutes=checkpoint_minutes,
+        )
+
+    def processes(self, jobs: int | None) -> "Callable[[], AbstractContextManager[Processes]] | None":
+        """Opens the processes that run trials of a matrix side by side; None is one trial after the other.
+
+        Args:
+            jobs: trials at a time; None is one on this machine, on a cluster as many as there is room for.
+        """
+        if self.connection is None:
+            if jobs is None or jobs == 1:
+                return None
+            from aptool.experiments.processes import LocalProcesses
+
+            return partial(LocalProcesses, jobs)
+        from aptool.cluster.resources import worker_resources
+        from aptool.cluster.trials import ClusterProcesses
+
+        each = worker_resources(self.connection, self.device, self.gpus_per_worker)
+        return partial(ClusterProcesses, self.connection, each, jobs)
+
+    def _number_of_workers(self) -> int | None:
+        if isinstance(self.workers, tuple):
+            raise UsageError(f"{self._name('workers')}: expected one number; only training takes two")
+        return self.workers
