@@ -55,7 +55,8 @@ def of_mlflow(folder):
     found = {}
     for name in run.data.metrics:
         for metric in client.get_metric_history(run.info.run_id, name):
-            found.setdefault(metric.step, {})[name] = metric.value
+            # MLflow allows no @ in names.
+            found.setdefault(metric.step, {})[name.replace("P_1", "P@1")] = metric.value
     return found
 
 
