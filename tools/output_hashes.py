@@ -207,17 +207,25 @@ def outputs_of(preset: str, options: list[str], folder: Path) -> Iterator[tuple[
     yield f"{preset}/run of the store", digest(Path(f"{preset}-stored.run").read_bytes())
 
 
-def share_answers(unshared: Path, folder: Path) -> None:
+def share_answers(imported: Path, folder: Path) -> None:
     """Write the test pools with their texts in a file of answers."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     folder.mkdir()
-    table = pq.read_table(unshared / "test.pools.parquet")
-    rows, texts = table.to_pylist(), {}
+    table = pq.read_table(imported / "test.pools.parquet")
+    rows, shared = table.to_pylist(), imported / "answers.parquet"
+    # An import may have shared the repeated answers already.
+    known = (
+        {row["answer_id"]: row["text"] for row in pq.read_table(shared).to_pylist()}
+        if shared.exists()
+        else {}
+    )
+    texts = {}
     for row in rows:
         for candidate in row["candidates"]:
-            texts[candidate["answer_id"]] = candidate["text"]
+            name, text = candidate["answer_id"], candidate["text"]
+            texts[name] = known[name] if text is None else text
             candidate["text"] = None
     answers = [{"answer_id": name, "text": text} for name, text in sorted(texts.items())]
     schema = pa.schema([pa.field("answer_id", pa.string(), False), pa.field("text", pa.string(), False)])
