@@ -24,8 +24,8 @@ def test_two_workers_write_what_one_process_writes(cluster, anywhere):
     anywhere.assert_whole()
     assert (result.pairs, result.units, result.resumed, result.retried) == (96, UNITS, 0, 0)
     assert result.workers == 2
-    assert [update[:2] for update in told.updates] == [(done, UNITS) for done in range(1, UNITS + 1)]
-    assert all("pairs/s" in detail for _, _, detail in told.updates)
+    pairs = range(0, 97, 96 // UNITS)
+    assert [update[:3] for update in told.updates_of["score"]] == [(done, 96, "pairs") for done in pairs]
 
 
 def test_reading_apart_from_scoring(nodes, cluster, scene):
