@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def commands():
 def test_the_commands_have_their_options(aptool):
     names = {words[1] for words in commands()}
 
-    assert names >= {"data", "train", "score", "eval", "compare"}
+    assert names >= {"data", "train", "score", "eval", "compare", "matrix"}
     for _, name, *arguments in commands():
         finished = aptool(name, *(arguments[:2] if name == "data" else []), "--help")
         assert finished.code == 0
@@ -106,6 +107,13 @@ def test_bm25_has_the_printed_figures(aptool):
 
     row = ["bm25.run", "78", *(f"{value:.4f}" for value in means.values())]
     assert row in [line.split() for line in TEXT.splitlines()]
+
+
+def test_the_table_has_the_systems_of_its_job():
+    job = tomllib.loads((ROOT / "jobs" / "first_table.toml").read_text(encoding="utf-8"))
+    section = TEXT.partition("jobs/first_table.toml")[2].partition("\n## ")[0]
+
+    assert re.findall(r"^\| `?([\w-]+)`? \|", section, re.M)[1:] == job["rows"][0]["systems"]
 
 
 def test_links_lead_to_files_of_the_repository():
