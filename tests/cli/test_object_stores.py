@@ -102,9 +102,10 @@ def test_a_folder_and_a_glob_of_pools(aptool, there, local_run):
     put(local_run.parent, f"{there}/other")
     for pools in (f"{there}/c/*test.pools.parquet", f"{there}/t"):
         if pools.endswith("/t"):
-            store, key = store_of(f"{there}/c/test.pools.parquet")
-            target, name = store_of(f"{there}/t/test.pools.parquet")
-            target.create(name, store.read(key))
+            for file in ("test.pools.parquet", "answers.parquet"):
+                store, key = store_of(f"{there}/c/{file}")
+                target, name = store_of(f"{there}/t/{file}")
+                target.create(name, store.read(key))
         ok(aptool("score", pools, "--model", f"{there}/m", "--output", f"{there}/g.run"))
         assert sha256(ObjectPath(f"{there}/g.run")) == sha256(local_run)
 

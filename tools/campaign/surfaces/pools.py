@@ -24,6 +24,7 @@ def pools(case: Case) -> None:
     data = content(case.world.collection / "test.pools.parquet")
     changed = flipped_or_worse(case, data)
     Path("x.pools.parquet").write_bytes(changed)
+    shutil.copy(case.world.collection / "answers.parquet", ".")
     checked = case.run("data", "check", "x.pools.parquet") is not None
     same_run(case, "x.pools.parquet", content(case.world.run))
     assert checked == (case.ended == "0"), "check and score differ"

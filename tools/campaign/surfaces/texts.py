@@ -48,8 +48,18 @@ def same_pairs(expected: list[tuple[str, str, int]]) -> None:
     import pyarrow.parquet as pq
 
     labels = readers.judgements(Path("c/test.qrels").read_bytes())
+    shared = {}
+    if Path("c/answers.parquet").is_file():
+        rows = pq.read_table("c/answers.parquet").to_pylist()
+        shared = {row["answer_id"]: row["text"] for row in rows}
+
+    def text(candidate: dict[str, Any]) -> str:
+        if candidate["text"] is not None:
+            return candidate["text"]
+        return shared[candidate.get("text_id") or candidate["answer_id"]]
+
     found = {
-        (row["question"], one["text"], labels[row["question_id"]][one["answer_id"]])
+        (row["question"], text(one), labels[row["question_id"]][one["answer_id"]])
         for row in pq.read_table("c/test.pools.parquet").to_pylist()
         for one in row["candidates"]
     }

@@ -15,6 +15,7 @@ def breakdowns(case: Case) -> None:
     """Figures by kind of question, and what a reviewer asks: the measures stay those of the run."""
     qrels, pools = case.world.collection / "test.qrels", Path("test.pools.parquet")
     pools.write_bytes(_damaged(case, content(case.world.collection / pools.name)))
+    shutil.copy(case.world.collection / "answers.parquet", ".")
     dev = content(case.world.run)
     Path("dev.run").write_bytes(mutate_lines(case.random, dev, b" ") if case.random.random() < 0.5 else dev)
     given = ("eval", case.world.run, "--qrels", qrels, "--pools", pools, "--json")
