@@ -58,7 +58,7 @@ __all__ = [
 _MODULES = {
     "AptoolError": "aptool.errors",
     "Collection": "aptool.library.collection",
-    "EncodedTexts": "aptool.library.encoded_texts",
+    "EncodedTexts": "aptool.library.encoding",
     "Model": "aptool.library.model",
     "Pools": "aptool.library.pools",
     "Qrels": "aptool.library.qrels",

@@ -205,7 +205,7 @@ class Recipe:
             ``.cross``).
         similarity: ``type``, and the options of that similarity (``aptool.models.similarity``).
         head: ``type``, and the options of what scores the similarity and the pair features of a pair
-            (``aptool.models.heads``).
+            (``aptool.models.features``).
         features: Features of a pair beside its similarity.
         start: The trained model that training starts from.
         mixture: Further collections to train on.

@@ -107,3 +107,22 @@ def _first_line(path: str) -> str:
         return Path(path).read_text(encoding="ascii").partition("\n")[0].strip()
     except OSError:
         return ""
+
+
+# Iterations of libgomp's loop; it estimates 100,000 of them per millisecond, and spins 300,000 by default.
+SPIN_COUNT = 10_000
+
+# With any of these, how threads wait is the user's choice.
+USER_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+
+
+def limit_spinning(spin_count: int = SPIN_COUNT) -> None:
+    """Sets ``GOMP_SPINCOUNT`` in the environment, unless the user has decided how threads wait.
+
+    libgomp reads it when torch is loaded; once torch is imported this does nothing.
+
+    Args:
+        spin_count: iterations that a waiting thread spins; 0 sleeps at once.
+    """
+    if "torch" not in sys.modules and not any(name in os.environ for name in USER_SETTINGS):
+        os.environ["GOMP_SPINCOUNT"] = str(spin_count)

@@ -24,14 +24,14 @@ import torch
 from aptool.models.build import POOLINGS
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine
-from aptool.reporting.costs import COSTS, cost_table
+from aptool.reporting.curves import COSTS, cost_table
 from aptool.reporting.figures import save_plot
 from aptool.reporting.plots import plot_costs
 from aptool.reporting.runs import read_runs
 from aptool.scoring.encoded import EncodedAnswers, Pairs
-from aptool.scoring.grouping import group_by_answer
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.kernels.pair_scorer import PairScorer
+from aptool.scoring.scorer import group_by_answer
 from bench import workloads
 from bench.figures import benchmark_parser, write_figures
 from bench.poolings import poolings

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 import aptool
-from aptool.models.checkpoints.read import load_any
+from aptool.models.checkpoints.load import load_any
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import WordTokenizer
 from bench.figures import benchmark_parser, write_figures

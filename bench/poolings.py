@@ -30,8 +30,8 @@ from aptool.models.ragged import Ragged
 from aptool.reporting.figures import save_plot
 from aptool.reporting.plots import plot_costs
 from aptool.scoring.encoded import EncodedAnswers, Pairs
-from aptool.scoring.grouping import group_by_answer
 from aptool.scoring.kernels import pair_scorer_for
+from aptool.scoring.scorer import group_by_answer
 from aptool.scoring.tokenized import PoolTokenizer, TokenizedPools
 from bench.figures import benchmark_parser, write_figures
 

@@ -31,7 +31,7 @@ _LENGTH = 70
 _LOOP = """
 import json, sys
 import numpy as np
-from aptool.models.checkpoints.read import load_any
+from aptool.models.checkpoints.files import load_any
 from aptool.scoring.scorer import Scorer
 model = load_any(sys.argv[2], "cpu")
 text, rows, questions, pairs = model.recipe.text, {}, [], []

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from aptool.threads import SPIN_COUNT, USER_SETTINGS
+from aptool.environment import SPIN_COUNT, USER_SETTINGS
 from bench.figures import benchmark_parser, write_figures
 
 # libgomp's default, given explicitly so that the package does not set another count.
@@ -48,9 +48,8 @@ def pairs_per_second(folder: Path, system: str, seconds: float) -> float:
     from aptool.models.build import build_ranker
     from aptool.progress import Progress, Update, use_progress
     from aptool.text.tokenizer import WordTokenizer
-    from aptool.training.data import tokenize
+    from aptool.training.data import read_texts, tokenize
     from aptool.training.loop import train
-    from aptool.training.texts import read_texts
 
     class TimeIsUpError(Exception):
         pass

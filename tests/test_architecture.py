@@ -26,7 +26,7 @@ FLOORS = [
     ["relay"],
     ["config", "environment", "plugins", "progress", "version"],
     ["documents", "options"],
-    ["errors", "threads"],
+    ["errors"],
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = sorted(ROOT.rglob("*.py"))
@@ -52,11 +52,11 @@ def imported(module, tree=None):
                 yield full if full in MODULES else node.module
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
             # By a constant name; cli.main imports its commands when needed, the package its public names,
-            # plugins what the user names, and text.optional packages of others.
+            # plugins what the user names, and text.tokenizer optional packages.
             if isinstance(node.args[0], ast.Constant):
                 yield node.args[0].value
             else:
-                assert module in ("aptool.cli.main", "aptool", "aptool.plugins", "aptool.text.optional")
+                assert module in ("aptool.cli.main", "aptool", "aptool.plugins", "aptool.text.tokenizer")
 
 
 def room_of(module):

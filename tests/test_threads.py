@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from aptool.threads import SPIN_COUNT, USER_SETTINGS
+from aptool.environment import SPIN_COUNT, USER_SETTINGS
 
 CODE = """
 import {first}, {second}, os

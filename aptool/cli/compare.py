@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+import math
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.comparisons import as_json as to_json
-from aptool.cli.comparisons import print_comparisons, print_deltas
 from aptool.cli.parameters import Seed, whole_number
 from aptool.cli.review import check_review, print_answers, review_inputs, review_options
 from aptool.cli.runs import (
@@ -23,9 +24,14 @@ from aptool.cli.runs import (
     report_gaps,
     short_names,
 )
+from aptool.cli.tables import print_table
 from aptool.errors import UsageError, counted, first_few
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aptool.evaluation.compare import Comparison, Deltas, QuestionDelta
+    from aptool.evaluation.texts import FoundTexts
     from aptool.library.evaluated_runs import ComparedRuns
 
 logger = logging.getLogger(__name__)
@@ -165,3 +171,211 @@ def _report(compared: ComparedRuns, runs: tuple[str, ...], on_common: bool) -> N
         if questions:
             count, examples = counted(len(questions), "question"), first_few(questions)
             logger.info(f"{run}: ranks different candidates than {runs[0]} for {count} ({examples})")
+
+
+# Width of a line if stdout is not a terminal.
+_WIDTH = 110
+
+
+def print_comparisons(
+    baseline: str, comparisons: list[Comparison], confidence: float, names: Mapping[str, str]
+) -> None:
+    """Prints the means and differences, the p-values, and a sentence for each comparison."""
+    means = [["", "mean", "difference", f"{100 * confidence:g}% interval", "wins", "ties", "losses", "d"]]
+    tests = [["p-values", "permutation", "Holm", "t-test", "Holm"]]
+    measure = ""
+    for one in comparisons:
+        paired = one.paired
+        if measure != one.measure:
+            measure = one.measure
+            means.append([measure, *[""] * 7])
+            means.append([f"  {names[baseline]}", f"{paired.baseline:.4f}", *[""] * 6])
+            tests.append([measure, *[""] * 4])
+        means.append(
+            [
+                f"  {names[one.system]}",
+                f"{paired.system:.4f}",
+                f"{paired.difference:+.4f}",
+                f"[{paired.interval.low:.4f}, {paired.interval.high:.4f}]",
+                *(str(count) for count in (paired.wins, paired.ties, paired.losses)),
+                f"{paired.effect:+.2f}" if math.isfinite(paired.effect) else "",
+            ]
+        )
+        of_t = (paired.t_test.p, one.t_holm) if math.isfinite(paired.t_test.t) else ()
+        p_values = (paired.permutation.p, one.permutation_holm, *of_t)
+        tests.append([f"  {names[one.system]}", *map(_p, p_values), *[""] * (2 - len(of_t))])
+    print_table(means)
+    click.echo()
+    print_table(tests)
+    click.echo()
+    _print_power(comparisons, confidence)
+    count = len(comparisons)
+    click.echo(
+        f"{counted(comparisons[0].paired.questions, 'question')}; p of the permutation test, corrected for "
+        f"{counted(count, 'comparison')}:"
+    )
+    for one in comparisons:
+        click.echo(_verdict(names[baseline], names[one.system], one, confidence))
+
+
+def _print_power(comparisons: list[Comparison], confidence: float) -> None:
+    """Prints how large a difference these questions would show; of several systems the largest."""
+    from aptool.evaluation.power import POWER
+
+    largest: dict[str, float] = {}
+    for one in comparisons:
+        detectable = one.detectable(confidence)
+        if detectable is not None:
+            largest[one.measure] = max(detectable, largest.get(one.measure, 0.0))
+    if not largest:
+        click.echo("the differences of all questions are equal: they have no d, and intervals no width")
+        return
+    found = f"(power {POWER:g}, alpha {1 - confidence:.3g})"
+    questions = counted(comparisons[0].paired.questions, "question")
+    click.echo(f"with {questions} this difference would be found {found}:")
+    click.echo(", ".join(f"{difference:.4f} ({measure})" for measure, difference in largest.items()))
+
+
+def _verdict(baseline: str, system: str, one: Comparison, confidence: float) -> str:
+    shown = _p(one.permutation_holm)
+    p = f"p {shown}" if shown.startswith("<") else f"p = {shown}"
+    if not one.significant(confidence):
+        return f"{one.measure}: {system} and {baseline} do not differ significantly ({p})"
+    way = "better" if one.paired.difference > 0 else "worse"
+    difference = abs(one.paired.difference)
+    return f"{one.measure}: {system} is significantly {way} than {baseline}, by {difference:.4f} ({p})"
+
+
+def _p(value: float) -> str:
+    return f"{value:.4f}" if value >= 0.0001 else "<0.0001"
+
+
+def print_deltas(baseline: str, deltas: Deltas, texts: FoundTexts | None, names: Mapping[str, str]) -> None:
+    """Prints the questions that gained and lost most, two or three lines each."""
+    groups = (("gains", deltas.better, deltas.gained), ("losses", deltas.worse, deltas.lost))
+    for what, total, shown in groups:
+        if not shown:
+            continue
+        number = f"{len(shown)} of {total}" if len(shown) < total else f"{total}"
+        click.echo()
+        system = names[deltas.system]
+        click.echo(f"{deltas.measure}: largest {what} of {system} over {names[baseline]}: {number}")
+        for delta in shown:
+            _print_delta(names[baseline], names[deltas.system], delta, texts)
+
+
+def _print_delta(baseline: str, run: str, delta: QuestionDelta, texts: FoundTexts | None) -> None:
+    question = texts.questions.get(delta.question_id, "") if texts else ""
+    lines = [f"  {delta.question_id}  {delta.before:.4f} → {delta.after:.4f}  {question}"]
+    if delta.relevant is None:
+        lines.append("      no relevant answer is ranked")
+    else:
+        ranks = f"rank {_rank(delta.rank_before)} → {_rank(delta.rank_after)}"
+        lines.append(f"      relevant, {ranks}: {_answer(delta, delta.relevant, texts)}")
+    gained = delta.after > delta.before
+    first = delta.first_before if gained else delta.first_after
+    if first is None:
+        lines.append(f"      not in {baseline if gained else run}")
+    elif first != delta.relevant:
+        lines.append(f"      first in {baseline if gained else run}: {_answer(delta, first, texts)}")
+    width = shutil.get_terminal_size((_WIDTH, 0)).columns if sys.stdout.isatty() else _WIDTH
+    for line in lines:
+        click.echo(_one_line(line, width))
+
+
+def _rank(rank: int | None) -> str:
+    return "none" if rank is None else str(rank)
+
+
+def _answer(delta: QuestionDelta, answer: str, texts: FoundTexts | None) -> str:
+    text = texts.answers.get((delta.question_id, answer), "") if texts else ""
+    return f"{answer}  {text}" if text else answer
+
+
+def _one_line(line: str, width: int) -> str:
+    """The line truncated to a width; unprintable characters, such as terminal escapes, become spaces."""
+    indent = len(line) - len(line.lstrip(" "))
+    shown = "".join(character if character.isprintable() else " " for character in line)
+    shown = " " * indent + shown.strip()
+    return shown if len(shown) <= width else shown[: width - 1] + "…"
+
+
+def to_json(
+    facts: dict[str, Any],
+    baseline: str,
+    tags: dict[str, str],
+    comparisons: list[Comparison],
+    deltas: list[Deltas],
+    texts: FoundTexts | None,
+) -> str:
+    """The JSON document, in full precision.
+
+    Args:
+        facts: values of the command line, including the confidence.
+        baseline: the run that the others are compared with.
+        tags: tag of each run.
+        comparisons: all comparisons.
+        deltas: the questions with the largest differences, for each run.
+        texts: texts of these questions, if there are pools.
+    """
+    import json
+
+    document = {
+        **facts,
+        "questions": comparisons[0].paired.questions,
+        "baseline": {
+            "run": baseline,
+            "tag": tags[baseline],
+            "measures": {one.measure: one.paired.baseline for one in comparisons},
+        },
+        "comparisons": [_comparison_json(one, tags, facts["confidence"]) for one in comparisons],
+        "deltas": [
+            {
+                "run": one.system,
+                "measure": one.measure,
+                "better": one.better,
+                "worse": one.worse,
+                "gained": [_delta_json(delta, texts) for delta in one.gained],
+                "lost": [_delta_json(delta, texts) for delta in one.lost],
+            }
+            for one in deltas
+        ],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _comparison_json(one: Comparison, tags: dict[str, str], confidence: float) -> dict[str, Any]:
+    """One comparison; values that are not finite, such as the effect of a constant difference, are null."""
+    paired = one.paired
+    return {
+        "run": one.system,
+        "tag": tags[one.system],
+        "measure": one.measure,
+        "mean": paired.system,
+        "difference": paired.difference,
+        "interval": paired.interval,
+        "wins": paired.wins,
+        "ties": paired.ties,
+        "losses": paired.losses,
+        "effect": paired.effect if math.isfinite(paired.effect) else None,
+        "detectable": one.detectable(confidence),
+        "permutation": {**paired.permutation._asdict(), "holm": one.permutation_holm},
+        "t_test": {
+            "t": paired.t_test.t if math.isfinite(paired.t_test.t) else None,
+            "degrees": paired.t_test.degrees,
+            "p": paired.t_test.p,
+            "holm": one.t_holm,
+        },
+        "significant": one.significant(confidence),
+    }
+
+
+def _delta_json(delta: QuestionDelta, texts: FoundTexts | None) -> dict[str, Any]:
+    names = ("relevant", "first_before", "first_after")
+    answers = {name: getattr(delta, name) for name in names}
+    known = texts.answers if texts else {}
+    return {
+        **delta._asdict(),
+        "question": texts.questions.get(delta.question_id) if texts else None,
+        **{f"{name}_text": known.get((delta.question_id, answer)) for name, answer in answers.items()},
+    }

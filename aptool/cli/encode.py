@@ -4,9 +4,15 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from aptool.cli.cluster_options import cluster_options
-from aptool.cli.defaults import default_model
-from aptool.cli.parameters import LOCATION, device_option, kind_option, model_option, tokens_per_batch_option
+from aptool.cli.next_steps import default_model
+from aptool.cli.parameters import (
+    LOCATION,
+    cluster_options,
+    device_option,
+    kind_option,
+    model_option,
+    tokens_per_batch_option,
+)
 
 if TYPE_CHECKING:
     from aptool.formats.location import Location

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.defaults import default_model
+from aptool.cli.next_steps import default_model
 from aptool.cli.parameters import LOCATION, UTF8, device_option
 from aptool.errors import UsageError
 
@@ -71,7 +71,7 @@ def explain(
     folder = folder if folder is not None else default_model()
 
     from aptool.formats.atomic import check_writable
-    from aptool.models.checkpoints.read import load_any
+    from aptool.models.checkpoints.load import load_any
     from aptool.models.device import pick_device
     from aptool.models.explain import explain_pairs
 

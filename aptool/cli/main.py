@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import ClassVar, NoReturn
 
 import click
+from click.shell_completion import get_completion_class
 
-from aptool.cli.display import messages_on_stderr
 from aptool.cli.next_steps import next_steps
+from aptool.cli.tables import messages_on_stderr
+from aptool.environment import limit_spinning
 from aptool.errors import AptoolError
 from aptool.options import LAST_WITH_REMOVED
 from aptool.plugins import load_plugins, use_plugin
-from aptool.threads import limit_spinning
 from aptool.version import __version__
 
 # Options of commands that aptool had until LAST_WITH_REMOVED.
@@ -61,13 +62,13 @@ class LazyGroup(click.Group):
         "matrix": ("aptool.cli.matrix", "matrix", "Run a table of experiments: collections, systems, seeds."),
         "report": ("aptool.cli.report", "report", "Write a report of a folder of runs as one HTML file."),
         "export": ("aptool.cli.export", "export", "Write a model as another library loads it."),
-        "push": ("aptool.cli.push", "push", "Upload a model to the Hugging Face hub."),
+        "push": ("aptool.cli.export", "push", "Upload a model to the Hugging Face hub."),
         "doctor": (
             "aptool.cli.doctor",
             "doctor",
             "Show problems, the machine, versions and extras.",
         ),
-        "completion": ("aptool.cli.completion", "completion", "Print the completion script of a shell."),
+        "completion": ("aptool.cli.main", "completion", "Print the completion script of a shell."),
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -190,3 +191,19 @@ def _fail(message: str, code: int) -> NoReturn:
     line = line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
     click.echo(f"aptool: {line}", err=True)
     sys.exit(code)
+
+
+@click.command(
+    epilog="""\b
+bash:  aptool completion bash >> ~/.bashrc
+zsh:   aptool completion zsh >> ~/.zshrc
+fish:  aptool completion fish > ~/.config/fish/completions/aptool.fish"""
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes commands, options and presets in SHELL."""
+    found = get_completion_class(shell)
+    assert found is not None  # click has all three
+    root = ctx.find_root()
+    click.echo(found(root.command, {}, "aptool", "_APTOOL_COMPLETE").source())

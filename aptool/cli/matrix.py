@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.cluster_options import cluster_options
-from aptool.cli.parameters import LOCATION, device_option
+from aptool.cli.parameters import LOCATION, cluster_options, device_option
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, UsageError
 
@@ -55,10 +54,16 @@ def matrix(
         )
     from aptool.evaluation.compare import is_mean
     from aptool.experiments.matrix import read_matrix
-    from aptool.experiments.paired import paired_cells, paired_tests
     from aptool.experiments.paper import compare_with_paper, paper_cells, paper_tables
     from aptool.experiments.runner import Runner
-    from aptool.experiments.table import not_above_random, summarize, table_cells, write_table
+    from aptool.experiments.table import (
+        not_above_random,
+        paired_cells,
+        paired_tests,
+        summarize,
+        table_cells,
+        write_table,
+    )
     from aptool.formats.atomic import check_writable
 
     plan = read_matrix(table, _values(given))

@@ -113,7 +113,7 @@ def costs(runs: str, collection: str | None, measure: str | None, output: str) -
     RUNS is the folder that `aptool matrix` wrote; the points are its trained systems.
     """
     from aptool.evaluation.names import common_name
-    from aptool.reporting.costs import COSTS, cost_table
+    from aptool.reporting.curves import COSTS, cost_table
     from aptool.reporting.figures import plot_files
     from aptool.reporting.plots import plot_costs
     from aptool.reporting.runs import read_runs

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 import click.shell_completion
 
-from aptool.cli.cluster_options import cluster_options
-from aptool.cli.defaults import default_model, default_run
+from aptool.cli.next_steps import default_model, default_run
 from aptool.cli.parameters import (
     LOCATION,
     UTF8,
+    cluster_options,
     device_option,
     kind_option,
     tokens_per_batch_option,

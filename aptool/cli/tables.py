@@ -1,9 +1,13 @@
 """Tables on stdout: drawn on a terminal, plain aligned columns elsewhere."""
 
+import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import click
+
+from aptool.progress import BarProgress, LineProgress, use_progress
 
 
 def print_table(rows: Sequence[Sequence[str]], left: int = 1, *, err: bool = False) -> None:
@@ -38,3 +42,37 @@ def _print_rich(rows: Sequence[Sequence[str]], left: int, err: bool) -> None:
     for row in rows[1:]:
         table.add_row(*map(Text, row))
     Console(stderr=err).print(table)
+
+
+logger = logging.getLogger("aptool")
+
+
+class _StderrHandler(logging.Handler):
+    """Writes messages as plain lines, above a bar if one is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes one message."""
+        line = record.getMessage()
+        if "tqdm" in sys.modules and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            with tqdm.external_write_mode(file=sys.stderr):
+                click.echo(line, err=True)
+        else:
+            click.echo(line, err=True)
+
+
+@contextmanager
+def messages_on_stderr() -> Iterator[None]:
+    """Shows the log messages and the progress of the library on stderr while the block runs."""
+    handler, level, propagate = _StderrHandler(logging.INFO), logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        with use_progress(BarProgress() if sys.stderr.isatty() else LineProgress()):
+            yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.cluster_options import cluster_options
-from aptool.cli.defaults import default_collection
-from aptool.cli.parameters import LOCATION, Seed, complete_preset, device_option
+from aptool.cli.next_steps import default_collection
+from aptool.cli.parameters import LOCATION, Seed, cluster_options, complete_preset, device_option
 from aptool.config import CHECKPOINT_MINUTES
 from aptool.errors import counted
 from aptool.progress import measures_line

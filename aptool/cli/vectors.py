@@ -67,7 +67,7 @@ def learn(
     from aptool.text.skipgram import learn_vectors
     from aptool.text.tokenizer import UNK, WordTokenizer
     from aptool.text.vectors import WordVectors, write_vectors
-    from aptool.training.texts import read_texts
+    from aptool.training.data import read_texts
 
     start = time.perf_counter()
     with claimed_beside(out):
@@ -135,7 +135,7 @@ def distill(
     from aptool.formats.atomic import check_apart, check_writable
     from aptool.formats.claim import claimed_beside
     from aptool.formats.collection import Collection
-    from aptool.text.optional import check_installed
+    from aptool.text.tokenizer import check_installed
 
     # In `--collection A B OUT`, as earlier versions took it, B and OUT are arguments.
     more = [path for path in paths if path.is_dir()]
@@ -154,7 +154,7 @@ def distill(
     from aptool.text.subwords import SubwordTokenizer
     from aptool.text.tokenizer import UNK, WordTokenizer
     from aptool.text.vectors import write_vectors
-    from aptool.training.texts import read_texts
+    from aptool.training.data import read_texts
 
     start = time.perf_counter()
     with claimed_beside(out):

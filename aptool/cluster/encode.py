@@ -11,11 +11,10 @@ from typing import Any
 
 import ray
 
-from aptool.cluster.failures import ray_failures
-from aptool.cluster.node import Versions, check_versions, host, versions
-from aptool.cluster.resources import Cluster, Resources
+from aptool.cluster.messages import ray_failures
+from aptool.cluster.resources import Cluster, Resources, said_while_missing
 from aptool.cluster.score import absolute_path, starting_line
-from aptool.cluster.waiting import said_while_missing
+from aptool.cluster.worker import Versions, check_versions, host, versions
 from aptool.errors import AptoolError
 from aptool.formats.location import location
 from aptool.formats.urls import is_remote

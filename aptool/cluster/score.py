@@ -20,13 +20,10 @@ import numpy as np
 import ray
 
 from aptool.cluster.connection import connect
-from aptool.cluster.failures import ray_failures
-from aptool.cluster.messages import listening, start_board
-from aptool.cluster.node import versions
+from aptool.cluster.messages import listening, ray_failures, start_board
 from aptool.cluster.ray_data import map_units
-from aptool.cluster.resources import Cluster, Resources, count, worker_resources
-from aptool.cluster.waiting import said_while_missing
-from aptool.cluster.worker import ScoringJob, sweep
+from aptool.cluster.resources import Cluster, Resources, count, said_while_missing, worker_resources
+from aptool.cluster.worker import ScoringJob, sweep, versions
 from aptool.errors import AptoolError
 from aptool.formats.claim import Claim
 from aptool.formats.location import Location
@@ -36,11 +33,10 @@ from aptool.formats.stores import store_of
 from aptool.formats.urls import is_remote
 from aptool.models import hub
 from aptool.models.checkpoints.files import pinned_name
-from aptool.models.checkpoints.read import load_any
+from aptool.models.checkpoints.load import load_any
 from aptool.scoring.answer_store import stored_precision
 from aptool.scoring.baselines import BaselineLoader
-from aptool.scoring.job import digest_of
-from aptool.scoring.parts import Part, read_indices
+from aptool.scoring.parts import Part, digest_of, read_indices
 from aptool.scoring.pipeline import PairMeter
 from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
 from aptool.scoring.record import ScoredRun, UnitRecord

@@ -27,10 +27,9 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util import metrics
 
 from aptool.cluster.messages import POLL_SECONDS, listening, start_board
-from aptool.cluster.node import versions
-from aptool.cluster.resources import Cluster, Resources, Workers, count, fitting
+from aptool.cluster.resources import Cluster, Resources, Workers, count, fitting, said_while_missing
 from aptool.cluster.train_worker import Growth, TrainingJob, train_worker
-from aptool.cluster.waiting import said_while_missing
+from aptool.cluster.worker import versions
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import AptoolError, UsageError, first_line
 from aptool.formats.atomic import remove_tree

@@ -11,8 +11,8 @@ import ray.train
 from ray.train.torch import get_device
 
 from aptool.cluster.messages import BoardPost
-from aptool.cluster.node import Versions, check_versions, host
 from aptool.cluster.resources import Cluster, Resources
+from aptool.cluster.worker import Versions, check_versions, host
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import AptoolError
 from aptool.formats.claim import DRIVER, SupersededError, holds

@@ -10,13 +10,11 @@ from typing import Any
 
 import ray
 
-from aptool.cluster.failures import cause
-from aptool.cluster.messages import BoardPost, start_board, take_messages
-from aptool.cluster.node import Versions, check_versions, host, versions
-from aptool.cluster.resources import Cluster, Resources, count
-from aptool.cluster.waiting import LINE_SECONDS
+from aptool.cluster.messages import BoardPost, cause, start_board, take_messages
+from aptool.cluster.resources import LINE_SECONDS, Cluster, Resources, count
+from aptool.cluster.worker import Versions, check_versions, host, versions
 from aptool.errors import AptoolError, UsageError
-from aptool.experiments.plan import Trial
+from aptool.experiments.matrix import Trial
 from aptool.experiments.side_by_side import Event, run_trial
 from aptool.experiments.trial import TrialRunner
 from aptool.relay import WorkerError

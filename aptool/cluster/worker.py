@@ -10,13 +10,15 @@ reported and not retried forever.
 import os
 import pickle
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Container
 from functools import lru_cache
 from typing import NamedTuple
 
-from aptool.cluster.node import Versions, check_versions, host
+import torch
+
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_writable, remove_leftovers, remove_matching
 from aptool.formats.claim import DRIVER, SupersededError, holds
@@ -26,11 +28,11 @@ from aptool.formats.storage import Input
 from aptool.formats.store import ReplacedError
 from aptool.formats.stores import store_of
 from aptool.models.device import is_out_of_memory
-from aptool.scoring.job import digest_of
-from aptool.scoring.parts import ATTEMPTS, Part, parts_folder, write_part
+from aptool.scoring.parts import ATTEMPTS, Part, digest_of, parts_folder, write_part
 from aptool.scoring.pipeline import Task, read_task, score_task
 from aptool.scoring.record import UnitRecord
 from aptool.scoring.systems import System
+from aptool.version import __version__
 
 # How often a unit is attempted whose worker was lost each time.
 MAX_ATTEMPTS = 4
@@ -39,6 +41,10 @@ MAX_ATTEMPTS = 4
 REPORT_SECONDS = 1.0
 
 MEMORY_HINT = "a smaller --tokens-per-batch takes less memory"
+
+
+# Package names and versions.
+Versions = tuple[tuple[str, str], ...]
 
 
 class ScoringJob(NamedTuple):
@@ -305,3 +311,25 @@ def check_node(job: ScoringJob) -> None:
             expected="an output on storage that all nodes share",
         )
     check_writable(job.folder / "part")
+
+
+def host() -> str:
+    """The name of this node."""
+    return socket.gethostname()
+
+
+def versions() -> Versions:
+    """Of the packages that must be the same on all nodes; a build of torch for another device is the same."""
+    return ("aptool", __version__), ("torch", torch.__version__.partition("+")[0])
+
+
+def check_versions(wanted: Versions) -> None:
+    """Checks that this node has the driver's versions.
+
+    Raises:
+        AptoolError: it has others.
+    """
+    here = dict(versions())
+    differ = [f"{name} {here[name]} there, {one} here" for name, one in wanted if here[name] != one]
+    if differ:
+        raise AptoolError(f"{'; '.join(differ)}: expected the same versions")

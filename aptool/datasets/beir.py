@@ -6,8 +6,7 @@ BEIR holds no first stage: a run file is given, or BM25 retrieves.
 
 from collections.abc import Mapping
 
-from aptool.datasets.corpus import FileCorpus, read_queries
-from aptool.datasets.judgements import read_qrels_tsv
+from aptool.datasets.corpus import FileCorpus, read_qrels_tsv, read_queries
 from aptool.datasets.policies import Conflicts, Resolution
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError

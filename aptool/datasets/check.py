@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import polars as pl
 
+from aptool.datasets.importing import PoolCounts, log_warnings
 from aptool.datasets.lines import read_lines
-from aptool.datasets.pool_warnings import PoolCounts, log_warnings
 from aptool.errors import InputError, counted
 from aptool.formats.collection import MANIFEST, Collection
 from aptool.formats.location import PathOrUrl, location

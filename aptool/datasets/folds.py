@@ -9,8 +9,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 
 from aptool.datasets.importing import check_output
-from aptool.datasets.leaks import THRESHOLD, labelled_pools
-from aptool.datasets.near_copies import encode, near_pairs
+from aptool.datasets.leaks import THRESHOLD, encode, labelled_pools, near_pairs
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.collection import MANIFEST, Collection, CollectionWriter, LabelledPool
 from aptool.formats.location import PathOrUrl, location

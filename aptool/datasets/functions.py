@@ -12,7 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from aptool.datasets import near_copies
+from aptool.datasets import leaks
 from aptool.datasets.source_code import (
     Function,
     SourceFile,
@@ -184,8 +184,8 @@ def _without_same_question(splits: Splits, dropped: Dropped) -> Splits:
             groups[tuple(question_words(function.question))].append((split, function))
     gone: set[str] = set()
     for group in groups.values():
-        runs = near_copies.encode([function.answer.split() for _, function in group], ANSWER_RUN)
-        one_answer = all(near_copies.jaccard(runs[0], other) >= NEAR_ANSWER for other in runs[1:])
+        runs = leaks.encode([function.answer.split() for _, function in group], ANSWER_RUN)
+        one_answer = all(leaks.jaccard(runs[0], other) >= NEAR_ANSWER for other in runs[1:])
         for split, function in group[1:] if one_answer else group:
             reason = "near_copies_of_same_question_dropped" if one_answer else "questions_repeated_dropped"
             dropped[split][reason] += 1
@@ -197,12 +197,12 @@ def _without_near_copies(splits: Splits, dropped: Dropped) -> Splits:
     functions = [function for split in splits.values() for function in split]
     order = list(splits)
     rank = [place for place, split in enumerate(order) for _ in splits[split]]
-    answers = near_copies.encode([function.answer.split() for function in functions], ANSWER_RUN)
-    questions = near_copies.encode([question_words(function.question) for function in functions], 1)
+    answers = leaks.encode([function.answer.split() for function in functions], ANSWER_RUN)
+    questions = leaks.encode([question_words(function.question) for function in functions], 1)
     held_out = [row for row, place in enumerate(rank) if place > 0]
     gone: set[int] = set()
     for sets, threshold in ((answers, NEAR_ANSWER), (questions, NEAR_QUESTION)):
-        for i, j in near_copies.near_pairs([sets[row] for row in held_out], sets, threshold):
+        for i, j in leaks.near_pairs([sets[row] for row in held_out], sets, threshold):
             if rank[j] < rank[held_out[i]]:
                 gone.add(j)
     for row in gone:

@@ -13,14 +13,12 @@ from typing import Any, NamedTuple
 
 import fsspec
 
-from aptool.datasets.column_names import ColumnNames
+from aptool.datasets.column_names import ColumnNames, Labels, RawPair
 from aptool.datasets.importing import write_collection
-from aptool.datasets.json_rows import read_objects
-from aptool.datasets.labels import Labels, RawPair
+from aptool.datasets.json_rows import pairs_of_row, read_objects
 from aptool.datasets.lines import open_plain, readable
 from aptool.datasets.own_data import details_of, parquet_rows, split_pools
 from aptool.datasets.policies import ImportPolicies, SplitPolicies
-from aptool.datasets.row_pairs import pairs_of_row
 from aptool.datasets.tabular import read_table
 from aptool.documents import parse_yaml
 from aptool.errors import InputError, first_few

@@ -10,8 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from aptool.datasets.corpus import Entry
-from aptool.datasets.judgements import Judgement, judgement_frame
+from aptool.datasets.corpus import Entry, Judgement, judgement_frame
 from aptool.datasets.policies import Conflicts, Resolution
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import AptoolError, InputError, UsageError, first_line

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from aptool.datasets.corpus import FileCorpus, read_queries
-from aptool.datasets.judgements import read_qrels_tsv
+from aptool.datasets.corpus import FileCorpus, read_qrels_tsv, read_queries
 from aptool.datasets.lines import read_rows
 from aptool.datasets.policies import Conflicts, Resolution
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection

@@ -11,11 +11,17 @@ from typing import Any
 
 import polars as pl
 
-from aptool.datasets.corpus import FileCorpus, corpus_files, read_queries
+from aptool.datasets.column_names import label_of
+from aptool.datasets.corpus import (
+    FileCorpus,
+    Judgement,
+    corpus_files,
+    judgement_frame,
+    qrels_rows,
+    read_queries,
+)
 from aptool.datasets.importing import SplitPools, write_collection
 from aptool.datasets.json_rows import read_objects, unit_of
-from aptool.datasets.judgements import Judgement, judgement_frame, qrels_rows
-from aptool.datasets.labels import label_of
 from aptool.datasets.pairs import Columns, Pair, pools_of
 from aptool.datasets.policies import Conflicts, Resolution
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection

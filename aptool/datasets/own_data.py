@@ -8,16 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Literal, TypeAlias
 
-from aptool.datasets.column_names import ColumnNames, listed, with_ids
-from aptool.datasets.headers import refuse_xml
+from aptool.datasets.column_names import ColumnNames, Labels, RawPair, listed, with_ids
 from aptool.datasets.importing import SplitPools, write_collection
-from aptool.datasets.json_rows import list_fields, read_objects, unit_of
-from aptool.datasets.labels import Labels, RawPair
+from aptool.datasets.json_rows import check_columns, list_fields, pairs_of_row, read_objects, unit_of
 from aptool.datasets.lines import read_lines
 from aptool.datasets.pairs import pools_of
 from aptool.datasets.policies import FIELD_OPTION, ImportPolicies, SplitPolicies
-from aptool.datasets.row_pairs import check_columns, pairs_of_row
-from aptool.datasets.tabular import table_pairs
+from aptool.datasets.tabular import refuse_xml, table_pairs
 from aptool.errors import InputError
 from aptool.formats.collection import Collection, LabelledPool
 from aptool.formats.location import PathOrUrl

@@ -6,11 +6,10 @@ Parquet files of ``hf://datasets/microsoft/wiki_qa``, which carry no sentence id
 
 from collections.abc import Iterator, Mapping
 
-from aptool.datasets.headers import find_columns
 from aptool.datasets.importing import SplitPools, write_collection
 from aptool.datasets.lines import open_plain, read_rows, readable
 from aptool.datasets.pairs import Columns, Pair, parse_label, pools_of
-from aptool.datasets.tabular import row_fields
+from aptool.datasets.tabular import find_columns, row_fields
 from aptool.errors import InputError
 from aptool.formats import storage
 from aptool.formats.collection import Collection, LabelledPool

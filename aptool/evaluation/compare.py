@@ -7,8 +7,8 @@ from typing import NamedTuple
 import polars as pl
 
 from aptool.errors import AptoolError, UsageError, counted, first_few
+from aptool.evaluation.evaluation import html_table
 from aptool.evaluation.names import is_geometric, is_sum
-from aptool.evaluation.notebook import html_table
 from aptool.evaluation.power import detectable_effect
 from aptool.evaluation.significance import (
     CONFIDENCE,

@@ -1,20 +1,60 @@
 """The evaluation of one run: its figures over all questions and over groups of questions."""
 
-from collections.abc import Mapping
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from html import escape
+from pathlib import PurePosixPath
+from typing import Any, TypeVar
 
 import polars as pl
 
-from aptool.errors import counted
-from aptool.evaluation.averages import averages, mean_intervals
-from aptool.evaluation.names import Naming, is_sum, name_in
-from aptool.evaluation.notebook import html_table
-from aptool.evaluation.significance import CONFIDENCE, Interval
-from aptool.evaluation.values import MeasureValues
+from aptool.errors import InputError, counted, first_line
+from aptool.evaluation.names import Naming, common_name, is_geometric, is_sum, name_in
+from aptool.evaluation.significance import CONFIDENCE, Interval, bootstrap_interval
+from aptool.formats.location import PathOrUrl, location
+from aptool.formats.storage import readable
 
 # The means of a group with fewer questions say little.
 FEW_QUESTIONS = 10
+
+
+Value = TypeVar("Value")
+
+
+class MeasureValues(dict[str, Value]):
+    """A dict by measure: its keys are in one naming, and any name of a measure finds its value.
+
+    ``means["MAP"]``, ``means["map"]`` and ``means["AP"]`` are the same value; iteration yields each measure
+    once.
+    """
+
+    @classmethod
+    def from_any_names(cls, values: Mapping[str, Value]) -> "MeasureValues[Value]":
+        """The values under the common names. A key that is not the name of a measure stays as it is."""
+        return cls({common_name(name) or name: value for name, value in values.items()})
+
+    def __missing__(self, name: str) -> Value:
+        key = self._key(name)
+        if key is None:
+            raise KeyError(f"{name!r}: expected one of {', '.join(self)}")
+        return self[key]
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or self._key(name) is not None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a measure by any of its names; ``default`` if it is missing."""
+        key = name if super().__contains__(name) else self._key(name)
+        return default if key is None else self[key]
+
+    def _key(self, name: object) -> str | None:
+        """The key of the measure with a name that is not itself a key."""
+        common = common_name(name) if isinstance(name, str) else None
+        if common is None:
+            return None
+        return next((key for key in self if common_name(key) == common), None)
 
 
 @dataclass(frozen=True, repr=False)
@@ -158,3 +198,189 @@ def _figures(means: Mapping[str, float]) -> str:
 
 def _cells(means: Mapping[str, float]) -> list[str]:
     return [f"{value:.0f}" if is_sum(name) else f"{value:.4f}" for name, value in means.items()]
+
+
+# The columns of a per-question frame that are not measures.
+_NOT_MEASURES = ("question_id", "candidates")
+
+
+def averages(per_question: pl.DataFrame) -> MeasureValues[float]:
+    """Each measure over the questions of ``per_question``, as in trec_eval's ``all`` lines.
+
+    Args:
+        per_question: question_id and one column per measure, as in `Evaluation.per_question`; not empty.
+
+    Returns:
+        The sum of ``Num*``, the geometric mean of ``GMAP`` and ``gm_bpref``, the arithmetic mean of all
+        others. Sums are rounded once (`math.fsum`), so they do not depend on the order of the questions.
+    """
+    result: MeasureValues[float] = MeasureValues()
+    for column in per_question.select(_measures_of(per_question)):
+        if is_sum(column.name):
+            result[column.name] = math.fsum(column)
+        elif is_geometric(column.name):
+            result[column.name] = math.exp(math.fsum(map(math.log, column)) / len(column))
+        else:
+            result[column.name] = math.fsum(column) / len(column)
+    return result
+
+
+def mean_intervals(
+    per_question: pl.DataFrame, *, confidence: float = CONFIDENCE, seed: int = 0
+) -> MeasureValues[Interval]:
+    """Bootstrap intervals of the figures of `averages`.
+
+    For a sum (``Num*``) it is the interval of the mean times the number of questions; for a geometric mean
+    (``GMAP``) that of the mean logarithm, exponentiated. BCa intervals are invariant to such transformations.
+
+    Args:
+        per_question: question_id and one column per measure, as in `Evaluation.per_question`; not empty.
+        confidence: coverage of the intervals.
+        seed: seed of the resampling, which is the same for all measures.
+    """
+    intervals: MeasureValues[Interval] = MeasureValues()
+    for name in _measures_of(per_question):
+        column = per_question[name].to_numpy()
+        if is_sum(name):
+            low, high = bootstrap_interval(column, confidence=confidence, seed=seed)
+            intervals[name] = Interval(low * len(column), high * len(column))
+        elif is_geometric(name):
+            logarithms = per_question[name].log().to_numpy()
+            low, high = bootstrap_interval(logarithms, confidence=confidence, seed=seed)
+            intervals[name] = Interval(math.exp(low), math.exp(high))
+        else:
+            intervals[name] = bootstrap_interval(column, confidence=confidence, seed=seed)
+    return intervals
+
+
+def _measures_of(per_question: pl.DataFrame) -> list[str]:
+    return [name for name in per_question.columns if name not in _NOT_MEASURES]
+
+
+_QUESTION_IDS = ("question_id", "query_id", "qid")
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+SUFFIXES = (".tsv", ".csv", ".parquet")
+
+
+def groups_of_column(name: str, frame: pl.DataFrame, column: str) -> pl.DataFrame:
+    """The group of each question.
+
+    Args:
+        name: name of the frame in errors, such as its path.
+        frame: question_id (or query_id, qid) and the column; further columns and repeated rows are ignored.
+        column: its values are the names of the groups. A question with a null value is in no group.
+
+    Returns:
+        question_id (str), group (str), position (i64: the order of the groups, by number if all are numbers,
+        else by name).
+
+    Raises:
+        InputError: a column is missing or of another type, no value is given, or a question is in two groups.
+    """
+    ids = next((known for known in _QUESTION_IDS if known in frame.columns), None)
+    if ids is None:
+        raise InputError(name, value=", ".join(frame.columns), expected="a column 'question_id'")
+    if column not in frame.columns:
+        others = ", ".join(other for other in frame.columns if other != ids)
+        raise InputError(name, problem=f"no column {column!r}", expected=f"one of {others or 'its columns'}")
+    if frame.schema[ids] not in (pl.String, pl.Categorical, pl.Enum):
+        raise InputError(name, column=ids, value=str(frame.schema[ids]), expected="text")
+    if frame.schema[column].is_nested():
+        raise InputError(name, column=column, value=str(frame.schema[column]), expected="one value per row")
+    pairs = frame.select(question_id=pl.col(ids).cast(pl.String), group=pl.col(column).cast(pl.String))
+    pairs = pairs.drop_nulls().unique(maintain_order=True)
+    if pairs.is_empty():
+        raise InputError(name, column=column, problem="no value", expected="the group of a question")
+    repeated = pairs.filter(pl.col("question_id").is_duplicated())
+    if not repeated.is_empty():
+        question = repeated["question_id"][0]
+        values = repeated.filter(question_id=question)["group"].head(2).to_list()
+        place = f"question {question!r}"
+        raise InputError(name, place=place, column=column, value=" and ".join(values), expected="one group")
+    order = {group: place for place, group in enumerate(_sorted(pairs["group"].unique().to_list()))}
+    position = pl.col("group").replace_strict(order, return_dtype=pl.Int64)
+    return pairs.with_columns(position=position)
+
+
+def read_groups(path: PathOrUrl, column: str) -> pl.DataFrame:
+    """The group of each question, from a file; see `groups_of_column`.
+
+    Args:
+        path: a TSV or CSV file with a header, or a Parquet file.
+        column: the column with the groups.
+
+    Raises:
+        InputError: the file cannot be read, or see `groups_of_column`.
+    """
+    suffix = PurePosixPath(str(path)).suffix
+    if suffix not in SUFFIXES:
+        raise InputError(path, problem="unknown format", expected=f"a name ending in {', '.join(SUFFIXES)}")
+    with readable(path):
+        content = io.BytesIO(location(path).read_bytes())
+    try:
+        if suffix == ".parquet":
+            schema = pl.read_parquet_schema(content)
+            wanted = [name for name in schema if name in (*_QUESTION_IDS, column)]
+            frame = (
+                pl.read_parquet(content, columns=wanted) if column in schema else pl.DataFrame(schema=schema)
+            )
+        else:
+            # Quotes in a TSV file are characters of the text.
+            quotes = {".csv": '"', ".tsv": None}[suffix]
+            frame = pl.read_csv(content, separator=_SEPARATORS[suffix], quote_char=quotes, infer_schema=False)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise InputError(path, problem=first_line(error), expected=f"a table ({suffix})") from error
+    return groups_of_column(str(path), frame, column)
+
+
+def groups_of_files(paths: Iterable[PathOrUrl], column: str) -> pl.DataFrame:
+    """The group of each question of several files, in one order of groups; see `read_groups`."""
+    parts = [read_groups(path, column).select("question_id", "group") for path in paths]
+    return groups_of_column("pools", pl.concat(parts), "group")
+
+
+def groups_of_mapping(name: str, groups: Mapping[str, object]) -> pl.DataFrame:
+    """The group of each question, from ``{question id: group}``; see `groups_of_column`.
+
+    Raises:
+        InputError: a question id is not text.
+    """
+    for question in groups:
+        if not isinstance(question, str):
+            raise InputError(name, value=question, expected="question ids (str)")
+    values = [None if value is None else str(value) for value in groups.values()]
+    frame = pl.DataFrame(
+        {"question_id": list(groups), "group": values}, schema={"question_id": pl.String, "group": pl.String}
+    )
+    return groups_of_column(name, frame, "group")
+
+
+def _sorted(groups: list[str]) -> list[str]:
+    """The names in order: of numbers by value, of others as texts."""
+    try:
+        return sorted(groups, key=lambda group: (float(group), group))
+    except ValueError:
+        return sorted(groups)
+
+
+def html_table(rows: Sequence[Sequence[str]], caption: str, left: int = 1) -> str:
+    """A table with its caption.
+
+    Args:
+        rows: rows of equal length; the first holds the column titles.
+        caption: the text above the table.
+        left: number of leading columns that are aligned left; the others, figures, are aligned right.
+    """
+    title, *body = (
+        "".join(_cell(cell, "left" if column < left else "right", tag) for column, cell in enumerate(row))
+        for tag, row in zip(["th", *["td"] * (len(rows) - 1)], rows, strict=True)
+    )
+    lines = "".join(f"<tr>{row}</tr>" for row in body)
+    return (
+        f'<table><caption style="text-align: left">{escape(caption)}</caption>'
+        f"<thead><tr>{title}</tr></thead><tbody>{lines}</tbody></table>"
+    )
+
+
+def _cell(text: str, side: str, tag: str) -> str:
+    return f'<{tag} style="text-align: {side}">{escape(text)}</{tag}>'

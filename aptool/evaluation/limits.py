@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 import polars as pl
 
+from aptool.evaluation.compare import is_mean
+from aptool.evaluation.evaluation import Evaluation, MeasureValues
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.names import measure_names
-from aptool.evaluation.values import MeasureValues
+from aptool.evaluation.significance import CONFIDENCE, Interval, gap_interval
 
 _COUNTS = ("set_recall", "num_rel", "num_rel_ret")
 
@@ -65,3 +67,40 @@ def candidate_limits(
         found=int(found.means["num_rel_ret"]),
         best=MeasureValues({name: found.means[name] for name in names}),
     )
+
+
+class Gap(NamedTuple):
+    """A measure on two splits.
+
+    Attributes:
+        dev: mean on dev.
+        test: mean on test.
+        difference: test minus dev.
+        interval: bootstrap interval of the difference; None where a split has one question.
+    """
+
+    dev: float
+    test: float
+    difference: float
+    interval: Interval | None
+
+
+def split_gaps(
+    dev: Evaluation, test: Evaluation, measures: Iterable[str], *, confidence: float = CONFIDENCE
+) -> dict[str, Gap]:
+    """The gap by each measure that is a mean over questions.
+
+    Args:
+        dev: of a system's run on dev, with these measures.
+        test: of its run on test.
+        measures: names; sums and geometric means are left out.
+        confidence: coverage of the intervals.
+    """
+    gaps = {}
+    for name in measures:
+        if is_mean(name):
+            columns = [one.per_question[name].to_numpy() for one in (dev, test)]
+            several = min(map(len, columns)) > 1
+            interval = gap_interval(*columns, confidence=confidence) if several else None
+            gaps[name] = Gap(dev.means[name], test.means[name], test.means[name] - dev.means[name], interval)
+    return gaps

@@ -11,8 +11,7 @@ from typing import Any
 import polars as pl
 
 from aptool.errors import InputError
-from aptool.evaluation.averages import averages
-from aptool.evaluation.evaluation import Evaluation
+from aptool.evaluation.evaluation import Evaluation, averages
 from aptool.evaluation.names import DEFAULT_MEASURES, Measure, parse_measures
 from aptool.evaluation.rankings import measure_rankings
 from aptool.evaluation.trec_eval import measure_questions

@@ -12,7 +12,7 @@ import polars as pl
 from aptool.datasets.folds import write_folds
 from aptool.datasets.leaks import labelled_pools
 from aptool.evaluation.measures import evaluate
-from aptool.evaluation.seeds import mean_and_sd
+from aptool.evaluation.power import mean_and_sd
 from aptool.experiments.matrix import EvaluatedSplit
 from aptool.experiments.trial import Result
 from aptool.formats.collection import MANIFEST, Collection, CollectionWriter

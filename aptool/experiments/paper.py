@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from aptool.evaluation.paper import CITATIONS, TABLES, paper_figures, paper_names, verdict
-from aptool.evaluation.seeds import Spread, mean_and_sd
+from aptool.evaluation.power import Spread, mean_and_sd
 from aptool.experiments.trial import Result, by_system
 
 

@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager
 from aptool.config import Recipe, load_recipe
 from aptool.errors import AptoolError, InputError, error_with
 from aptool.experiments.folds import open_folds, pool_folds
-from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix
-from aptool.experiments.plan import list_trials
+from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, list_trials
 from aptool.experiments.published_files import PUBLISHED, import_published
 from aptool.experiments.side_by_side import Processes, run_side_by_side
 from aptool.experiments.trial import Result, Train, TrialRunner

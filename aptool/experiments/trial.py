@@ -14,27 +14,29 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from aptool.config import Recipe
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError
-from aptool.evaluation.fusion import reciprocal_rank_fusion
-from aptool.evaluation.learned_fusion import cross_fitted, learn_fusion
+from aptool.evaluation.fusion import cross_fitted, learn_fusion, reciprocal_rank_fusion
 from aptool.evaluation.measures import evaluate
-from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix
-from aptool.experiments.plan import DEV, Trial, parts_of
+from aptool.experiments.matrix import DEV, EvaluatedSplit, ExperimentMatrix, Trial, parts_of
 from aptool.formats.atomic import atomic_file
 from aptool.formats.collection import Collection
 from aptool.formats.location import Location
-from aptool.formats.pools import list_units
+from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run, write_run
-from aptool.models.checkpoints.read import load_any
-from aptool.models.model import remove_model
+from aptool.models.checkpoints.load import load_any
+from aptool.models.model import LoadedModel, remove_model
 from aptool.scoring.baselines import BaselineLoader
-from aptool.scoring.kept import bytes_on_split
+from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.score import AnySystem, Executor, score
 from aptool.scoring.systems import ModelLoader
+from aptool.scoring.tokenized import PoolTokenizer
+from aptool.text.forms import pooled_rows
+from aptool.text.tokenizer import Tokens
 from aptool.training.checkpoint import inputs_of
 from aptool.training.fit import Fit, fit
 from aptool.version import __version__
@@ -279,3 +281,28 @@ class TrialRunner:
 def _record(run: Location) -> Location:
     """The file with the key and the figures of a run."""
     return run.with_suffix(".json")
+
+
+_BYTES_PER_NUMBER = 4  # fp32
+
+
+def bytes_per_answer(model: LoadedModel, answers: Tokens) -> float | None:
+    """Mean bytes that are kept of answers in fp32; None of a model that reads both texts together."""
+    ranker = model.ranker
+    if ranker.encoder.output_kind == "ids" or not len(answers):
+        return None
+    lengths = pooled_rows(answers.ids, answers.offsets)[1]
+    rows = pair_scorer_for(ranker.pooling).kept_rows(lengths)
+    return float(np.mean(rows)) * ranker.state_size * _BYTES_PER_NUMBER
+
+
+def bytes_on_split(model: LoadedModel, collection: Collection, split: str) -> float | None:
+    """``bytes_per_answer`` of the answers of a split's first row group.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    units = list_units([collection.pools(split)])
+    shared = read_answers(collection.answers) if collection.answers else None
+    tokenizer = PoolTokenizer(model.tokenizer, model.recipe.text)
+    return bytes_per_answer(model, tokenizer.tokenize(read_pools(units[0], shared)).answers)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
-from aptool.formats.ranged import RangedFile
+from aptool.formats.object_store import RangedFile
 from aptool.formats.stores import store_of
 from aptool.formats.urls import is_object_url, whole_url
 

@@ -1,11 +1,14 @@
-"""URLs of files, told from paths of this machine."""
+"""URLs of files, as opposed to paths on this machine."""
 
 import re
 
 # "s3://bucket/file"; also "s3:/bucket/file", which pathlib makes of it. A single letter is a drive. Protocols
 # may be chained: "simplecache::s3://bucket/file".
 _URL = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*::)*([A-Za-z][A-Za-z0-9+.-]+)):/(/?)")
+
+
 _LOCAL_PROTOCOLS = ("file", "local")
+
 
 # Stores that files can be written to. A URL of any other protocol can be read, where fsspec knows it.
 OBJECT_SCHEMES = ("s3", "s3a", "gs", "az", "adl", "abfs", "abfss")

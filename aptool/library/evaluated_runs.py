@@ -29,7 +29,7 @@ from aptool.library.qrels import AnyQrels, Qrels, as_qrels
 from aptool.library.run import AnyRun, Run, as_run
 
 if TYPE_CHECKING:
-    from aptool.reporting.run_review import Review
+    from aptool.reporting.review import Review
 
 
 class ReviewInputs(NamedTuple):
@@ -268,7 +268,7 @@ def _review(
     comparisons: Sequence[Comparison] = (),
 ) -> "Review":
     """The review of evaluated runs by some of their measures, the main measure first."""
-    from aptool.reporting import run_review
+    from aptool.reporting import review
 
     level, frame = evaluated.level, evaluated.qrels.frame
     dev: dict[str, Evaluation] = {}
@@ -281,8 +281,8 @@ def _review(
         for name, run in evaluated.runs.items()
     }
     with inputs.pools.files() if inputs.pools is not None else nullcontext() as pools:
-        return run_review.review_runs(
-            run_review.ReviewedRuns(
+        return review.review_runs(
+            review.ReviewedRuns(
                 runs={name: run.frame for name, run in evaluated.runs.items()},
                 evaluations=evaluated.evaluations,
                 limits=limits,

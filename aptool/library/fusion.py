@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from aptool.errors import InputError
-from aptool.evaluation import learned_fusion
+from aptool.evaluation import fusion
 from aptool.evaluation.fusion import DEFAULT_K, reciprocal_rank_fusion
 from aptool.library.arguments import check_integer, check_list, check_number, check_text
 from aptool.library.qrels import AnyQrels, as_qrels
@@ -52,7 +52,7 @@ def learn_fusion(
     qrels: AnyQrels,
     *,
     train_runs: Iterable[AnyRun] | None = None,
-    folds: int = learned_fusion.DEFAULT_FOLDS,
+    folds: int = fusion.DEFAULT_FOLDS,
     tag: str = "fused",
 ) -> LearnedFusion:
     """Fuse runs by a logistic regression on their scores, as ``aptool fuse --train`` (extra ``fusion``).
@@ -77,12 +77,12 @@ def learn_fusion(
     check_integer("folds", folds, 2)
     judgements = as_qrels(qrels).frame
     if train_runs is None:
-        found = learned_fusion.cross_fitted(fused, judgements, folds)
+        found = fusion.cross_fitted(fused, judgements, folds)
     else:
         train = [as_run(run).frame for run in check_list("train_runs", train_runs, "one for each run")]
         if len(train) != len(fused):
             raise InputError("train_runs", value=len(train), expected=f"{len(fused)}, one for each run")
-        found = learned_fusion.learn_fusion(train, judgements, fused)
+        found = fusion.learn_fusion(train, judgements, fused)
     means, deviations = found.weights.mean(0), found.weights.std(0)
     weights = list(zip(means.tolist(), deviations.tolist(), strict=True))
     return LearnedFusion(Run.from_scores(found.frame, check_text("tag", tag)), weights, found.questions)

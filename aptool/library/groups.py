@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 import polars as pl
 
 from aptool.errors import InputError, UsageError
-from aptool.evaluation.groups import groups_of_column, groups_of_files, groups_of_mapping, read_groups
+from aptool.evaluation.evaluation import groups_of_column, groups_of_files, groups_of_mapping, read_groups
 from aptool.evaluation.measures import relevant_from
 from aptool.formats.location import ObjectPath
 from aptool.library.arguments import PathLike, check_path
 from aptool.library.pools import Pools
 from aptool.library.qrels import Qrels
-from aptool.reporting import breakdown
+from aptool.reporting import tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,12 +48,12 @@ def question_groups(
     elif isinstance(groups, Pools):
         with groups.files() as (files, answers):
             source = ", ".join(files)
-            kind = next((kind for kind in breakdown.KINDS if kind == by), None)
+            kind = next((kind for kind in tables.KINDS if kind == by), None)
             if kind is None:
                 table = _column(by, files, name, "--groups FILE or of the pools" if options else "the pools")
             else:
                 relevant = relevant_from(qrels.frame, level)
-                table = breakdown.question_groups(files, relevant, kind, answers)
+                table = tables.question_groups(files, relevant, kind, answers)
     elif isinstance(groups, str | os.PathLike | ObjectPath):
         source = check_path("groups", groups)
         table = read_groups(source, by)
@@ -69,7 +69,7 @@ def _column(by: str, files: list[str], name: str, sources: str) -> pl.DataFrame:
     try:
         return groups_of_files(files, by)
     except InputError as error:
-        expected = f"{', '.join(breakdown.KINDS)}, or a column of {sources}"
+        expected = f"{', '.join(tables.KINDS)}, or a column of {sources}"
         raise UsageError(f"{name}: expected {expected} ({error})") from error
 
 

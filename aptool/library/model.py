@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from aptool.errors import AptoolError, InputError
-from aptool.evaluation.values import MeasureValues
+from aptool.evaluation.evaluation import MeasureValues
 from aptool.formats.ids import check_one_word
 from aptool.formats.location import location
 from aptool.formats.pools import read_answers
@@ -24,14 +24,12 @@ from aptool.library.arguments import (
     check_text,
     check_type,
 )
-from aptool.library.encoded import check_encoded, filling
-from aptool.library.encoded_texts import EncodedTexts
-from aptool.library.pairs import check_pairs, check_texts, distinct_texts
+from aptool.library.encoded_texts import EncodedTexts, check_encoded, filling
 from aptool.library.pools import PoolFiles, Pools
-from aptool.library.run import Run
+from aptool.library.run import Run, check_pairs, check_texts, distinct_texts
 from aptool.library.systems import run_of
 from aptool.models.checkpoints.files import find_folder
-from aptool.models.checkpoints.read import load_any
+from aptool.models.checkpoints.load import load_any
 from aptool.models.device import pick_device, set_products, to_device
 from aptool.models.explain import Explanation, explain_pairs
 from aptool.models.hub import upload

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from aptool.errors import UsageError
 from aptool.formats.ids import check_one_word
-from aptool.formats.run_output import check_run_output
+from aptool.formats.ir_metadata import check_run_output
 from aptool.library.arguments import PathLike, check_choice, check_integer, check_path, check_text
-from aptool.library.encoded import check_encoded, filling
+from aptool.library.encoded_texts import check_encoded, filling
 from aptool.library.model import PRECISIONS, Model, Precision, check_device
 from aptool.library.pools import Pools
 from aptool.library.where import Address, Where

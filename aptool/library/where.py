@@ -162,7 +162,7 @@ class Where:
         if self.connection is None:
             if jobs is None or jobs == 1:
                 return None
-            from aptool.experiments.processes import LocalProcesses
+            from aptool.experiments.side_by_side import LocalProcesses
 
             return partial(LocalProcesses, jobs)
         from aptool.cluster.resources import worker_resources

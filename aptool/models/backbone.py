@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from aptool.errors import AptoolError, InputError, first_line, one_line, shortened
 from aptool.models.device import send
-from aptool.models.network_config import check_network_config
 from aptool.models.packed import pack, packed_inputs
-from aptool.models.pretrained import bare_encoder, network_library
+from aptool.models.pretrained import bare_encoder, check_network_config, network_library
 from aptool.models.ragged import Ragged
 from aptool.options import bounded
 from aptool.text.forms import TOKEN_ID, UNATTENDED

@@ -11,17 +11,15 @@ from aptool.models.alignment import AlignmentPooling
 from aptool.models.attention import AttentivePooling
 from aptool.models.cross import CrossPooling
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncoder
-from aptool.models.features import COLUMNS, PairFeatures
-from aptool.models.heads import HEADS, Head, NoHead
+from aptool.models.features import COLUMNS, HEADS, Head, NoHead, PairFeatures
 from aptool.models.initialization import Corpus, EncoderSpec, Initialization
-from aptool.models.joint import JointPooling
+from aptool.models.joint import JointPooling, OneWayPooling
 from aptool.models.matching import (
     KernelPooling,
     MaxSimPooling,
     MeanMaxSimPooling,
     SymmetricMaxSimPooling,
 )
-from aptool.models.one_way import OneWayPooling
 from aptool.models.pooling import (
     FirstPooling,
     JoinedPooling,
@@ -29,8 +27,8 @@ from aptool.models.pooling import (
     MeanPooling,
     Pooling,
     VectorPooling,
+    fresh_projection,
 )
-from aptool.models.projection import fresh_projection
 from aptool.models.ranker import Ranker
 from aptool.models.similarity import SIMILARITIES, Cosine, Similarity
 from aptool.models.transformer import CrossInput, TransformerEncoder

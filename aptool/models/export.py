@@ -12,9 +12,8 @@ from torch import nn
 
 from aptool.errors import InputError
 from aptool.formats.atomic import atomic_folder
-from aptool.models.checkpoints.files import CONFIG, WEIGHTS
-from aptool.models.checkpoints.layout import ABOUT, MODULES
-from aptool.models.heads import NoHead
+from aptool.models.checkpoints.files import ABOUT, CONFIG, MODULES, WEIGHTS
+from aptool.models.features import NoHead
 from aptool.models.matching import MaxSimPooling
 from aptool.models.model import LoadedModel
 from aptool.models.pooling import FirstPooling, MeanPooling, VectorPooling

@@ -27,7 +27,7 @@ from aptool.formats.urls import is_object_url
 from aptool.models.build import build_ranker, encoder_type, identify_words, max_weights
 from aptool.models.device import to_device
 from aptool.models.hub import local_folder
-from aptool.models.network_config import check_network_config
+from aptool.models.pretrained import check_network_config
 from aptool.models.ranker import Ranker
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.text.tokenizer import TextTokenizer

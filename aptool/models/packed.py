@@ -18,7 +18,10 @@ from aptool.models.ragged import Ragged
 # Networks with absolute positions and attention of every token to all. Those of RoBERTa's family count
 # positions from the padding's id on and leave out padding tokens.
 ABSOLUTE = ("albert", "bert", "distilbert", "electra")
+
+
 AFTER_PADDING = ("camembert", "roberta", "xlm-roberta")
+
 
 # The name under which transformers knows ``attend``.
 NAME = "aptool_packed"

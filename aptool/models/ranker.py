@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from aptool.models.device import send
 from aptool.models.encoders import Encode, Encoder
-from aptool.models.features import PairFeatures, WordBags
-from aptool.models.heads import Head, NoHead
+from aptool.models.features import Head, NoHead, PairFeatures, WordBags
 from aptool.models.pooling import Pooling
 from aptool.models.ragged import Ragged
 from aptool.text.forms import pooled_rows

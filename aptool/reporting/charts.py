@@ -7,8 +7,8 @@ from markupsafe import Markup
 
 from aptool.formats.pools import read_answers
 from aptool.formats.trec import read_qrels, read_run
-from aptool.reporting.costs import COSTS
 from aptool.reporting.curves import (
+    COSTS,
     accuracy_by_length,
     read_history,
     relevant_lengths,
@@ -18,7 +18,7 @@ from aptool.reporting.curves import (
 )
 from aptool.reporting.figures import Series, inline_svg
 from aptool.reporting.plots import LEAST_QUESTIONS, Theme, histogram_chart, line_chart, line_style
-from aptool.reporting.results import ACCURACY, CollectionResults
+from aptool.reporting.runs import ACCURACY, CollectionResults
 
 # In small collections, accuracies over fewer than this share of the questions are not drawn.
 _LEAST_SHARE = 0.05

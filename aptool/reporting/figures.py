@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from aptool.errors import InputError, UsageError, counted, printable
 from aptool.formats.atomic import atomic_file, check_writable
 from aptool.formats.location import Location, PathOrUrl, location
-from aptool.models.notebook import Piece, pieces
+from aptool.models.explain import Piece, pieces
 from aptool.reporting.plots import check_installed
 
 if TYPE_CHECKING:

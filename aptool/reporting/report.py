@@ -12,14 +12,12 @@ from aptool.errors import UsageError
 from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
 from aptool.formats.collection import Collection
 from aptool.formats.location import PathOrUrl
-from aptool.reporting.browse import BrowserSystem, browse
+from aptool.reporting.browse import Block, BrowserSystem, blocks, browse, pack
 from aptool.reporting.charts import cost_charts, histograms, line_charts
-from aptool.reporting.collection_review import review
-from aptool.reporting.costs import cost_table
+from aptool.reporting.curves import cost_table
 from aptool.reporting.html import write_page
-from aptool.reporting.packing import Block, blocks, pack
-from aptool.reporting.results import CollectionResults, SystemResults, evaluate_systems
-from aptool.reporting.runs import Runs
+from aptool.reporting.review import review
+from aptool.reporting.runs import CollectionResults, Runs, SystemResults, evaluate_systems
 from aptool.reporting.tables import (
     TEST_TITLES,
     paper_table,

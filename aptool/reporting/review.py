@@ -3,18 +3,25 @@
 One home for the words: `aptool eval` and `aptool compare` print the answers, the report shows them.
 """
 
+import statistics
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from aptool.datasets.leaks import Leak
-from aptool.evaluation.agreement import PERSISTENCE, Agreement, mean_agreement
+import polars as pl
+
+from aptool.datasets.leaks import Leak, find_leaks
+from aptool.evaluation.agreement import PERSISTENCE, Agreement, mean_agreement, pairwise
 from aptool.evaluation.compare import Comparison
-from aptool.evaluation.evaluation import Group
-from aptool.evaluation.gap import Gap
-from aptool.evaluation.limits import Limits
+from aptool.evaluation.evaluation import Evaluation, Group, MeasureValues
+from aptool.evaluation.limits import Gap, Limits, candidate_limits, split_gaps
 from aptool.evaluation.power import POWER, detectable_effect
 from aptool.evaluation.significance import CONFIDENCE, Interval
-from aptool.reporting.breakdown import Kind
+from aptool.formats.collection import MANIFEST, Collection
+from aptool.formats.location import location
+from aptool.formats.pools import Answers, read_answers
+from aptool.formats.trec import read_qrels, read_run
+from aptool.reporting.runs import CollectionResults, SystemResults
+from aptool.reporting.tables import Kind, figures_by_kind
 
 _KINDS: dict[Kind, str] = {
     "question-length": "by length of the question",
@@ -197,3 +204,177 @@ def leaks_answer(leaks: Sequence[Leak], split: str) -> Answer:
 
 def _interval(interval: Interval | None) -> str:
     return "none" if interval is None else f"[{interval.low:+.4f}, {interval.high:+.4f}]"
+
+
+# The split that chooses the epoch; see `training.fit`.
+DEV = "dev"
+
+
+def review(results: CollectionResults) -> list[Answer]:
+    """The answers, in the order of `aptool eval --review`.
+
+    Raises:
+        InputError: a file of the collection or a run cannot be read.
+    """
+    collection, split, main = results.collection, results.split, results.measures[0]
+    judgements = read_qrels(collection.qrels(split))
+    comparisons = [one for system in results.systems for one in system.comparisons.values()]
+    limits = {
+        system.name: candidate_limits(judgements, read_run(system.entries[0].run).frame, results.measures)
+        for system in results.systems
+    }
+    answers = [power_answer(results.questions, comparisons), limits_answer(limits, results.measures)]
+    pools, shared = [collection.pools(split)], collection.answers
+    texts = read_answers(shared) if shared is not None else None
+    tables = {system.name: system.per_question.select("question_id", main) for system in results.systems}
+    for kind, by_system in figures_by_kind(pools, judgements, tables, texts).items():
+        answers.append(groups_answer(kind, by_system, main))
+    several = {system.name: _seeds(system, main) for system in results.systems if len(system.entries) > 1}
+    if several:
+        asked = "Do the seeds agree?"
+        answers.append(agreement_answer(several, main, what="system", asked=asked))
+    gaps = {one.name: found for one in results.systems if (found := _gaps(one, results))}
+    if gaps and split != DEV:
+        answers.append(gap_answer(gaps, split, dev_sampled=False))
+    # The questions of all folds, or of a first split, have no other split to leak from.
+    if leaks := find_leaks(collection, split):
+        answers.append(leaks_answer(leaks, split))
+    return answers
+
+
+def _seeds(system: SystemResults, measure: str) -> list[Agreement]:
+    """The agreement of every two seeds."""
+    names = [str(entry.seed) for entry in system.entries]
+    runs = {name: read_run(entry.run).frame for name, entry in zip(names, system.entries, strict=True)}
+    return list(pairwise(runs, dict(zip(names, system.by_seed, strict=True)), measure).values())
+
+
+def _gaps(system: SystemResults, results: CollectionResults) -> dict[str, Gap]:
+    """By measure the gap between the models' figures on dev and those on the split, means over seeds."""
+    gaps = {}
+    dev = [MeasureValues.from_any_names(config["training"]["dev"]) for config in system.configs]
+    for measure in results.measures:
+        values = [figures[measure] for figures in dev if measure in figures]
+        if values and len(values) == len(system.entries):
+            mean, ours = statistics.fmean(values), system.means[measure]
+            low, high = system.intervals[measure]
+            gaps[measure] = Gap(mean, ours, ours - mean, Interval(low - mean, high - mean))
+    return gaps
+
+
+class ReviewedRuns(NamedTuple):
+    """The subject of a review.
+
+    Attributes:
+        runs: question_id, answer_id, score of each run.
+        evaluations: evaluation of each run.
+        limits: upper bounds of each run.
+        relevant: relevant judgements: question_id, answer_id, relevance.
+        qrels: path of the qrels; None of qrels in memory.
+        measures: names of the measures, the main measure first.
+        names: name of each run in the answers.
+        confidence: confidence of the intervals.
+        comparisons: comparisons with the first run; empty if there are none.
+        dev: evaluation of each run's system on dev; empty if there are no runs on dev.
+        pools: pools files with the texts, and the answers that they share; None if there are none.
+    """
+
+    runs: Mapping[str, pl.DataFrame]
+    evaluations: Mapping[str, Evaluation]
+    limits: Mapping[str, Limits]
+    relevant: pl.DataFrame
+    qrels: str | None
+    measures: Sequence[str]
+    names: Mapping[str, str]
+    confidence: float
+    comparisons: Sequence[Comparison]
+    dev: Mapping[str, Evaluation]
+    pools: tuple[list[str], Answers | None] | None
+
+
+class Review(NamedTuple):
+    """The answers in words, and their figures for JSON."""
+
+    answers: list[Answer]
+    figures: dict[str, Any]
+
+
+def review_runs(evaluated: ReviewedRuns) -> Review:
+    """Answer every question; an answer that the files do not contain is given as unknown.
+
+    Raises:
+        InputError: a pools file or a collection cannot be read.
+    """
+    names, confidence = evaluated.names, evaluated.confidence
+    main = evaluated.measures[0]
+    tables = {run: evaluation.per_question for run, evaluation in evaluated.evaluations.items()}
+    questions = next(iter(tables.values())).height
+    pairs = pairwise(evaluated.runs, tables, main)
+    agreements = {f"{names[a]} and {names[b]}": [agreement] for (a, b), agreement in pairs.items()}
+    if len(pairs) > 1:
+        agreements["all pairs, mean"] = list(pairs.values())
+    gaps = {
+        run: split_gaps(dev, evaluated.evaluations[run], evaluated.measures, confidence=confidence)
+        for run, dev in evaluated.dev.items()
+    }
+    kinds = None
+    if evaluated.pools is not None:
+        files, texts = evaluated.pools
+        kinds = figures_by_kind(files, evaluated.relevant, tables, texts)
+    split = _split_of(evaluated.qrels)
+    leaks = _leaks(evaluated.qrels, split)
+    answers = [
+        power_answer(questions, evaluated.comparisons, names, confidence),
+        limits_answer({names[run]: limits for run, limits in evaluated.limits.items()}, evaluated.measures),
+        *(
+            [
+                groups_answer(kind, {names[run]: groups for run, groups in by_run.items()}, main)
+                for kind, by_run in kinds.items()
+            ]
+            if kinds is not None
+            else [_unknown("For which questions?", "no pools beside the qrels (--pools FILE)")]
+        ),
+        agreement_answer(agreements, main) if pairs else _unknown("Do the runs agree?", "one run is given"),
+        gap_answer({names[run]: by_measure for run, by_measure in gaps.items()}, split)
+        if gaps
+        else _unknown("How far is this from dev?", "no run on dev is given (--dev RUN)"),
+        leaks_answer(leaks, split)
+        if leaks is not None
+        else _unknown("Does it leak from what was trained on?", "the qrels are in no collection"),
+    ]
+    figures = {
+        "detectable_effect": detectable_effect(questions, alpha=1 - confidence) if questions > 1 else None,
+        "limits": {run: limits._asdict() for run, limits in evaluated.limits.items()},
+        "groups": None
+        if kinds is None
+        else {
+            kind: {run: [group.to_dict() for group in groups.values()] for run, groups in by_run.items()}
+            for kind, by_run in kinds.items()
+        },
+        "agreement": [{"runs": list(pair), **agreement._asdict()} for pair, agreement in pairs.items()],
+        "gaps": {
+            run: {name: gap._asdict() for name, gap in by_measure.items()} for run, by_measure in gaps.items()
+        },
+        "leaks": None if leaks is None else [leak._asdict() for leak in leaks],
+    }
+    return Review(answers, figures)
+
+
+def _leaks(qrels: str | None, split: str) -> list[Leak] | None:
+    """Near copies between the split of the qrels and earlier splits; None outside of a collection."""
+    if qrels is None:
+        return None
+    folder = location(qrels).parent
+    if not (folder / MANIFEST).is_file():
+        return None
+    collection = Collection(folder)
+    return find_leaks(collection, split) if split in collection.splits else None
+
+
+def _split_of(qrels: str | None) -> str:
+    """The split that a qrels file is named after."""
+    return (qrels or "test").rsplit("/", 1)[-1].removesuffix(".gz").removesuffix(".qrels")
+
+
+def _unknown(question: str, reason: str) -> Answer:
+    return Answer(question, [f"Unknown: {reason}."], [])

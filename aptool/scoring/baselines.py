@@ -12,8 +12,7 @@ import numpy as np
 from aptool.formats.pools import Answers, Pools, Unit, read_pools
 from aptool.progress import get_progress
 from aptool.scoring.systems import System
-from aptool.text.bm25 import words
-from aptool.text.postings import K1, B, PostingsBuilder, WeightedPostings, inverse_document_frequency
+from aptool.text.bm25 import K1, B, PostingsBuilder, WeightedPostings, inverse_document_frequency, words
 
 
 class RandomSystem(System):

@@ -21,7 +21,7 @@ from aptool.formats.location import location
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Answers, Unit, answers_beside, list_units, read_answers, read_pools
 from aptool.formats.storage import Input, check_unchanged, stat
-from aptool.models.checkpoints.read import load_any
+from aptool.models.checkpoints.load import load_any
 from aptool.models.device import pick_device
 from aptool.models.model import LoadedModel
 from aptool.progress import get_progress

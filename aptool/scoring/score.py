@@ -19,16 +19,23 @@ import polars as pl
 from aptool import environment
 from aptool.formats.claim import Claim, claimed_folder
 from aptool.formats.ids import check_one_word
-from aptool.formats.ir_metadata import check_metadata, write_metadata
+from aptool.formats.ir_metadata import check_metadata, check_run_output, write_metadata
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.pools import Answers, Unit, read_answers
-from aptool.formats.run_output import check_run_output
 from aptool.formats.storage import Input, check_unchanged, stat
 from aptool.models.device import pick_device
 from aptool.progress import get_progress
 from aptool.scoring.baselines import BaselineLoader
-from aptool.scoring.job import plan, shared_input, unit_pairs
-from aptool.scoring.parts import Part, merge, missing_parts, parts_folder, write_part
+from aptool.scoring.parts import (
+    Part,
+    merge,
+    missing_parts,
+    parts_folder,
+    plan,
+    shared_input,
+    unit_pairs,
+    write_part,
+)
 from aptool.scoring.pipeline import MemorySink, PairMeter, UnitScores, score_units
 from aptool.scoring.precision import sample_units, sampled_pools
 from aptool.scoring.record import ScoredRun, UnitRecord, gather, summarize

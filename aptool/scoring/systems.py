@@ -14,7 +14,7 @@ import torch
 from aptool.environment import available_memory
 from aptool.formats.location import location
 from aptool.formats.pools import Pools
-from aptool.models.checkpoints.read import load_any
+from aptool.models.checkpoints.load import load_any
 from aptool.models.device import gpus_like, set_products, to_device
 from aptool.models.model import LoadedModel
 from aptool.scoring.answer_store import AnswerStore, StoredPrecision, open_store

@@ -12,8 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from aptool.progress import get_progress
-from aptool.text.bm25 import lower_bound, words
-from aptool.text.postings import Postings, PostingsBuilder, WeightedPostings, inverse_document_frequency
+from aptool.text.bm25 import (
+    Postings,
+    PostingsBuilder,
+    WeightedPostings,
+    inverse_document_frequency,
+    lower_bound,
+    words,
+)
 
 # A block of postings ends after so many documents, or so many words of queries in them.
 BLOCK_DOCUMENTS = 1 << 16

@@ -8,7 +8,7 @@ import numpy as np
 
 from aptool.errors import InputError, first_line
 from aptool.formats.location import PathOrUrl
-from aptool.text.optional import require
+from aptool.text.tokenizer import require
 
 logger = logging.getLogger(__name__)
 

@@ -5,10 +5,13 @@ a state sequence and every pair a defined score.
 """
 
 import json
+import logging
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -22,7 +25,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.trainers import WordLevelTrainer
 
 from aptool.documents import read_json
-from aptool.errors import InputError, first_line
+from aptool.errors import AptoolError, InputError, first_line
+from aptool.version import install_command
 
 # What a text is; a tokenizer may put questions to the network in another way than answers.
 Role = Literal["question", "answer"]
@@ -314,3 +318,43 @@ def _untrained(lowercase: bool) -> Tokenizer:
         tokenizer.normalizer = Lowercase()
     tokenizer.pre_tokenizer = Whitespace()
     return tokenizer
+
+
+# Otherwise transformers asks the user whether to run code that comes with a network.
+SAFELY = {"trust_remote_code": False}
+
+
+def require(package: str, *, purpose: str, extra: str) -> Any:
+    """Imports an optional package; progress bars and retry messages of the Hugging Face libraries are off.
+
+    Args:
+        package: its import name, such as ``transformers``.
+        purpose: what needs it, the subject of the error.
+        extra: the extra of aptool that installs it.
+
+    Raises:
+        AptoolError: it is not installed; the message says how to install it.
+    """
+    try:
+        module: Any = import_module(package)  # an extra, so perhaps not there to be type-checked
+    except ImportError as error:
+        raise AptoolError(_missing(package, purpose, extra)) from error
+    if package == "transformers":
+        module.logging.set_verbosity_error()
+        module.logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # one line for each retry
+    return module
+
+
+def check_installed(package: str, *, purpose: str, extra: str) -> None:
+    """Checks that an optional package is installed, without importing it.
+
+    Raises:
+        AptoolError: it is not; the message is that of ``require``.
+    """
+    if find_spec(package) is None:
+        raise AptoolError(_missing(package, purpose, extra))
+
+
+def _missing(package: str, purpose: str, extra: str) -> str:
+    return f"{purpose} needs {package}: {install_command(extra)}"

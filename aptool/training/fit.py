@@ -26,6 +26,7 @@ from aptool.text.tokenizer import TextTokenizer
 from aptool.training.checkpoint import (
     STATE,
     VECTORS,
+    TrainingState,
     clean_up,
     load_state,
     remove_state,
@@ -34,13 +35,11 @@ from aptool.training.checkpoint import (
     training_folder,
 )
 from aptool.training.checks import check_training
-from aptool.training.data import TrainingSet, tokenize
+from aptool.training.data import TrainingSet, all_texts, read_mixture, tokenize
 from aptool.training.dev import DevSet
 from aptool.training.loop import train
-from aptool.training.mixture import all_texts, read_mixture
+from aptool.training.negatives import read_teacher
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
-from aptool.training.state import TrainingState
-from aptool.training.teacher import read_teacher
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from aptool.config import Recipe
 from aptool.errors import InputError
-from aptool.evaluation.seeds import Spread, mean_and_sd
-from aptool.evaluation.values import MeasureValues
+from aptool.evaluation.evaluation import MeasureValues
+from aptool.evaluation.power import Spread, mean_and_sd
 from aptool.formats.atomic import atomic_file
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.models.model import has_model

@@ -18,7 +18,7 @@ import aptool
 from aptool.cli.main import cli
 from aptool.config import Recipe, preset_names
 from aptool.models.build import ENCODERS, POOLINGS
-from aptool.models.heads import HEADS
+from aptool.models.features import HEADS
 from aptool.models.similarity import SIMILARITIES
 
 ROOT = Path(aptool.__file__).parents[1]

@@ -12,8 +12,7 @@ import termios
 import pytest
 
 from aptool import progress
-from aptool.cli.display import messages_on_stderr
-from aptool.cli.tables import print_table
+from aptool.cli.tables import messages_on_stderr, print_table
 from aptool.progress import BarProgress, LineProgress, epoch_line, get_progress
 
 ROWS = [["run", "MAP", "MRR"], ["[red]a[/red].run", "0.5", "0.25"], ["b.run", "0.125", "1"]]

@@ -53,7 +53,7 @@ IGNORED = "held = Holding(); del held"
         ("aptool.cli.main", PLAIN),
         ("click", PLAIN),
         ("click", REPLACED),
-        ("aptool.cli.data_import", PLAIN),
+        ("aptool.cli.data", PLAIN),
         ("pyarrow.parquet", PLAIN),
         ("pyarrow.parquet", REPLACED),
         ("pyarrow.parquet", PRINTED),

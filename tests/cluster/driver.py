@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dying import complete_never, die, die_after
 from slow import ONE_CORE, remote_system
 
-from aptool.cli.display import messages_on_stderr
+from aptool.cli.tables import messages_on_stderr
 from aptool.cluster.connection import connect
 from aptool.cluster.resources import Resources
 from aptool.cluster.score import ClusterExecutor

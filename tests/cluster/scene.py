@@ -8,8 +8,7 @@ from tiny import labelled_pools, row, write_pools
 
 from aptool.formats.atomic import atomic_file
 from aptool.formats.pools import list_units
-from aptool.scoring.job import plan
-from aptool.scoring.parts import parts_folder, write_part
+from aptool.scoring.parts import parts_folder, plan, write_part
 from aptool.scoring.pipeline import read_task, score_task
 from aptool.scoring.score import score
 

@@ -6,8 +6,7 @@ from scene import UNITS
 from slow import SlowSystem, scored
 
 from aptool.errors import AptoolError
-from aptool.scoring.job import plan
-from aptool.scoring.parts import write_part
+from aptool.scoring.parts import plan, write_part
 from aptool.scoring.pipeline import read_task, score_task
 
 

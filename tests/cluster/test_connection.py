@@ -116,11 +116,11 @@ def test_taken_resources_are_waited_for():
 
 def test_missing_resources_are_named_every_half_minute_until_the_wait_ends(monkeypatch):
     """Of a wait of 65 s, on a clock of its own: lines at 0, 30 and 60 s."""
-    from aptool.cluster import waiting
+    from aptool.cluster import resources
 
     now = [0.0]
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + 1))
+    monkeypatch.setattr(resources.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(resources.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + 1))
     cluster = Some(node(2), wait=65)
 
     with (

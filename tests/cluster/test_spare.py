@@ -3,14 +3,13 @@
 import pytest
 from tiny import labelled_pools, row, write_pools
 
-from aptool.cluster import spare
-from aptool.cluster.spare import score_late, wait_until_begun
+from aptool.cluster import ray_data
+from aptool.cluster.ray_data import score_late, wait_until_begun
 from aptool.cluster.worker import ScoringJob, Worker, begin
 from aptool.formats.claim import DRIVER, Claim
 from aptool.formats.pools import list_units
 from aptool.scoring.baselines import RandomSystem
-from aptool.scoring.job import plan
-from aptool.scoring.parts import parts_folder
+from aptool.scoring.parts import parts_folder, plan
 
 
 def opened(device):
@@ -20,7 +19,7 @@ def opened(device):
 @pytest.fixture
 def parts(tmp_path, monkeypatch):
     """Four row groups of three pools."""
-    monkeypatch.setattr(spare, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(ray_data, "PATIENCE_SECONDS", 0)
     pools = labelled_pools("test", 12)
     rows = [row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True))) for p in pools]
     write_pools(tmp_path / "test.pools.parquet", *(rows[start : start + 3] for start in range(0, 12, 3)))
@@ -88,19 +87,19 @@ def test_none_is_without_work_before_all_is_begun(worker, job, parts, monkeypatc
         begin(parts[len(waits)], "score")
         waits.append(seconds)
 
-    monkeypatch.setattr(spare.time, "sleep", wait)
+    monkeypatch.setattr(ray_data.time, "sleep", wait)
     worker.score(3, parts[3])
 
     wait_until_begun(job, parts)
 
-    assert waits == [spare.POLL_SECONDS] * 2  # the third one may stand behind one of these
+    assert waits == [ray_data.POLL_SECONDS] * 2  # the third one may stand behind one of these
 
 
 def test_nothing_is_waited_for_forever_or_for_another_driver(job, parts, claim, monkeypatch):
-    monkeypatch.setattr(spare.time, "sleep", lambda seconds: claim.reissue())
+    monkeypatch.setattr(ray_data.time, "sleep", lambda seconds: claim.reissue())
     wait_until_begun(job, parts)  # ends once the claim is another's
 
-    monkeypatch.setattr(spare, "QUEUE_SECONDS", 0)
+    monkeypatch.setattr(ray_data, "QUEUE_SECONDS", 0)
     wait_until_begun(job._replace(owner=claim.token), parts)
 
 
@@ -114,7 +113,7 @@ def test_a_worker_waits_as_long_as_its_own_units_took_it(worker, job, parts, mon
         waits.append(seconds)
         other.score(len(waits) - 1, parts[len(waits) - 1])
 
-    monkeypatch.setattr(spare.time, "sleep", wait)
+    monkeypatch.setattr(ray_data.time, "sleep", wait)
 
     assert score_late(worker, parts) == []
-    assert waits == [spare.POLL_SECONDS] * 4
+    assert waits == [ray_data.POLL_SECONDS] * 4

@@ -10,16 +10,14 @@ import pytest
 from slow import run_out_of_memory
 from tiny import labelled_pools, row, write_pools
 
-from aptool.cluster.node import host, versions
-from aptool.cluster.worker import ScoringJob, Worker, begin, check_node
+from aptool.cluster.worker import ScoringJob, Worker, begin, check_node, host, versions
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.claim import DRIVER, Claim
 from aptool.formats.pools import list_units
 from aptool.formats.store import ReplacedError
 from aptool.formats.stores import store_of
 from aptool.scoring.baselines import RandomSystem
-from aptool.scoring.job import digest_of, plan
-from aptool.scoring.parts import parts_folder
+from aptool.scoring.parts import digest_of, parts_folder, plan
 
 NOBODY = 65534
 

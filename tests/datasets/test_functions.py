@@ -15,10 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aptool.datasets import near_copies
-from aptool.datasets.function_text import answer_words, question_of, unfit_question
+from aptool.datasets import leaks
 from aptool.datasets.functions import build, split_of
-from aptool.datasets.source_code import SourceFile, find_sources, read_functions
+from aptool.datasets.source_code import (
+    SourceFile,
+    answer_words,
+    find_sources,
+    question_of,
+    read_functions,
+    unfit_question,
+)
 from aptool.errors import UsageError
 from aptool.text.bm25 import BM25
 
@@ -164,14 +170,14 @@ def test_sources_hold_no_tests_and_no_vendored_copies():
     st.sampled_from([1, 3]),
 )
 def test_the_join_finds_exactly_the_near_pairs(texts, threshold, width):
-    sets = near_copies.encode(texts, width)
+    sets = leaks.encode(texts, width)
     runs = [runs_of(text, width) for text in texts]
     expected = [
         (i, j)
         for i, j in itertools.product(range(len(texts)), repeat=2)
         if runs[i] and len(runs[i] & runs[j]) >= threshold * len(runs[i] | runs[j])
     ]
-    assert near_copies.near_pairs(sets, sets, threshold) == expected
+    assert leaks.near_pairs(sets, sets, threshold) == expected
 
 
 def runs_of(words, width):

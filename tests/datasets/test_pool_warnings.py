@@ -2,7 +2,7 @@
 
 import pytest
 
-from aptool.datasets.pool_warnings import PoolCounts
+from aptool.datasets.importing import PoolCounts
 
 ONE_CANDIDATE = "1 of 2 questions have a single candidate, so no order can be wrong"
 NONE_RELEVANT = "1 of 2 questions have no relevant candidate: any model scores 0 there"

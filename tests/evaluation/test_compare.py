@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from aptool.errors import UsageError
-from aptool.evaluation.averages import mean_intervals
 from aptool.evaluation.compare import compare, describe_deltas, question_deltas
+from aptool.evaluation.evaluation import mean_intervals
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.significance import bootstrap_interval
 

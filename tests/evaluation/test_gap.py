@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from aptool.evaluation.gap import split_gaps
+from aptool.evaluation.limits import split_gaps
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.significance import gap_interval
 

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from aptool.errors import InputError
-from aptool.evaluation.groups import groups_of_column, groups_of_mapping, read_groups
+from aptool.evaluation.evaluation import groups_of_column, groups_of_mapping, read_groups
 from aptool.evaluation.measures import evaluate
 
 # The rank of the relevant answer of q1 to q6: 1, 2, 4, 1, 2, none.

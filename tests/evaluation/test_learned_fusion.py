@@ -6,8 +6,8 @@ import pytest
 from scipy.optimize import minimize
 
 from aptool.errors import AptoolError
-from aptool.evaluation import learned_fusion
-from aptool.evaluation.learned_fusion import cross_fitted, learn_fusion
+from aptool.evaluation import fusion
+from aptool.evaluation.fusion import cross_fitted, learn_fusion
 
 
 def run_of(rankings):
@@ -39,7 +39,7 @@ def test_columns_by_hand():
     first = run_of({"q1": {"a": 1, "b": 2, "c": 3}})
     second = run_of({"q1": {"a": 5, "b": -5}, "q2": {"a": 4, "d": 4}})
 
-    columns = learned_fusion._columns([first, second])
+    columns = fusion._columns([first, second])
 
     step = 1 / (2 / 3) ** 0.5
     assert columns.rows() == [
@@ -54,7 +54,7 @@ def test_columns_by_hand():
 def test_weights_are_those_of_a_logistic_regression_fitted_otherwise():
     good, bad, qrels = simulated(40)
     fused = learn_fusion([good, bad], qrels, [good, bad])
-    joined = learned_fusion._judged(learned_fusion._columns([good, bad]), qrels)
+    joined = fusion._judged(fusion._columns([good, bad]), qrels)
     x, y = joined.select("run0", "run1").to_numpy(), joined["relevance"].to_numpy()
 
     def loss(w):  # the ridge of scikit-learn's default C = 1; the intercept is free

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aptool.evaluation.seeds import mean_and_sd
+from aptool.evaluation.power import mean_and_sd
 
 
 def test_mean_and_standard_deviation_by_hand():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from other_ids import have_other_ids
 
 from aptool.errors import InputError
-from aptool.evaluation.averages import averages
+from aptool.evaluation.evaluation import averages
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.trec_eval import printed_names
 from aptool.formats.trec import read_qrels, read_run

@@ -3,8 +3,8 @@
 import pytest
 
 from aptool.errors import UsageError
+from aptool.evaluation.evaluation import MeasureValues
 from aptool.evaluation.names import Measure, common_name, measure_names, name_in, parse_measures
-from aptool.evaluation.values import MeasureValues
 
 
 def test_trec_evals_names_are_read_and_papers_names_are_given():

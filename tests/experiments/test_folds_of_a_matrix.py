@@ -37,9 +37,8 @@ seeds = [1, 2]
 def finished(tmp_path_factory):
     """The folder in which the table was run, with its output in ``out``."""
     from aptool.experiments.matrix import read_matrix
-    from aptool.experiments.paired import paired_tests
     from aptool.experiments.runner import Runner
-    from aptool.experiments.table import summarize, write_table
+    from aptool.experiments.table import paired_tests, summarize, write_table
 
     folder = tmp_path_factory.mktemp("folds")
     with CollectionWriter(folder / "c", name="tiny", source="made for tests") as writer:

@@ -11,8 +11,7 @@ import pytest
 from tiny import options
 
 from aptool.config import load_recipe
-from aptool.evaluation.fusion import reciprocal_rank_fusion
-from aptool.evaluation.learned_fusion import learn_fusion
+from aptool.evaluation.fusion import learn_fusion, reciprocal_rank_fusion
 from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import ExperimentMatrix, SystemSpec, read_matrix
 from aptool.experiments.table import not_above_random, summarize, table_cells

@@ -31,7 +31,7 @@ from pathlib import Path
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units, read_pools
 from aptool.scoring.baselines import RandomSystem
-from aptool.scoring.job import plan
+from aptool.scoring.parts import plan
 path = Path(sys.argv[1]); whole = path.read_bytes(); random.seed(1)
 begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
 for _ in range(400):

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from aptool.errors import InputError
-from aptool.formats.run_output import check_run_output
+from aptool.formats.ir_metadata import check_run_output
 from aptool.formats.trec import read_run
 
 LINE = b"q1 Q0 a 1 2.5 bm25\n"

@@ -22,7 +22,7 @@ def tiny_presets(monkeypatch):
     def tiny(preset, overrides=()):
         return load_recipe(preset, [*options(preset), *overrides])
 
-    monkeypatch.setattr("aptool.models.start.load_recipe", tiny)
+    monkeypatch.setattr("aptool.models.initialization.load_recipe", tiny)
 
 
 @pytest.fixture

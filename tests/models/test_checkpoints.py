@@ -10,7 +10,7 @@ from networks import IDS, REASON, colbert, cross_encoder, piece_tokenizer, write
 from tiny import THINGS
 
 from aptool.errors import AptoolError, InputError
-from aptool.models.checkpoints.read import load_any
+from aptool.models.checkpoints.load import load_any
 from aptool.scoring.systems import ModelSystem
 from aptool.scoring.tokenized import TokenizedPools
 

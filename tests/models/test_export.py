@@ -9,7 +9,7 @@ from tiny import recipe as words_recipe
 from aptool.errors import AptoolError
 from aptool.formats.collection import Collection
 from aptool.library.model import load
-from aptool.models.checkpoints.read import load_any
+from aptool.models.checkpoints.load import load_any
 from aptool.models.export import export_model
 from aptool.models.model import load_model
 from aptool.training.fit import fit

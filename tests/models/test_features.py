@@ -12,8 +12,7 @@ from aptool.config import TextOptions
 from aptool.errors import InputError
 from aptool.formats.pools import list_units, read_answers, read_pools, write_answers
 from aptool.models.build import check_recipe, identify_words
-from aptool.models.features import COLUMNS, PairFeatures, WordBags
-from aptool.models.heads import HEADS
+from aptool.models.features import COLUMNS, HEADS, PairFeatures, WordBags
 from aptool.scoring.tokenized import PoolTokenizer
 from aptool.text.tokenizer import WordTokenizer, concatenated
 from aptool.training.losses import logistic

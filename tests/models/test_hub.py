@@ -12,7 +12,7 @@ import yaml
 import aptool
 from aptool.errors import AptoolError, UsageError
 from aptool.models.checkpoints.files import pinned_name
-from aptool.models.checkpoints.read import load_any
+from aptool.models.checkpoints.load import load_any
 from aptool.models.model import FILES
 
 huggingface_hub = pytest.importorskip("huggingface_hub")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from networks import REASON, write_network
 
-from aptool.models.checkpoints.read import load_any
+from aptool.models.checkpoints.load import load_any
 from aptool.models.ragged import Ragged
 
 pytest.importorskip("transformers", reason=REASON)

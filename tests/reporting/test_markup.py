@@ -1,6 +1,6 @@
 """Tables in Markdown and LaTeX: signs that mean something there stand for themselves."""
 
-from aptool.reporting.markup import latex_table, markdown_table
+from aptool.reporting.html import latex_table, markdown_table
 
 ROWS = [["a_b", "50%"], ["\\{x}~^#&$", "[1, 2]"], ["_x_ *y* `z` <b>|\n", "±0.1"]]
 

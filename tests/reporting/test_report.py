@@ -243,7 +243,7 @@ def test_a_table_is_in_the_page_as_markdown_and_as_latex(page):
 
 
 def test_accuracy_against_costs_has_a_point_for_each_trained_system(made, page):
-    from aptool.reporting.costs import COSTS
+    from aptool.reporting.curves import COSTS
 
     lines = json.loads((made.runs / "table.json").read_text())["lines"]
     assert {one["system"] for one in lines if one["pairs_per_second"] is not None} == set(TRAINED)

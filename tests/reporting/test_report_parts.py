@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from report_runs import decoded
 
 from aptool.models.explain import TextWeights, Window
+from aptool.reporting.browse import packed_spans, packed_weights
 from aptool.reporting.charts import _VARIABLES as VARIABLES
 from aptool.reporting.charts import PAGE_THEME
 from aptool.reporting.figures import Series, inline_svg
-from aptool.reporting.packing import packed_spans, packed_weights
 from aptool.reporting.plots import histogram_chart, line_chart, line_style
 from aptool.reporting.tables import interval_bar
 

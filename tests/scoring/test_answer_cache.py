@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from aptool.scoring.answer_cache import AnswerCache
+from aptool.scoring.tokenized import AnswerCache
 
 
 def put(cache, *keys):

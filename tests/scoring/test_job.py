@@ -10,8 +10,7 @@ from aptool.errors import AptoolError
 from aptool.formats.pools import list_units, write_answers
 from aptool.formats.storage import Input
 from aptool.scoring.baselines import RandomSystem
-from aptool.scoring.job import plan
-from aptool.scoring.parts import parts_folder
+from aptool.scoring.parts import parts_folder, plan
 from aptool.scoring.pipeline import read_task, score_task
 from aptool.scoring.systems import System
 

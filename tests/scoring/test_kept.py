@@ -6,11 +6,11 @@ import torch
 from tiny import OVER_STATES
 
 from aptool.config import load_recipe
+from aptool.experiments.trial import bytes_per_answer
 from aptool.models.build import build_ranker
 from aptool.models.model import LoadedModel
 from aptool.scoring.answer_store import AnswerStore
 from aptool.scoring.encode import AnswerEncoder
-from aptool.scoring.kept import bytes_per_answer
 from aptool.text.tokenizer import WordTokenizer
 
 # Of 3, 1 and 18 words: 22 tokens, and as rows that are multiples of 16 would be 64.

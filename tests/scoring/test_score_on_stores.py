@@ -18,8 +18,7 @@ from aptool.formats.pools import Unit, list_units, read_pools
 from aptool.formats.storage import stat
 from aptool.formats.stores import store_of
 from aptool.scoring.baselines import RandomSystem
-from aptool.scoring.job import plan
-from aptool.scoring.parts import parts_folder, write_part
+from aptool.scoring.parts import parts_folder, plan, write_part
 from aptool.scoring.pipeline import read_task, score_task
 from aptool.scoring.score import score
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tiny import recipe
 
-from aptool.cluster.node import versions
 from aptool.cluster.resources import Cluster, Node, Resources
+from aptool.cluster.worker import versions
 from aptool.errors import AptoolError
 
 

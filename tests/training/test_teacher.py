@@ -24,7 +24,7 @@ from aptool.training.fit import fit
 from aptool.training.loop import train
 from aptool.training.losses import Teacher, listwise_kl, margin_mse
 from aptool.training.minibatch import batch_losses, score_batch
-from aptool.training.teacher import read_teacher
+from aptool.training.negatives import read_teacher
 
 NONE, UNKNOWN = -math.inf, math.nan
 

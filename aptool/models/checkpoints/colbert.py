@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from aptool.errors import InputError
-from aptool.models.checkpoints.files import CONFIG, WEIGHTS, optional_object, read_tensor, shapes
-from aptool.models.checkpoints.layout import (
+from aptool.models.checkpoints.files import (
     ABOUT,
+    CONFIG,
+    WEIGHTS,
     Layout,
+    optional_object,
     positive_integer,
+    read_tensor,
+    shapes,
 )
 from aptool.models.checkpoints.parts import (
     Checkpoint,
@@ -26,7 +30,7 @@ from aptool.models.checkpoints.parts import (
 )
 from aptool.models.checkpoints.sentence import read_prompts
 from aptool.models.matching import MaxSimPooling
-from aptool.models.projection import Dense, DenseOptions
+from aptool.models.pooling import Dense, DenseOptions
 from aptool.models.ranker import Ranker
 from aptool.text.forms import TextForm
 from aptool.text.subwords import SubwordTokenizer

@@ -14,13 +14,12 @@ from torch import Tensor
 
 from aptool.errors import InputError
 from aptool.models.backbone import BackboneOptions, Classifier
-from aptool.models.checkpoints.files import CONFIG
-from aptool.models.checkpoints.layout import ABOUT, Layout
+from aptool.models.checkpoints.files import ABOUT, CONFIG, Layout
 from aptool.models.checkpoints.parts import Checkpoint, activation_of, recipe_of, require_safetensors
 from aptool.models.cross import PairPooling
 from aptool.models.initialization import EncoderSpec
+from aptool.models.pooling import apply_activation
 from aptool.models.pretrained import open_network
-from aptool.models.projection import apply_activation
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.models.transformer import CrossInput

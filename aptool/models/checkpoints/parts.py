@@ -8,11 +8,19 @@ from torch import nn
 from aptool.config import Recipe, TextOptions
 from aptool.errors import InputError
 from aptool.models.backbone import Backbone, BackboneOptions
-from aptool.models.checkpoints.files import CONFIG, WEIGHTS, checked_shape, fill
-from aptool.models.checkpoints.layout import Layout, Module, positive_integer, transformer_options
+from aptool.models.checkpoints.files import (
+    CONFIG,
+    WEIGHTS,
+    Layout,
+    Module,
+    checked_shape,
+    fill,
+    positive_integer,
+    transformer_options,
+)
 from aptool.models.initialization import EncoderSpec
+from aptool.models.pooling import ACTIVATIONS, Dense, DenseOptions
 from aptool.models.pretrained import open_network
-from aptool.models.projection import ACTIVATIONS, Dense, DenseOptions
 from aptool.models.ranker import Ranker
 from aptool.models.transformer import TransformerEncoder
 from aptool.text.subwords import SubwordTokenizer

@@ -7,10 +7,14 @@ from aptool.models.cross import PairPooling
 from aptool.models.matching import MatchPooling
 from aptool.models.pooling import FirstPooling, IndependentPooling, Pooling
 from aptool.scoring.kernels.attentive import AttentivePairScorer
-from aptool.scoring.kernels.independent import FirstPairScorer, IndependentPairScorer
-from aptool.scoring.kernels.matching import MatchPairScorer
-from aptool.scoring.kernels.pair_scorer import PairScorer
-from aptool.scoring.kernels.pairwise import CrossPairScorer, PairwisePairScorer
+from aptool.scoring.kernels.pair_scorer import (
+    CrossPairScorer,
+    FirstPairScorer,
+    IndependentPairScorer,
+    MatchPairScorer,
+    PairScorer,
+    PairwisePairScorer,
+)
 
 # By the pooling or what it is derived from.
 PAIR_SCORERS: dict[Any, type[PairScorer]] = {

@@ -1,4 +1,4 @@
-"""The one way in: the folder of any model, aptool's own or another library's, as a ranker."""
+"""Load the folder of any model, of aptool or of another library, as a ranker."""
 
 import hashlib
 from importlib.metadata import version
@@ -10,11 +10,9 @@ import torch
 from aptool.formats.location import PathOrUrl
 from aptool.models.checkpoints.colbert import read_colbert
 from aptool.models.checkpoints.cross_encoder import read_cross_encoder
-from aptool.models.checkpoints.files import find_folder
-from aptool.models.checkpoints.layout import Kind, kind_of, read_layout
+from aptool.models.checkpoints.files import Kind, find_folder, kind_of, read_layout
 from aptool.models.checkpoints.parts import checkpoint_name
-from aptool.models.checkpoints.sentence import read_sentence
-from aptool.models.checkpoints.static import read_static
+from aptool.models.checkpoints.sentence import read_sentence, read_static
 from aptool.models.device import to_device
 from aptool.models.model import LoadedModel, load_model
 from aptool.version import __version__
@@ -25,6 +23,7 @@ _READERS = {
     "colbert": read_colbert,
     "static": read_static,
 }
+
 
 # Files that decide the scores of a checkpoint, by the ends of their names.
 _DECISIVE = (".json", ".txt", ".safetensors", ".metadata", ".model")
