@@ -35,6 +35,7 @@ reproduce: $(STAMP)  ## print the paper's tables with our figures: DATA=FOLDER V
 	@test -n '$(DATA)' && test -n '$(VECTORS)' || { echo 'make reproduce DATA=FOLDER VECTORS=FILE' >&2; exit 2; }
 	$(BIN)/aptool matrix jobs/reproduce.toml --let 'data=$(DATA)' --let 'vectors=$(VECTORS)' --output runs/reproduce \
 		$(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
+	$(BIN)/python jobs/paper_tables.py runs/reproduce
 
 # The recipes of AP-CNN in jobs/reproduce.toml, for the models that jobs/beyond.toml starts from.
 AP_CNN := --preset ap-cnn --set training.average_epochs=1 --set training.pairs=one --set training.sampled_negatives=4 \

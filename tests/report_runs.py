@@ -24,7 +24,6 @@ NASTY = {
     "nasty-breaks": BREAKS,
     'nasty"><img/src=x>': "an id with a mark",
 }
-# The paper reports on a collection of this name.
 NAME = "wikiqa"
 SYSTEMS = ("random", "bm25", "qa-cnn", "ap-cnn", "ap-cnn+bm25")
 TRAINED = ("qa-cnn", "ap-cnn")

@@ -43,8 +43,7 @@ def matrix(
 ) -> None:
     """Run the experiments of TABLE, such as jobs/eval.toml.
 
-    Experiments that are finished and unchanged are not run again. Where the paper reports figures for a
-    collection, they are printed as well.
+    Experiments that are finished and unchanged are not run again.
 
     On a cluster each trial gets one worker; with --jobs 1, one trial at a time gets all of them.
     """
@@ -54,7 +53,6 @@ def matrix(
         )
     from aptool.evaluation.compare import is_mean
     from aptool.experiments.matrix import read_matrix
-    from aptool.experiments.paper import compare_with_paper, paper_cells, paper_tables
     from aptool.experiments.runner import Runner
     from aptool.experiments.table import (
         not_above_random,
@@ -86,13 +84,6 @@ def matrix(
     if tests:
         click.echo("\nPaired permutation tests over all questions of the folds, each the mean over its seeds")
         print_table(paired_cells(tests), left=4)
-    for title, cells in paper_tables(results):
-        click.echo(f"\n{title}, as the paper has it; ours beside")
-        print_table(cells, left=1)
-    comparisons = compare_with_paper(results)
-    if comparisons:
-        click.echo("\nCompared with the paper, mean ± sd over seeds (OK: reached; close: within .01; below)")
-        print_table(paper_cells(comparisons), left=3)
     click.echo(f"\n{output / 'table.md'}, {output / 'table.json'}; run files beside them")
     failed = not_above_random(summaries, plan)
     if failed:

@@ -56,8 +56,8 @@ def report(
 ) -> None:
     """Write a report on RUNS, the folder that `aptool matrix` wrote.
 
-    The page contains the table of results with confidence intervals and significance tests, a comparison with
-    the paper's figures, charts, and the ranked answers and heat maps of every question. It is self-contained.
+    The page contains the table of results with confidence intervals and significance tests, charts, and the
+    ranked answers and heat maps of every question. It is self-contained.
     """
     from aptool.formats.atomic import check_apart, check_writable, files_of
     from aptool.formats.storage import stat

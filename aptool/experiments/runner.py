@@ -5,10 +5,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from aptool.config import Recipe, load_recipe
+from aptool.datasets import insuranceqa, trecqa, wikiqa
 from aptool.errors import AptoolError, InputError, error_with
 from aptool.experiments.folds import open_folds, pool_folds
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, list_trials
-from aptool.experiments.published_files import PUBLISHED, import_published
 from aptool.experiments.side_by_side import Processes, run_side_by_side
 from aptool.experiments.trial import Result, Train, TrialRunner
 from aptool.formats.claim import claimed
@@ -20,6 +20,13 @@ from aptool.scoring.score import Executor
 logger = logging.getLogger(__name__)
 
 CLAIM = ".claim"  # the file by which a process claims the folder
+
+# Published data sets that a matrix imports, and the file names of their splits.
+PUBLISHED = {
+    "wikiqa": {"train": "WikiQA-train.tsv", "dev": "WikiQA-dev.tsv", "test": "WikiQA-test.tsv"},
+    "trecqa": {"train": "train-all", "dev": "clean-dev", "test": "clean-test"},
+    "insuranceqa": {},
+}
 
 
 class Runner:
@@ -150,3 +157,18 @@ class Runner:
                 expected = f"{built}, by which it was built, or the path of another folder"
                 raise InputError(path, place="limit", value=evaluated.limit, expected=expected)
         return opened
+
+
+def import_published(name: str, folder: Location, out: Location) -> Collection:
+    """Import a published data set, with the questions that the paper keeps; the test split may be missing."""
+    if name == "insuranceqa":
+        return insuranceqa.build(out, str(folder / "V1" if (folder / "V1").is_dir() else folder))
+    files = {split: folder / file for split, file in PUBLISHED[name].items()}
+    splits = {split: str(file) for split, file in files.items() if file.exists()}
+    for split in ("train", "dev"):
+        if split not in splits:
+            expected = f"{files[split].name}, or a collection built by `aptool data import {name}`"
+            raise InputError(folder, problem=f"no split {split!r}", expected=expected)
+    if name == "wikiqa":
+        return wikiqa.build(out, splits, questions="answerable")
+    return trecqa.build(out, splits, questions="both-labels")

@@ -12,7 +12,6 @@ from aptool.evaluation.power import Spread, mean_and_sd
 from aptool.evaluation.significance import Paired, compare_paired, holm
 from aptool.experiments.folds import fold_deviations
 from aptool.experiments.matrix import ExperimentMatrix
-from aptool.experiments.paper import compare_with_paper, paper_cells, paper_tables, seed_cells
 from aptool.experiments.trial import Result, by_system
 from aptool.formats.atomic import atomic_file
 from aptool.formats.collection import Collection
@@ -103,7 +102,7 @@ def write_table(
     measures: Sequence[str],
     command: str,
 ) -> None:
-    """Writes ``table.md``, ``table.json``, and ``paired.md`` and ``paper.md`` if there are such comparisons.
+    """Write ``table.md``, ``table.json`` and, if there are paired tests, ``paired.md``.
 
     Args:
         folder: where to.
@@ -116,7 +115,6 @@ def write_table(
     Raises:
         InputError: the folder cannot be written to.
     """
-    comparisons = compare_with_paper(results)
     document: dict[str, Any] = {
         "command": command,
         # Those that the matrix made are relative to its folder, which may be moved and read from anywhere.
@@ -130,15 +128,10 @@ def write_table(
         "lines": [summary._asdict() for summary in summaries],
         "results": [_result_entry(result, folder) for result in results],
         "paired": [_pair_entry(one) for one in tests],
-        "beside_paper": [{**one._asdict(), "verdict": one.verdict} for one in comparisons],
     }
     _write(folder / "table.md", markdown_table(table_cells(summaries, measures, costs=True), left=2))
     if tests:
         _write(folder / "paired.md", markdown_table(paired_cells(tests), left=4))
-    if comparisons:
-        whole = [f"{title}\n\n{markdown_table(cells, left=1)}" for title, cells in paper_tables(results)]
-        cells = [paper_cells(comparisons), seed_cells(results)]
-        _write(folder / "paper.md", "\n".join([*whole, *(markdown_table(one, left=2) for one in cells)]))
     _write(folder / "table.json", json_text(document))
 
 

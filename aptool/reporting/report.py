@@ -20,8 +20,6 @@ from aptool.reporting.review import review
 from aptool.reporting.runs import CollectionResults, Runs, SystemResults, evaluate_systems
 from aptool.reporting.tables import (
     TEST_TITLES,
-    paper_table,
-    plain_paper_table,
     plain_results,
     result_row,
     run_rows,
@@ -111,7 +109,6 @@ def _section(
     ]
     others = [system for system in results.systems if system.name != results.baseline]
     best = max(others or results.systems, key=lambda system: system.means[results.measures[0]])
-    paper = paper_table(results)
     split = results.collection.manifest["splits"][results.split]
     seeds = sorted({system.entries[0].seed for system in results.systems if len(system.entries) > 1})
     tests = [test for system in others for test in significance_rows(system)]
@@ -130,7 +127,6 @@ def _section(
         ],
         "parts": [
             ("results", "Results"),
-            *([("paper", "Comparison with the paper")] if paper else []),
             ("review", "Questions a reviewer asks"),
             ("charts", "Charts"),
             ("scores", "Scores"),
@@ -146,8 +142,6 @@ def _section(
         "tests": tests,
         "permutations": PERMUTATIONS,
         "alpha": f"{1 - CONFIDENCE:.2g}",
-        "published": paper,
-        "plain_paper": plain_paper_table(paper) if paper else [],
         "answers": answers,
         "charts": line_charts(results, prefix) + cost_charts(results, costs, prefix),
         "distributions": histograms(results, prefix),

@@ -1,4 +1,4 @@
-"""The tables of the report: results, significance tests, comparison with the paper, runs."""
+"""The tables of the report: results, significance tests, runs, and results by kind of question."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
@@ -6,7 +6,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import polars as pl
 
 from aptool.evaluation.evaluation import Group, group_figures
-from aptool.evaluation.paper import CITATIONS, paper_figures, paper_names
 from aptool.formats.location import PathOrUrl
 from aptool.formats.pools import Answers, list_units, read_pools
 from aptool.reporting.curves import relevant_lengths
@@ -135,39 +134,6 @@ def significance_rows(system: SystemResults) -> list[list[str]]:
             ]
         )
     return lines
-
-
-def paper_table(results: CollectionResults) -> dict[str, Any] | None:
-    """The paper's figures and ours of the same systems, if the paper has results on the collection."""
-    figures = paper_figures(results.collection.name, results.split)
-    measures = [measure for measure in figures.measures if measure in results.measures] if figures else []
-    if figures is None or not measures:
-        return None
-    rows = []
-    names = paper_names((system.preset, system.name) for system in results.systems)
-    for name, values in figures.systems.items():
-        theirs = dict(zip(figures.measures, values, strict=True))
-        ours: list[SystemResults | None] = [
-            system for system in results.systems if names.get(system.name) == name
-        ]
-        for system in ours or [None]:
-            cells = []
-            for measure in measures:
-                mean = None if system is None else system.means[measure]
-                difference = "" if mean is None else _signed(mean - theirs[measure])
-                cells.append((f"{theirs[measure]:.4f}", "" if mean is None else f"{mean:.4f}", difference))
-            rows.append(
-                {"name": CITATIONS.get(name, name) if system is None else system.name, "cells": cells}
-            )
-    titles = list(measures)
-    return {"title": figures.title, "questions": figures.questions, "measures": titles, "rows": rows}
-
-
-def plain_paper_table(table: dict[str, Any]) -> list[list[str]]:
-    """The table of `paper_table` as text, column titles first."""
-    titles = [title for measure in table["measures"] for title in (f"{measure}, paper", "ours", "Δ")]
-    rows = [[row["name"], *(text for cell in row["cells"] for text in cell)] for row in table["rows"]]
-    return [["System", *titles], *rows]
 
 
 def run_rows(system: SystemResults) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""Parts of the report: packed weights, spans of words, charts, the paper's figures."""
+"""Parts of the report: packed weights, spans of words, charts."""
 
 import re
 from importlib import resources
