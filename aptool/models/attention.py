@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from aptool.models.device import send
 from aptool.models.pooling import StateOptions, VectorPooling, segment_max
@@ -62,8 +63,9 @@ class AttentivePooling(VectorPooling):
         self.sharpness = options.sharpness
 
     @classmethod
+    @override
     def max_weights(cls, size: int, options: Any) -> int:
-        """See ``Pooling.max_weights``: U."""
+        """U."""
         return size * size
 
     def forward(self, questions: Ragged, answers: Ragged) -> Attention:
@@ -95,8 +97,9 @@ class AttentivePooling(VectorPooling):
         """Eq. 16: softmax of the importance scores g (n, T) over the tokens of each text, ``mask`` (n, T)."""
         return self.scale_logits(g).masked_fill(~mask, -torch.inf).softmax(1)
 
+    @override
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``Pooling.score_matrix``: the same equations for every question with every answer."""
+        """The same equations for every question with every answer."""
         G = (questions.values @ self.U) @ answers.values.T  # eq. 13 before its tanh, of all pairs: (N, N')
         g_q = self.scale_logits(segment_max(G.T.contiguous(), answers).tanh())  # eq. 14: (k, N)
         g_a = self.scale_logits(segment_max(G, questions).tanh())  # eq. 15: (n, N')

@@ -174,9 +174,6 @@ class Backbone(BatchedNetwork):
         Args:
             network: a network without head (``bare_encoder``).
             options: options of the encoder.
-
-        Raises:
-            InputError: the network has fewer layers than the options name, or cannot do what they ask.
         """
         super().__init__(network)
         self.size: int = network.config.hidden_size
@@ -282,10 +279,6 @@ def fresh_network(config: dict[str, Any], name: str = "") -> Any:
     Args:
         config: the network's configuration (``Pretrained.config``).
         name: where it is from, for errors.
-
-    Raises:
-        AptoolError: ``transformers`` is not installed, or does not know such a network.
-        InputError: the configuration leads to code that is not of ``transformers`` itself.
     """
     transformers = network_library()
     kind = config.get("model_type")

@@ -6,20 +6,20 @@ from torch import nn
 
 from aptool.config import Recipe
 from aptool.errors import InputError
-from aptool.models.abcnn import AbcnnPooling
-from aptool.models.alignment import AlignmentPooling
 from aptool.models.attention import AttentivePooling
 from aptool.models.cross import CrossPooling
-from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncoder
+from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncoder, WordVectorEncoder
 from aptool.models.features import COLUMNS, HEADS, Head, NoHead, PairFeatures
 from aptool.models.initialization import Corpus, EncoderSpec, Initialization
-from aptool.models.joint import JointPooling, OneWayPooling
 from aptool.models.matching import (
     KernelPooling,
     MaxSimPooling,
     MeanMaxSimPooling,
     SymmetricMaxSimPooling,
 )
+from aptool.models.papers.abcnn import AbcnnPooling
+from aptool.models.papers.alignment import AlignmentPooling
+from aptool.models.papers.joint import JointPooling, OneWayPooling
 from aptool.models.pooling import (
     FirstPooling,
     JoinedPooling,
@@ -32,7 +32,6 @@ from aptool.models.pooling import (
 from aptool.models.ranker import Ranker
 from aptool.models.similarity import SIMILARITIES, Cosine, Similarity
 from aptool.models.transformer import CrossInput, TransformerEncoder
-from aptool.models.words import WordVectors
 from aptool.options import REMOVED_TYPES, build_options, expected_without
 from aptool.plugins import load_plugins
 from aptool.text.tokenizer import TextTokenizer, WordTokenizer
@@ -43,7 +42,7 @@ ENCODERS: dict[str, type[Encoder]] = {
     "bilstm": BiLstmEncoder,
     "transformer": TransformerEncoder,
     "cross": CrossInput,
-    "words": WordVectors,
+    "words": WordVectorEncoder,
 }
 
 # Weights of an encoder and a pooling that are not embeddings: 4 GB, and as much again for gradients.
@@ -77,10 +76,6 @@ def build_ranker(
         vocabulary_size: number of token ids (this and the next two are those of ``EncoderSpec``).
         dim: d, dimension of the word embeddings.
         backbone: the pretrained network of the encoder, if it has one.
-
-    Raises:
-        InputError: the recipe names an unknown encoder, pooling or option.
-        AptoolError: a package that the encoder needs is not installed.
     """
     encoder_class, encoder_options = _encoder_of(recipe)
     pooling_class, pooling_options = _pooling_of(recipe)
@@ -111,11 +106,7 @@ def build_ranker(
 def max_weights(
     recipe: Recipe, vocabulary_size: int, dim: int, backbone: dict[str, Any] | None = None
 ) -> int | None:
-    """An upper bound on the number of weights that ``build_ranker`` creates; None if it is not known.
-
-    Raises:
-        InputError: as ``build_ranker``.
-    """
+    """An upper bound on the number of weights that ``build_ranker`` creates; None if it is not known."""
     encoder_class, options = _encoder_of(recipe)
     spec = EncoderSpec(vocabulary_size, dim, backbone)
     bound: int | None = encoder_class.max_weights(spec, options)
@@ -128,12 +119,7 @@ def max_weights(
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Checks, before any work, that a system can be built from a recipe and that training has negatives.
-
-    Raises:
-        InputError: an entry of the recipe is wrong, or does not go with another one.
-        AptoolError: a package that the encoder needs is not installed.
-    """
+    """Checks, before any work, that a system can be built from a recipe and that training has negatives."""
     encoder_class, options = _encoder_of(recipe)
     pooling_class, _ = _pooling_of(recipe)
     if encoder_class.output_kind != pooling_class.input_kind:
@@ -172,11 +158,7 @@ def check_recipe(recipe: Recipe) -> None:
 
 
 def _check_teacher(recipe: Recipe) -> None:
-    """Checks that a teacher's scores can be learned.
-
-    Raises:
-        InputError: they cannot.
-    """
+    """Checks that a teacher's scores can be learned."""
     if not recipe.teacher.run:
         return
     if recipe.teacher.weight > 1:
@@ -192,11 +174,7 @@ def _check_teacher(recipe: Recipe) -> None:
 
 
 def _check_head(recipe: Recipe) -> None:
-    """Checks that the head goes with the columns that it gets.
-
-    Raises:
-        InputError: it does not.
-    """
+    """Checks that the head goes with the columns that it gets."""
     encoder_class, _ = _encoder_of(recipe)
     pooling_class, _ = _pooling_of(recipe)
     head_class, head_options = _head_of(recipe)
@@ -213,21 +191,12 @@ def _check_head(recipe: Recipe) -> None:
 
 
 def encoder_type(recipe: Recipe) -> type[Encoder]:
-    """The class of a recipe's encoder.
-
-    Raises:
-        InputError: there is no such encoder.
-    """
+    """The class of a recipe's encoder."""
     return _encoder_of(recipe)[0]
 
 
 def initialize(recipe: Recipe, corpus: Corpus) -> Initialization:
-    """The tokenizer and the initial weights of a system; see ``Encoder.init``.
-
-    Raises:
-        InputError: a file that the recipe names does not exist or cannot be used, or the pooling reads only
-            the first state of a causal network.
-    """
+    """The tokenizer and the initial weights of a system; see ``Encoder.init``."""
     encoder_class, options = _encoder_of(recipe)
     initial = encoder_class.init(recipe, options, corpus)
     pooling_class, pooling_options = _pooling_of(recipe)
@@ -280,11 +249,7 @@ def _head_of(recipe: Recipe) -> tuple[type[Head], Any]:
 
 
 def _columns_of(recipe: Recipe) -> tuple[str, ...]:
-    """The names of a recipe's pair features.
-
-    Raises:
-        InputError: there is no such feature.
-    """
+    """The names of a recipe's pair features."""
     columns = tuple(recipe.features.columns.split())
     for name in columns:
         if name not in COLUMNS:

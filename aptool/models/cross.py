@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from aptool.models.device import send
 from aptool.models.encoders import Encoder
@@ -55,8 +56,9 @@ class PairPooling(Pooling):
     def score_joined(self, ids: Ragged, types: Tensor) -> Tensor:
         """(n,) fp32 scores of pairs as ``join_pairs`` gives them."""
 
+    @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``Pooling.score_pairs``; the texts are token ids, values (N,) int64."""
+        """The texts are token ids, values (N,) int64."""
         return self.score_joined(*self.join_pairs(questions, answers))
 
     def bare_lengths(self, questions: np.ndarray, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -113,18 +115,18 @@ class CrossPooling(PairPooling):
         nn.init.zeros_(self.head.bias)
 
     @classmethod
+    @override
     def for_encoder(cls, encoder: Encoder, options: Any) -> Self:
-        """See ``Pooling.for_encoder``."""
         assert isinstance(encoder, CrossInput)
         return cls(encoder, options)
 
     @classmethod
+    @override
     def reads_first_state_only(cls, options: Any) -> bool:
-        """See ``Pooling.reads_first_state_only``."""
         return bool(options.read == "first")
 
+    @override
     def score_joined(self, ids: Ragged, types: Tensor) -> Tensor:
-        """See ``PairPooling.score_joined``."""
         if self.read == "first":
             states = self.backbone(ids, ids.offsets[:-1], types)  # (n, c)
         else:
@@ -133,8 +135,9 @@ class CrossPooling(PairPooling):
         scores: Tensor = self.head(states.to(self.head.weight.dtype)).squeeze(1)
         return scores.float()
 
+    @override
     def in_bf16(self) -> "CrossPooling":
-        """See ``Pooling.in_bf16``: the network is in bf16, its head is not, or many pairs would tie."""
+        """The network is in bf16, its head is not, or many pairs would tie."""
         other = copy.deepcopy(self)
         other.backbone.bfloat16()
         return other

@@ -38,11 +38,7 @@ _CAPABILITY = re.compile(r"sm_(\d+)(\d)")
 
 
 def pick_device(name: str) -> torch.device:
-    """The device with a given name; ``auto`` is a GPU if PyTorch sees one that it can use, else the CPU.
-
-    Raises:
-        UsageError: this machine has no such device, or PyTorch cannot use it.
-    """
+    """The device with a given name; ``auto`` is a GPU if PyTorch sees one that it can use, else the CPU."""
     set_products("fp32")
     if name == "auto":
         if not torch.cuda.is_available():
@@ -111,9 +107,6 @@ def check_training_precision(precision: str, device: torch.device, *, lstm: bool
         precision: ``fp32`` or ``bf16``.
         device: the device to train on.
         lstm: whether the encoder has LSTMs.
-
-    Raises:
-        UsageError: the GPU does not compute in bf16, or the processor does not for an LSTM.
     """
     if precision == "bf16" and device.type == "cpu" and lstm and not has_bf16_lstm():
         raise UsageError("encoder.precision 'bf16': not supported for LSTMs on this processor; expected fp32")
@@ -157,11 +150,7 @@ def repeatable_sums(device: torch.device, wanted: bool) -> Iterator[None]:
 
 
 def to_device(network: nn.Module, device: torch.device | str) -> None:
-    """Moves a network.
-
-    Raises:
-        AptoolError: a GPU has too little memory for it.
-    """
+    """Moves a network."""
     device = torch.device(device)
     needed = sum(one.numel() * one.element_size() for one in network.state_dict().values())
     try:
@@ -187,11 +176,7 @@ def _free_memory(device: torch.device | int) -> int:
 
 @contextmanager
 def memory_for(work: str, expected: str) -> Iterator[None]:
-    """Says in one line that a GPU, or this machine, has too little memory for some work.
-
-    Raises:
-        AptoolError: it has.
-    """
+    """Says in one line that a GPU, or this machine, has too little memory for some work."""
     try:
         yield
     except RuntimeError as error:

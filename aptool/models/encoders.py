@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import override
 
 from aptool.config import Recipe
 from aptool.models.initialization import Corpus, EncoderSpec, Initialization, init_embedding, make_vocabulary
@@ -67,11 +68,7 @@ class Encoder(nn.Module, ABC):
 
     @classmethod
     def check(cls, recipe: Recipe, options: Any) -> None:
-        """Checks, before any work, that what the encoder needs is available.
-
-        Raises:
-            AptoolError: it is not.
-        """
+        """Checks, before any work, that what the encoder needs is available."""
 
     @classmethod
     def source(cls, recipe: Recipe) -> str:
@@ -80,11 +77,7 @@ class Encoder(nn.Module, ABC):
 
     @classmethod
     def init(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Initialization:
-        """The tokenizer and the initial weights of a system with this encoder.
-
-        Raises:
-            InputError: a file that the recipe names does not exist or cannot be used.
-        """
+        """The tokenizer and the initial weights of a system with this encoder."""
         raise NotImplementedError
 
     @abstractmethod
@@ -130,8 +123,8 @@ class WordEncoder(Encoder):
         self.embedding = nn.Embedding(words, dim, padding_idx=PAD, sparse=True)
 
     @classmethod
+    @override
     def build(cls, spec: EncoderSpec, options: Any) -> Self:
-        """See ``Encoder.build``."""
         return cls(spec.vocabulary_size, spec.dim, options)  # type: ignore[call-arg]  # of the subclasses
 
     def in_precision(self, encode: Callable[[], Tensor]) -> Tensor:
@@ -142,13 +135,15 @@ class WordEncoder(Encoder):
             return encode().float()
 
     @classmethod
+    @override
     def source(cls, recipe: Recipe) -> str:
-        """See ``Encoder.source``: the word vectors."""
+        """The word vectors."""
         return recipe.vectors.source
 
     @classmethod
+    @override
     def init(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Initialization:
-        """See ``Encoder.init``: a vocabulary of the training texts, and vectors as the recipe says."""
+        """A vocabulary of the training texts, and vectors as the recipe says."""
         tokenizer, vectors, recipe = make_vocabulary(recipe, corpus)
 
         def load_weights(ranker: nn.Module) -> int:
@@ -191,14 +186,14 @@ class CnnEncoder(WordEncoder):
         precision: Literal["fp32", "bf16"] = "fp32"
 
     @classmethod
+    @override
     def max_weights(cls, spec: EncoderSpec, options: Any) -> int:
-        """See ``Encoder.max_weights``."""
         convolution = options.features * (options.window * spec.dim + 1)
         return int(spec.vocabulary_size * spec.dim + convolution)
 
     @classmethod
+    @override
     def output_size(cls, spec: EncoderSpec, options: Any) -> int:
-        """See ``Encoder.output_size``."""
         return int(options.features)
 
     def __init__(self, words: int, dim: int, options: Options) -> None:
@@ -215,14 +210,15 @@ class CnnEncoder(WordEncoder):
                 nn.init.zeros_(self.convolution.weight)
                 nn.init.orthogonal_(self.convolution.weight[:, own : own + dim])
 
+    @override
     def forward(self, tokens: Ragged) -> Ragged:
-        """See ``Encoder.forward``."""
         embedded = self.embedding(self.windows(tokens))  # (N, k, d)
         convolved = self.in_precision(lambda: self.convolution(embedded.flatten(1)))  # (N, c)
         return tokens.with_values(self.activation(convolved))
 
+    @override
     def inference_encoder(self, tokens: int | None = None) -> Encode:
-        """See ``Encoder.inference_encoder``: a convolution of word embeddings is a sum of table rows.
+        """A convolution of word embeddings is a sum of table rows.
 
         W1 z = W1[0] r(w-1) + W1[1] r(w) + ...: the product of each word's embedding with each slice of the
         filters is computed once per word of the vocabulary, and a state is then the sum of k rows of that
@@ -271,14 +267,14 @@ class BiLstmEncoder(WordEncoder):
         precision: Literal["fp32", "bf16"] = "fp32"
 
     @classmethod
+    @override
     def max_weights(cls, spec: EncoderSpec, options: Any) -> int:
-        """See ``Encoder.max_weights``."""
         lstm = 4 * options.hidden * (spec.dim + options.hidden + 2)
         return int(spec.vocabulary_size * spec.dim + 2 * lstm)
 
     @classmethod
+    @override
     def output_size(cls, spec: EncoderSpec, options: Any) -> int:
-        """See ``Encoder.output_size``."""
         return int(2 * options.hidden)
 
     def __init__(self, words: int, dim: int, options: Options) -> None:
@@ -307,8 +303,8 @@ class BiLstmEncoder(WordEncoder):
         """States of texts, padded on the right to the longest of them."""
         return tokens.with_values(self.in_precision(lambda: self._states(tokens, tokens.row_numbers())))
 
+    @override
     def inference_encoder(self, tokens: int | None = None) -> Encode:
-        """See ``Encoder.inference_encoder``."""
         return self._states
 
     def _states(self, tokens: Ragged, rows: Tensor) -> Tensor:
@@ -326,3 +322,29 @@ class BiLstmEncoder(WordEncoder):
         right, _ = self.backwards(self.embedding(reversed_ids))  # (n, T, H)
         left, right = left.flatten(0, 1), right.flatten(0, 1)
         return torch.cat([left[slots[rows]], right[mirrored[rows]]], dim=1)
+
+
+class WordVectorEncoder(WordEncoder):
+    """The state of a token is its word vector, for poolings that do the rest themselves."""
+
+    @dataclass(frozen=True)
+    class Options:
+        """No options."""
+
+    @classmethod
+    @override
+    def max_weights(cls, spec: EncoderSpec, options: Any) -> int:
+        return spec.vocabulary_size * spec.dim
+
+    @classmethod
+    @override
+    def output_size(cls, spec: EncoderSpec, options: Any) -> int:
+        return spec.dim
+
+    def __init__(self, words: int, dim: int, options: Options) -> None:
+        super().__init__(words, dim)
+        self.size = dim
+
+    @override
+    def forward(self, tokens: Ragged) -> Ragged:
+        return tokens.with_values(self.embedding(tokens.values))

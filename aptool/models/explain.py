@@ -21,13 +21,13 @@ import torch
 from torch import Tensor
 
 from aptool.errors import AptoolError
-from aptool.models.abcnn import AbcnnPooling
-from aptool.models.alignment import AlignmentPooling
 from aptool.models.attention import AttentivePooling
 from aptool.models.encoders import CnnEncoder, Encoder
-from aptool.models.joint import OneWayPooling
 from aptool.models.matching import MatchPooling
 from aptool.models.model import LoadedModel
+from aptool.models.papers.abcnn import AbcnnPooling
+from aptool.models.papers.alignment import AlignmentPooling
+from aptool.models.papers.joint import OneWayPooling
 from aptool.models.pooling import MaxPooling, Pooling
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
@@ -168,9 +168,6 @@ def explain_pairs(
 
     Returns:
         One explanation per pair, in their order.
-
-    Raises:
-        AptoolError: the model's pooling has no weights.
     """
     questions = _Texts(model.tokenizer, [q for q, _ in pairs], model.recipe.text.max_question_tokens)
     answers = _Texts(model.tokenizer, [a for _, a in pairs], model.recipe.text.max_answer_tokens)

@@ -39,10 +39,6 @@ def export_model(model: LoadedModel, folder: Path, *, source: object = "model") 
 
     Returns:
         The library's name.
-
-    Raises:
-        InputError: no library has this kind of model, or the folder cannot be written.
-        AptoolError: ``transformers`` is not installed.
     """
     ranker, recipe = model.ranker, model.recipe
     _check(model, source)
@@ -90,11 +86,7 @@ def export_model(model: LoadedModel, folder: Path, *, source: object = "model") 
 
 
 def _check(model: LoadedModel, source: object) -> None:
-    """Checks that a library has this kind of model.
-
-    Raises:
-        InputError: none has.
-    """
+    """Checks that a library has this kind of model."""
     ranker, pooling = model.ranker, model.ranker.pooling
     exported = (*_MODES, MaxSimPooling)
     if model.config.get("model_type") != "aptool":

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from aptool.options import bounded
 from aptool.text.bm25 import K1, B, inverse_document_frequency
@@ -223,8 +224,8 @@ class Head(nn.Module, ABC):
 class NoHead(Head):
     """The score is the pooling's only column."""
 
+    @override
     def forward(self, columns: Tensor) -> Tensor:
-        """See ``Head.forward``."""
         return columns[:, 0]
 
 
@@ -239,8 +240,8 @@ class LinearHead(Head):
             self.linear.weight[:, :columns] = 1 / columns
             self.linear.weight[:, columns:] = 0
 
+    @override
     def forward(self, columns: Tensor) -> Tensor:
-        """See ``Head.forward``."""
         scores: Tensor = self.linear(columns)
         return scores[:, 0]
 
@@ -270,12 +271,12 @@ class HiddenHead(Head):
         self.output = nn.Linear(options.size or inputs, 1)
 
     @classmethod
+    @override
     def joins_vectors(cls, options: Any) -> bool:
-        """See ``Head.joins_vectors``."""
         return bool(options.vectors)
 
+    @override
     def forward(self, columns: Tensor) -> Tensor:
-        """See ``Head.forward``."""
         scores: Tensor = self.output(self.dropout(self.hidden(columns).tanh()))
         return scores[:, 0]
 

@@ -24,9 +24,6 @@ def local_folder(folder: str | Path, files: Sequence[str]) -> Path:
     Args:
         folder: the folder or the URL.
         files: the files that are fetched; others on the hub are left there.
-
-    Raises:
-        AptoolError: huggingface_hub is not installed, or there is no such model.
     """
     if not is_url(folder):
         return Path(folder)
@@ -67,10 +64,6 @@ def upload(folder: Path, files: Sequence[str], name: str, *, private: bool, mess
 
     Returns:
         The address of the commit.
-
-    Raises:
-        UsageError: the name has another form.
-        AptoolError: huggingface_hub is not installed, or the hub refuses.
     """
     if _NAME.fullmatch(name) is None:
         raise UsageError(f"{name!r}: expected ORG/NAME, the name of a model on the hub")

@@ -86,9 +86,6 @@ def make_vocabulary(recipe: Recipe, corpus: Corpus) -> tuple[WordTokenizer, Word
 
     With vectors from a file, words of the other splits that have a vector get an id too: they carry meaning
     although no training text has them.
-
-    Raises:
-        InputError: the vector file is not readable, or has no word of the collection.
     """
     options, texts = recipe.text, corpus.texts
     learn = WordTokenizer.learn(texts, lowercase=options.lowercase, min_count=options.min_count)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from aptool.models.pooling import Pooling, StateOptions, segment_max, segment_mean
 from aptool.models.ragged import Ragged
@@ -31,8 +32,8 @@ class MatchPooling(Pooling):
     # Rows that are kept of a text beside those of its tokens.
     more_rows: ClassVar[int] = 0
 
+    @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``Pooling.score_pairs``."""
         return self.score_kept(self.kept(questions), self.kept(answers))
 
     def score_kept(self, questions: Ragged, answers: Ragged) -> Tensor:
@@ -40,8 +41,9 @@ class MatchPooling(Pooling):
         Q, A = questions.padded()[0], answers.padded()[0]  # (n, M, c), (n, L, c)
         return self.reduce(Q @ A.transpose(1, 2), questions, answers)
 
+    @override
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``Pooling.score_matrix``: all questions with one answer after another."""
+        """All questions with one answer after another."""
         Q, A = self.kept(questions), self.kept(answers)
         parts = A.values.split(A.sizes.tolist())
         return torch.stack([self.reduce_one(Q.with_values(Q.values @ A.T)) for A in parts], 1)
@@ -137,17 +139,19 @@ class MaxSimPooling(MatchPooling):
         super().__init__()
         self.sums = options.reduce == "sum"
 
+    @override
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
-        """See ``MatchPooling.match``: (..., 1), the largest."""
+        """(..., 1), the largest."""
         return best(S, mask)
 
+    @override
     def score(self, matched: Ragged) -> Tensor:
-        """See ``MatchPooling.score``."""
         means = super().score(matched)
         return means * matched.lengths if self.sums else means
 
+    @override
     def partners(self, S: Tensor) -> Tensor:
-        """See ``MatchPooling.partners``: each question token has its best answer token."""
+        """Each question token has its best answer token."""
         return nearest(S) / len(S)
 
 
@@ -160,21 +164,23 @@ class SymmetricMaxSimPooling(MatchPooling):
     def __init__(self, size: int, options: StateOptions) -> None:
         super().__init__()
 
+    @override
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
-        """See ``MatchPooling.match``: (..., 1), the largest."""
+        """(..., 1), the largest."""
         return best(S, mask)
 
+    @override
     def reduce(self, S: Tensor, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``MatchPooling.reduce``."""
         of_questions = super().reduce(S, questions, answers)
         return (of_questions + super().reduce(S.transpose(1, 2), answers, questions)) / 2
 
+    @override
     def reduce_one(self, S: Ragged) -> Tensor:
-        """See ``MatchPooling.reduce_one``."""
         return (super().reduce_one(S) + segment_max(S.values, S).mean(1)) / 2
 
+    @override
     def partners(self, S: Tensor) -> Tensor:
-        """See ``MatchPooling.partners``: each token of either text has its best one in the other."""
+        """Each token of either text has its best one in the other."""
         return (nearest(S) / S.shape[0] + nearest(S.T).T / S.shape[1]) / 2
 
 
@@ -201,29 +207,32 @@ class MeanMaxSimPooling(MatchPooling):
         super().__init__()
         self.share = options.share
 
+    @override
     def kept(self, states: Ragged) -> Ragged:
-        """See ``MatchPooling.kept``: (N + n, c), the mean of each text before its states."""
+        """(N + n, c), the mean of each text before its states."""
         order = torch.arange(len(states.sizes), device=states.values.device)
         first, others = states.offsets[:-1] + order, states.row_numbers() + states.spread(order) + 1
         both = states.values.new_zeros(len(states.values) + len(order), states.values.shape[1])
         both = both.index_copy(0, first, segment_mean(states)).index_copy(0, others, states.values)
         return normalized(Ragged.of_sizes(both, states.sizes + 1))
 
+    @override
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
-        """See ``MatchPooling.match``: (..., 2), that to the answer's mean, and the largest to a token."""
+        """(..., 2), that to the answer's mean, and the largest to a token."""
         largest = best(S[..., 1:], None if mask is None else mask[..., 1:])
         return torch.cat([S[..., :1], largest], -1)
 
+    @override
     def score(self, matched: Ragged) -> Tensor:
-        """See ``MatchPooling.score``."""
         means = matched.offsets[:-1]  # the first row of each question
         of_tokens = segment_mean(matched.with_values(matched.values[:, 1].index_fill(0, means, 0)))
         matches = of_tokens * matched.lengths / (matched.lengths - 1)
         of_means = matched.values[:, 0].index_select(0, means)
         return self.share * of_means + (1 - self.share) * matches
 
+    @override
     def partners(self, S: Tensor) -> Tensor:
-        """See ``MatchPooling.partners``: each question token has its best answer token."""
+        """Each question token has its best answer token."""
         return nearest(S) / len(S)
 
 
@@ -259,23 +268,26 @@ class KernelPooling(MatchPooling):
         self.weights = nn.Parameter(means / options.kernels)
 
     @classmethod
+    @override
     def max_weights(cls, size: int, options: Any) -> int:
-        """See ``Pooling.max_weights``: one weight a kernel."""
+        """One weight a kernel."""
         return int(options.kernels)
 
+    @override
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
-        """See ``MatchPooling.match``: (..., k), the logarithm of the soft count of each kernel."""
+        """(..., k), the logarithm of the soft count of each kernel."""
         counts = ((S[..., None] - self.means) / self.width).square().mul(-0.5).exp()  # (..., L, k)
         if mask is not None:
             counts = counts.masked_fill(~mask[..., None], 0)
         return counts.sum(-2).clamp_min(self.LEAST).log()
 
+    @override
     def score(self, matched: Ragged) -> Tensor:
-        """See ``MatchPooling.score``."""
         return segment_mean(matched) @ self.weights
 
+    @override
     def partners(self, S: Tensor) -> Tensor:
-        """See ``MatchPooling.partners``: all pairs count; what is shown is each question token's best one."""
+        """All pairs count; what is shown is each question token's best one."""
         return nearest(S) / len(S)
 
 

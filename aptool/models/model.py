@@ -85,9 +85,6 @@ def save_model(
         recipe: the recipe it was trained by.
         training: the section ``training`` of ``config.json`` (see ``schemas/model.schema.json``).
         history: the record of each epoch, written as JSON lines.
-
-    Raises:
-        InputError: ``training`` does not match the schema.
     """
     spec = ranker.encoder.spec
     config = {
@@ -118,11 +115,7 @@ def new_model_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
 
 
 def opened_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
-    """The files of a model folder on this machine, while the block runs.
-
-    Raises:
-        AptoolError: there is no such folder.
-    """
+    """The files of a model folder on this machine, while the block runs."""
     there = find_model(folder)
     if not there.is_dir():
         raise AptoolError(
@@ -149,11 +142,7 @@ def own_files(folder: Path) -> tuple[str, ...]:
 
 
 def find_model(folder: PathOrUrl) -> Location:
-    """The folder of a model: of ``hf://ORG/NAME`` a local copy, else itself.
-
-    Raises:
-        AptoolError: the hub cannot be reached, or has no such model.
-    """
+    """The folder of a model: of ``hf://ORG/NAME`` a local copy, else itself."""
     if is_object_url(folder):
         return location(folder)
     return local_folder(str(folder), FILES)
@@ -173,12 +162,7 @@ def remove_model(folder: PathOrUrl) -> None:
 
 
 def check_model_folder(folder: PathOrUrl) -> None:
-    """Checks that a model can be written to a folder: a new one, an empty one, or that of a model of aptool.
-
-    Raises:
-        InputError: it cannot be written to, or something else is there, such as the network of another
-            library.
-    """
+    """Raise unless a folder is new, empty or a model of aptool."""
     there = location(folder)
     check_folder(there, _mark(there))
     try:
@@ -199,10 +183,6 @@ def load_model(folder: PathOrUrl, device: torch.device | str = "cpu") -> LoadedM
     Args:
         folder: the model folder, or ``hf://ORG/NAME`` on the Hugging Face hub.
         device: device for the network.
-
-    Raises:
-        AptoolError: the folder does not exist, or was written by an incompatible version of aptool.
-        InputError: a file is missing, damaged, or does not go with the others.
     """
     with opened_folder(folder) as path:
         return _load(path, device)
@@ -236,12 +216,7 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
 
 
 def model_recipe(folder: PathOrUrl) -> Recipe:
-    """The recipe that a model was trained by; its weights are not read.
-
-    Raises:
-        AptoolError: the folder does not exist, or was written by an incompatible version of aptool.
-        InputError: the configuration is missing or damaged.
-    """
+    """The recipe that a model was trained by; its weights are not read."""
     with opened_folder(folder) as path:
         return recipe_from_dict(_read_config(path / CONFIG)["recipe"], where=f"{folder}/{CONFIG}")
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from aptool.models.encoders import Encoder
 from aptool.models.ragged import Ragged
@@ -111,8 +112,8 @@ class VectorPooling(Pooling):
             r_q (n, c) and r_a (n, c) first, then whatever else the pooling computes.
         """
 
+    @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``Pooling.score_pairs``."""
         r_q, r_a = self(questions, answers)[:2]
         return self.similarity(r_q, r_a)
 
@@ -131,17 +132,17 @@ class JoinedPooling(Pooling):
         self._size = size
 
     @property
+    @override
     def columns(self) -> int:
-        """See ``Pooling.columns``."""
         return 1 + 2 * self._size
 
     @property
+    @override
     def pools(self) -> Pooling:
-        """See ``Pooling.pools``."""
         return self.inner
 
+    @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``Pooling.score_pairs``."""
         r_q, r_a = self.inner(questions, answers)[:2]
         return torch.cat([self.inner.similarity(r_q, r_a)[:, None], r_q, r_a], dim=1)
 
@@ -158,28 +159,28 @@ class IndependentPooling(VectorPooling):
     def represent(self, states: Ragged) -> Tensor:
         """(n, c) the vector of each of n texts, from their states, values (N, c)."""
 
+    @override
     def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-        """See ``VectorPooling.forward``."""
         return self.represent(questions), self.represent(answers)
 
+    @override
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``Pooling.score_matrix``."""
         return self.similarity.every_pair(self.represent(questions), self.represent(answers))
 
 
 class MaxPooling(IndependentPooling):
     """QA-CNN's and QA-biLSTM's pooling: r = tanh(maximum of each feature over the states) (eq. 9, 10)."""
 
+    @override
     def represent(self, states: Ragged) -> Tensor:
-        """See ``IndependentPooling.represent``."""
         return segment_max(states.values, states).tanh()
 
 
 class MeanPooling(IndependentPooling):
     """r = mean of the states, the usual pooling of sentence encoders."""
 
+    @override
     def represent(self, states: Ragged) -> Tensor:
-        """See ``IndependentPooling.represent``."""
         return segment_mean(states)
 
 
@@ -187,12 +188,12 @@ class FirstPooling(IndependentPooling):
     """r = the first state, with many transformers that of a special token for the whole text ([CLS])."""
 
     @classmethod
+    @override
     def reads_first_state_only(cls, options: Any) -> bool:
-        """See ``Pooling.reads_first_state_only``."""
         return True
 
+    @override
     def represent(self, states: Ragged) -> Tensor:
-        """See ``IndependentPooling.represent``."""
         return states.values.index_select(0, states.offsets[:-1])
 
 

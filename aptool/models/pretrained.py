@@ -48,21 +48,12 @@ class Pretrained(NamedTuple):
 
 
 def network_library() -> Any:
-    """The ``transformers`` package, for networks to train and score with.
-
-    Raises:
-        AptoolError: it is not installed.
-    """
+    """The ``transformers`` package, for networks to train and score with."""
     return require("transformers", purpose="a pretrained encoder", extra="transformers")
 
 
 def check_named(where: str, name: str) -> None:
-    """Checks, before any work, that a network can be loaded.
-
-    Raises:
-        AptoolError: ``transformers`` is not installed.
-        InputError: no network is named, or a folder that does not exist.
-    """
+    """Checks, before any work, that a network can be loaded."""
     if not name:
         raise InputError(where, place="encoder.name", value=name, expected=EXPECTED)
     if (name[0] in "/.~" or name.count("/") > 1) and not Path(name).is_dir():
@@ -76,10 +67,6 @@ def read_pretrained(name: str, layers: int = 0) -> Pretrained:
     Args:
         name: folder, or name on the hub.
         layers: number of layers to keep, counted from the first; 0 keeps all.
-
-    Raises:
-        AptoolError: ``transformers`` is not installed.
-        InputError: there is no such network, or it does not compute a state for each token of a text.
     """
     opened = open_network(name, layers=layers)
     network = opened.network
@@ -118,10 +105,6 @@ def open_network(name: str, *, tokenizer: str = "", layers: int = 0, head: bool 
         tokenizer: folder of the tokenizer, if it is another.
         layers: number of layers to keep, counted from the first; 0 keeps all.
         head: keep the head that classifies texts; without it, only what computes states is kept.
-
-    Raises:
-        AptoolError: ``transformers`` is not installed.
-        InputError: there is no such network, it has no head or no tokenizer, or a weight is missing.
     """
     transformers = network_library()
     loader = transformers.AutoModelForSequenceClassification if head else transformers.AutoModel
@@ -178,9 +161,6 @@ def _check_ids(name: str, tokenizer: Any, rows: int, kinds: int) -> None:
         tokenizer: of ``tokenizers``.
         rows: embeddings of tokens that the network has.
         kinds: those of token types; a network with less than two is given none.
-
-    Raises:
-        InputError: it has not.
     """
     around = [tokenizer.encode("a"), tokenizer.encode("a", "a")]
     special = [token for encoding in around for token in encoding.ids]
@@ -194,11 +174,7 @@ def _check_ids(name: str, tokenizer: Any, rows: int, kinds: int) -> None:
 
 
 def _longest_text(name: str, words: Any, network: nn.Module, pair: bool) -> int:
-    """The longest text that a network takes, in tokens: by its positions, and by its tokenizer.
-
-    Raises:
-        InputError: it has no room for a token of a text, or of each of a ``pair``, beside the special tokens.
-    """
+    """The longest text that a network takes, in tokens: by its positions, and by its tokenizer."""
     least = words.num_special_tokens_to_add(pair) + (2 if pair else 1)
     declared, positions = words.model_max_length, max_positions(network)
     if not isinstance(declared, int | float) or isinstance(declared, bool) or not declared >= least:
@@ -211,11 +187,7 @@ def _longest_text(name: str, words: Any, network: nn.Module, pair: bool) -> int:
 
 
 def _check_size(name: str, loader: Any, config: Any) -> None:
-    """Compares the size of a network with that of its files of weights, before it takes any memory.
-
-    Raises:
-        InputError: it is many times as large as its weights.
-    """
+    """Compares the size of a network with that of its files of weights, before it takes any memory."""
     files = list(Path(name).glob("*.safetensors")) if Path(name).is_dir() else []
     if not files:
         return
@@ -312,10 +284,6 @@ def check_network_config(where: str | Path, config: Any, place: str = "backbone/
         where: the file or network that it is from, for errors.
         config: the configuration, as JSON values.
         place: where in the file it is, for errors.
-
-    Raises:
-        InputError: an entry could lead to code that is not of transformers itself, or to another network, or
-            the number of layers is absurd.
     """
     if place.count("/") > _DEEPEST:
         raise InputError(

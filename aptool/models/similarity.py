@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import override
 
 from aptool.options import bounded
 
@@ -67,12 +68,12 @@ class Similarity(nn.Module, ABC):
 class Dot(Similarity):
     """x · y."""
 
+    @override
     def pairs(self, questions: Tensor, answers: Tensor) -> Tensor:
-        """See ``Similarity.pairs``."""
         return (questions * answers).sum(-1)
 
+    @override
     def matrix(self, questions: Tensor, answers: Tensor) -> Tensor:
-        """See ``Similarity.matrix``."""
         return questions @ answers.T
 
 
@@ -81,12 +82,12 @@ class Cosine(Dot):
 
     scale_free = True
 
+    @override
     def prepare_questions(self, r_q: Tensor) -> Tensor:
-        """See ``Similarity.prepare_questions``."""
         return unit(r_q)
 
+    @override
     def prepare_answers(self, r_a: Tensor) -> Tensor:
-        """See ``Similarity.prepare_answers``."""
         return unit(r_a)
 
 
@@ -110,12 +111,13 @@ class Bilinear(Dot):
         self.M = nn.Parameter(start)  # (c, c)
 
     @classmethod
+    @override
     def max_weights(cls, size: int, options: Any) -> int:
-        """See ``Similarity.max_weights``."""
         return size * size
 
+    @override
     def prepare_questions(self, r_q: Tensor) -> Tensor:
-        """See ``Similarity.prepare_questions``: xᵀ M."""
+        """Xᵀ M."""
         return r_q @ self.M
 
 
@@ -141,13 +143,13 @@ class Gesd(Similarity):
         super().__init__(size, options)
         self.gamma, self.offset = options.gamma, options.offset
 
+    @override
     def pairs(self, questions: Tensor, answers: Tensor) -> Tensor:
-        """See ``Similarity.pairs``."""
         distance = torch.linalg.vector_norm(questions - answers, dim=-1)
         return self._product(distance, (questions * answers).sum(-1))
 
+    @override
     def matrix(self, questions: Tensor, answers: Tensor) -> Tensor:
-        """See ``Similarity.matrix``."""
         return self._product(distances(questions, answers), questions @ answers.T)
 
     def _product(self, distance: Tensor, dot: Tensor) -> Tensor:

@@ -38,9 +38,6 @@ def training_recipe(preset: str | None, overrides: Sequence[str] = (), start: st
         preset: a preset or a recipe file; None is that of the model to start from, or ``DEFAULT_PRESET``.
         overrides: ``section.key=value`` each.
         start: the model to start from, if any.
-
-    Raises:
-        AptoolError: there is no such preset or model, or an override is wrong.
     """
     if start is None:
         return load_recipe(preset if preset is not None else DEFAULT_PRESET, overrides)
@@ -56,12 +53,7 @@ def training_recipe(preset: str | None, overrides: Sequence[str] = (), start: st
 
 
 def check_start(recipe: Recipe) -> None:
-    """Checks that a recipe describes the system of the model that it starts from, if it starts from one.
-
-    Raises:
-        InputError: it does not, or the model's configuration is damaged.
-        AptoolError: the folder does not exist.
-    """
+    """Checks that a recipe describes the system of the model that it starts from, if it starts from one."""
     if not recipe.start.model:
         return
     before = model_recipe(recipe.start.model)
@@ -86,10 +78,6 @@ def initial_system(recipe: Recipe, corpus: Corpus) -> Initialization:
     Words that the model does not know get ids above its own. They start from the recipe's vector file if it
     names one with vectors of the same dimension, else at random: vectors learned from other texts would lie
     in a space of their own.
-
-    Raises:
-        InputError: as ``initialize``, or the model or the dimension of the vectors does not fit.
-        AptoolError: the model's folder does not exist.
     """
     if not recipe.start.model:
         return initialize(recipe, corpus)

@@ -36,9 +36,6 @@ def read_tensors(path: Path, *, checked: bool = False) -> tuple[dict[str, Tensor
     Args:
         path: the file.
         checked: whether it must have a checksum, as all that aptool alone writes has.
-
-    Raises:
-        InputError: it cannot be read, or its values are not those that were written.
     """
     try:
         with safe_open(path, framework="pt") as file:

@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any, Self
 
 from torch import Tensor, nn
+from typing_extensions import override
 
 from aptool.config import Recipe, TextOptions, VectorOptions
 from aptool.errors import InputError
@@ -33,13 +34,14 @@ class PretrainedEncoder(Encoder):
         self.options = options
 
     @classmethod
+    @override
     def build(cls, spec: EncoderSpec, options: Any) -> Self:
-        """See ``Encoder.build``."""
         return cls(spec, options)
 
     @classmethod
+    @override
     def check(cls, recipe: Recipe, options: Any) -> None:
-        """See ``Encoder.check``: the network can be loaded, and no option of word encoders is set."""
+        """The network can be loaded, and no option of word encoders is set."""
         check_named(recipe.preset, options.name)
         text, vectors = TextOptions(), VectorOptions()
         settings = {
@@ -53,13 +55,15 @@ class PretrainedEncoder(Encoder):
                 raise InputError(recipe.preset, place=place, value=value, expected=wanted)
 
     @classmethod
+    @override
     def source(cls, recipe: Recipe) -> str:
-        """See ``Encoder.source``: the network."""
+        """The network."""
         return str(recipe.encoder.get("name", ""))
 
     @classmethod
+    @override
     def init(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Initialization:
-        """See ``Encoder.init``: the tokenizer and the weights of the network that the recipe names."""
+        """The tokenizer and the weights of the network that the recipe names."""
         pretrained = read_pretrained(options.name, options.layers)
         tokenizer = pretrained.tokenizer
         _check_limits(recipe, pretrained, cls.joint)
@@ -103,15 +107,14 @@ class TransformerEncoder(PretrainedEncoder):
         """Whether a text has the same states before, in and after training."""
         return self.options.tune == "none" and self.options.precision == "fp32"
 
+    @override
     def forward(self, tokens: Ragged) -> Ragged:
-        """See ``Encoder.forward``."""
         if self.memory is not None:
             return tokens.with_values(self.memory(tokens, self.all_states))
         return tokens.with_values(self.all_states(tokens))
 
+    @override
     def inference_encoder(self, tokens: int | None = None) -> Encode:
-        """See ``Encoder.inference_encoder``."""
-
         def encode(tokens: Ragged, rows: Tensor) -> Tensor:
             if self.memory is not None:
                 return self.memory(tokens, self.all_states).index_select(0, rows)

@@ -107,11 +107,7 @@ def training_key(
 
 
 def inputs_of(collection: Collection, recipe: Recipe) -> dict[str, Any]:
-    """What identifies the files that a recipe names: its vectors, its model to start from, its collections.
-
-    Raises:
-        InputError, AptoolError: one of them is missing or damaged.
-    """
+    """Return the identity of the files that a recipe names: vectors, start model, teacher, collections."""
     return {
         "vectors": source_identity(encoder_type(recipe).source(recipe)),
         "start": start_fingerprint(recipe),
@@ -126,11 +122,7 @@ def training_folder(output: PathOrUrl) -> Location:
 
 
 def save_state(folder: Location, key: str, state: TrainingState) -> None:
-    """Replaces the checkpoint; it is on disk when this returns.
-
-    Raises:
-        InputError: the folder cannot be written to.
-    """
+    """Replaces the checkpoint; it is on disk when this returns."""
     tensors: dict[str, Tensor] = {}
     for name, weight in state.weights.items():
         tensors[f"weights/{name}"] = weight
@@ -155,11 +147,7 @@ def save_state(folder: Location, key: str, state: TrainingState) -> None:
 
 
 def load_state(folder: Location, key: str) -> TrainingState | None:
-    """The checkpoint in a folder; None if there is none, or one of another training.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """The checkpoint in a folder; None if there is none, or one of another training."""
     path = folder / STATE
     if not path.is_file():
         return None
@@ -234,11 +222,7 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def source_identity(source: str) -> list[Any] | None:
-    """Names, sizes and versions of the files of initial weights; None if there are no files.
-
-    Raises:
-        InputError: a URL cannot be read.
-    """
+    """Names, sizes and versions of the files of initial weights; None if there are no files."""
     if is_remote(source) and not source.startswith("hf:"):
         found = stat(source)
         return [[source, found.size, found.version]]

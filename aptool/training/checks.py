@@ -30,10 +30,6 @@ def check_training(
 
     Returns:
         The recipe with its dev measure by its common name, and the training's key.
-
-    Raises:
-        InputError: a split is missing, the recipe is invalid or the output cannot be written.
-        UsageError: the dev measure does not exist, or the device cannot compute in the encoder's precision.
     """
     check_recipe(recipe)
     check_training_precision(

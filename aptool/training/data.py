@@ -128,11 +128,7 @@ def _without(lists: IndexLists, excluded: IndexLists, values: int) -> IndexLists
 
 
 def split_texts(collection: Collection, split: str) -> Iterator[str]:
-    """Every question and answer of a split, judged or not; an answer appears once per row group.
-
-    Raises:
-        InputError: a file is missing or invalid.
-    """
+    """Every question and answer of a split, judged or not; an answer appears once per row group."""
     shared = read_answers(collection.answers) if collection.answers else None
     for unit in list_units([collection.pools(split)]):
         pools = read_pools(unit, shared)
@@ -155,11 +151,7 @@ class NumberedPairs(NamedTuple):
 
 
 def numbered_pairs(collection: Collection, split: str) -> NumberedPairs:
-    """Reads a split's pools; answers are numbered by their text.
-
-    Raises:
-        InputError: a file is missing or invalid.
-    """
+    """Reads a split's pools; answers are numbered by their text."""
     shared = read_answers(collection.answers) if collection.answers else None
     questions: list[str] = []
     answers: dict[str, int] = {}
@@ -185,9 +177,6 @@ def read_texts(collection: Collection, split: str) -> TrainingTexts:
     """Reads a split's pools and qrels.
 
     Relevant answers that are in no pool of the split are ignored: their text is unknown.
-
-    Raises:
-        InputError: a file is missing or invalid, or no question has a relevant answer in its pool.
     """
     questions, answers, pairs = numbered_pairs(collection, split)
     relevant = read_qrels(collection.qrels(split)).filter(pl.col("relevance") > 0)
@@ -207,11 +196,7 @@ _WITH_SHARE = re.compile(r".+@\d*\.?\d+(?:e-?\d+)?")
 
 
 def sources(collection: Collection, recipe: Recipe) -> list[Collection]:
-    """The collections of a training, the first one first.
-
-    Raises:
-        InputError: one of the recipe's is no collection, is named twice, or has a share.
-    """
+    """The collections of a training, the first one first."""
     opened = [collection]
     for number, text in enumerate(recipe.mixture.collections):
         place = f"mixture.collections, item {number}"
@@ -244,11 +229,7 @@ def all_texts(collection: Collection, recipe: Recipe) -> Iterator[str]:
 
 
 def read_mixture(collection: Collection, recipe: Recipe, split: str) -> TrainingTexts:
-    """The training split of every collection as one: equal answers of two collections are one answer.
-
-    Raises:
-        InputError: as ``read_texts`` and ``sources``.
-    """
+    """The training split of every collection as one: equal answers of two collections are one answer."""
     found = sources(collection, recipe)
     if len(found) == 1:
         return read_texts(collection, split)

@@ -37,11 +37,7 @@ class DevSet:
     def __init__(
         self, collection: Collection, split: str, tokenizer: TextTokenizer, options: TextOptions
     ) -> None:
-        """Reads and tokenizes a split.
-
-        Raises:
-            InputError: a file is missing or invalid.
-        """
+        """Reads and tokenizes a split."""
         answers = read_answers(collection.answers) if collection.answers else None
         self._qrels = read_qrels(collection.qrels(split))
         self._unknown_id = tokenizer.unknown
@@ -75,9 +71,6 @@ class DevSet:
         """The default measures and ``dev_measure`` of a ranker.
 
         Each process of ``group`` scores its shard of the questions; process 0 evaluates all scores.
-
-        Raises:
-            AptoolError: a score is not finite, because training diverged.
         """
         device = next(ranker.parameters()).device
         scorer = Scorer(ranker, device=device)

@@ -114,11 +114,6 @@ def fit(
             claim: called before a checkpoint or the model is written. None claims the output here.
         after_checkpoint: called in process 0 after each checkpoint but that of the last epoch; an
             ``AptoolError`` that it raises ends the training there, in all processes.
-
-    Raises:
-        InputError: a file or the recipe is invalid, or the output cannot be written or is another process's.
-        UsageError: the dev measure or the device does not exist.
-        AptoolError: training diverged, or restored weights do not reproduce their dev figures.
     """
     with group.together():
         device = pick_device(str(device))
@@ -273,11 +268,7 @@ def _prepare(run: _Run) -> _Prepared:
 def _restore(
     run: _Run, ranker: Ranker, evaluate: Callable[[Ranker], dict[str, float]]
 ) -> TrainingState | None:
-    """The state that this training was interrupted in; weights of a whole epoch are evaluated again.
-
-    Raises:
-        AptoolError: they do not reproduce their dev figures.
-    """
+    """The state that this training was interrupted in; weights of a whole epoch are evaluated again."""
     group, folder = run.group, run.folder
     with group.together():
         state = load_state(folder, run.key) if group.rank == 0 else None

@@ -124,9 +124,6 @@ def train(
         after_saving: called then, but not after the last epoch; after the epoch is reported.
         checkpoint_minutes: time between two states within an epoch; 0 saves none.
         group: the processes that train together; each calls this with the same arguments.
-
-    Raises:
-        AptoolError: the loss is no longer finite, or no question has a negative or no weight is trainable.
     """
     sampler = NegativeSampler(examples, options.negatives, options.sampled_negatives)
     pairs = examples.pairs[sampler.trainable()[examples.pairs[:, 0]]]

@@ -137,11 +137,7 @@ def _member(lists: IndexLists, rows: np.ndarray, rank: int, default: int) -> np.
 
 
 def read_teacher(collection: Collection, recipe: Recipe, split: str) -> Teacher | None:
-    """The scores of a recipe's teacher; None if it has none.
-
-    Raises:
-        InputError: the run cannot be read, or lacks a pair of the training pools.
-    """
+    """The scores of a recipe's teacher; None if it has none."""
     options = recipe.teacher
     if not options.run:
         return None
@@ -162,11 +158,7 @@ def read_teacher(collection: Collection, recipe: Recipe, split: str) -> Teacher 
 
 
 def teacher_fingerprint(recipe: Recipe) -> str | None:
-    """Hash of the run file; None without a teacher.
-
-    Raises:
-        InputError: it does not exist, or is a folder.
-    """
+    """Hash of the run file; None without a teacher."""
     if not recipe.teacher.run:
         return None
     path = location(recipe.teacher.run)

@@ -20,9 +20,6 @@ def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.opt
     On a CPU the gradients of word embeddings are sparse, which SGD handles and Adam does not: for Adam they
     have an optimizer of their own. On a GPU, where the host would wait to learn which rows they have, they
     are dense, and the optimizer makes the same updates of them.
-
-    Raises:
-        AptoolError: there are epochs to train and no parameter is trainable.
     """
     trainable = trainable_parameters(ranker)
     if not trainable:

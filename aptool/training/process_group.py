@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch.distributed
 from torch import Tensor, nn
+from typing_extensions import override
 
 from aptool.errors import AptoolError, error_with
 from aptool.models.ragged import Ragged
@@ -45,11 +46,7 @@ class ProcessGroup:
         return [value]
 
     def raise_in_all(self, error: AptoolError | None) -> None:
-        """Waits for all processes; raises in each of them if any passes an error.
-
-        Raises:
-            AptoolError: the error of this process or of another one.
-        """
+        """Waits for all processes; raises in each of them if any passes an error."""
         if error is not None:
             raise error
 
@@ -98,25 +95,26 @@ class TorchProcessGroup(ProcessGroup):
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
 
+    @override
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """See ``ProcessGroup.all_reduce``."""
         torch.distributed.all_reduce(tensor)
         return tensor
 
+    @override
     def broadcast(self, value: Any) -> Any:
-        """See ``ProcessGroup.broadcast``."""
         values = [value if self.rank == 0 else None]
         torch.distributed.broadcast_object_list(values, src=0)
         return values[0]
 
+    @override
     def gather(self, value: Any) -> list[Any]:
-        """See ``ProcessGroup.gather``."""
         gathered = [None] * self.size
         torch.distributed.all_gather_object(gathered, value)
         return gathered
 
+    @override
     def raise_in_all(self, error: AptoolError | None) -> None:
-        """See ``ProcessGroup.raise_in_all``; the message names the node."""
+        """The message names the node."""
         own = None
         if error is not None:
             own = error.exit_code, f"node {socket.gethostname()}: {error}"

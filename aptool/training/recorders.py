@@ -13,6 +13,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
+from typing_extensions import override
+
 from aptool.config import Recipe
 from aptool.errors import AptoolError, first_line
 from aptool.progress import Progress, Update, get_progress, use_progress
@@ -82,9 +84,6 @@ def fit_with_callbacks(
         name: name of the record: the path of the model folder.
         recipe: recorded as parameters.
         seed: recorded with the recipe.
-
-    Raises:
-        AptoolError: the tool is not installed or cannot record; or as ``train``.
     """
     with ExitStack() as stack:
         callbacks = [] if on_epoch is None else [on_epoch]
@@ -106,12 +105,12 @@ class _Epochs(Progress):
         self._callbacks = callbacks
         self._reported: set[int] = set()
 
+    @override
     def task(self, name: str) -> AbstractContextManager[Update]:
-        """See ``Progress.task``."""
         return self._shown.task(name)
 
+    @override
     def epoch(self, entry: dict[str, Any]) -> None:
-        """See ``Progress.epoch``."""
         self._shown.epoch(entry)
         self.report(entry)
 

@@ -47,9 +47,6 @@ def fit_seeds(
         recipe: with the dev measure that picks the best seed.
         output: the folder of the model folders.
         seeds: distinct seeds.
-
-    Raises:
-        InputError: ``output`` is itself a model.
     """
     check_seeds_folder(output)
     fits = {seed: fit_one(seed, seed_folder(output, seed)) for seed in seeds}
@@ -60,11 +57,7 @@ def fit_seeds(
 
 
 def check_seeds_folder(output: PathOrUrl) -> None:
-    """Checks, before any work, that ``output`` can hold the model folders of several seeds.
-
-    Raises:
-        InputError: it is itself a model.
-    """
+    """Checks, before any work, that ``output`` can hold the model folders of several seeds."""
     if has_model(output):
         expected = "another folder for the models of several seeds, or a new one"
         raise InputError(output, problem="a model", expected=expected)

@@ -8,10 +8,10 @@ from published import published_recipe
 from torch import tensor
 
 from aptool.errors import InputError
-from aptool.models.abcnn import AbcnnPooling, attend, windows
-from aptool.models.alignment import AlignmentPooling
 from aptool.models.build import check_recipe
-from aptool.models.joint import JointPooling, OneWayPooling
+from aptool.models.papers.abcnn import AbcnnPooling, attend, windows
+from aptool.models.papers.alignment import AlignmentPooling
+from aptool.models.papers.joint import JointPooling, OneWayPooling
 from aptool.models.ragged import Ragged
 
 # Distances from (0, 0): 0, 5, 13; from (3, 4): 5, 8, √(64 + 64).

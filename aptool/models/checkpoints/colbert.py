@@ -45,11 +45,7 @@ _QUESTION_TOKENS, _ANSWER_TOKENS = 32, 180
 
 
 def read_colbert(layout: Layout) -> Checkpoint:
-    """A ColBERT.
-
-    Raises:
-        InputError: the folder is damaged, or lists something that is not read.
-    """
+    """A ColBERT."""
     opened = open_encoder(layout)
     if layout.modules is None:
         layers = _stanford_projection(layout, opened.encoder.size)

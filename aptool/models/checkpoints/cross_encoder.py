@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
+from typing_extensions import override
 
 from aptool.errors import InputError
 from aptool.models.backbone import BackboneOptions, Classifier
@@ -42,19 +43,21 @@ class HeadPooling(PairPooling):
         self.activation = activation
         self.max_tokens = max_tokens
 
+    @override
     def score_joined(self, ids: Ragged, types: Tensor) -> Tensor:
-        """See ``PairPooling.score_joined``."""
         outputs = apply_activation(self.activation, self.classifier(ids, types))  # (n, labels)
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs[:, 1] - outputs[:, 0]
 
+    @override
     def in_bf16(self) -> "HeadPooling":
-        """See ``Pooling.in_bf16``: the network is in bf16, its head is not."""
+        """The network is in bf16, its head is not."""
         other = copy.deepcopy(self)
         other.classifier.lower_precision()
         return other
 
+    @override
     def bare_lengths(self, questions: np.ndarray, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See ``PairPooling.bare_lengths``: the longer text of a pair is truncated first."""
+        """The longer text of a pair is truncated first."""
         room = self.max_tokens - self.special_count
         return longest_first(questions, answers, room)
 
@@ -74,11 +77,7 @@ def longest_first(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.
 
 
 def read_cross_encoder(layout: Layout) -> Checkpoint:
-    """A cross-encoder with its own head.
-
-    Raises:
-        InputError: the folder is damaged, has no head, or one of more than two labels.
-    """
+    """A cross-encoder with its own head."""
     folder = layout.transformer
     if layout.modules is not None and len(layout.modules) > 1:
         kinds = ", ".join(module.kind for module in layout.modules[1:])

@@ -24,11 +24,7 @@ WEIGHTS = "model.safetensors"
 
 
 def find_folder(name: PathOrUrl) -> Location:
-    """The folder of a model: as given, or where the hub's files of that name are kept on this machine.
-
-    Raises:
-        AptoolError: there is no such folder, and it is no name on the hub or cannot be fetched.
-    """
+    """The folder of a model: as given, or where the hub's files of that name are kept on this machine."""
     if is_object_url(name):
         return location(name)
     url = _hub_url(name)
@@ -46,11 +42,7 @@ def find_folder(name: PathOrUrl) -> Location:
 
 
 def pinned_name(name: PathOrUrl) -> str:
-    """What every node of a cluster calls a model: its folder, or its URL on the hub at this machine's commit.
-
-    Raises:
-        AptoolError: as ``find_folder``.
-    """
+    """Return a model's name on every node: its folder, or its URL on the hub at this machine's commit."""
     folder, url = find_folder(name), _hub_url(name)
     return str(folder) if url is None else hub.pinned(url, Path(str(folder)))
 
@@ -73,11 +65,7 @@ def is_hub_name(name: str) -> bool:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    Raises:
-        InputError: it is missing or damaged, or holds something else.
-    """
+    """The object in a JSON file."""
     found = read_json(path, EXPECTED)
     if not isinstance(found, dict):
         raise InputError(path, value=found, expected="a JSON object")
@@ -90,11 +78,7 @@ def optional_object(path: Path) -> dict[str, Any]:
 
 
 def shapes(path: Path) -> dict[str, list[int]]:
-    """The shape of each tensor in a safetensors file, from its header.
-
-    Raises:
-        InputError: it is missing or damaged.
-    """
+    """The shape of each tensor in a safetensors file, from its header."""
     if not path.is_file():
         wanted = "weights in a safetensors file; pickled ones are not read"
         raise InputError(path, problem="file not found", expected=wanted)
@@ -106,11 +90,7 @@ def shapes(path: Path) -> dict[str, list[int]]:
 
 
 def read_tensor(path: Path, name: str) -> Tensor:
-    """A tensor of a safetensors file.
-
-    Raises:
-        InputError: it is missing, or not of finite numbers.
-    """
+    """A tensor of a safetensors file."""
     if name not in shapes(path):
         raise InputError(path, place=name, problem="missing", expected="the weights of the checkpoint")
     with safe_open(path, framework="pt") as file:
@@ -123,11 +103,7 @@ def read_tensor(path: Path, name: str) -> Tensor:
 
 
 def fill(module: nn.Module, path: Path) -> None:
-    """Loads all weights of a module from a safetensors file, by their names.
-
-    Raises:
-        InputError: one is missing, of another shape, or not finite.
-    """
+    """Loads all weights of a module from a safetensors file, by their names."""
     found = shapes(path)
     for name, weight in module.state_dict().items():
         if name not in found:
@@ -139,11 +115,7 @@ def fill(module: nn.Module, path: Path) -> None:
 
 
 def checked_shape(path: Path, name: str, expected: list[int]) -> None:
-    """Compares the shape of a tensor with what a configuration says, before a module is built for it.
-
-    Raises:
-        InputError: it is missing or of another shape.
-    """
+    """Compares the shape of a tensor with what a configuration says, before a module is built for it."""
     found = shapes(path).get(name)
     if found != expected:
         wanted = f"shape {expected}, as its {CONFIG} says"
@@ -217,11 +189,7 @@ class Layout(NamedTuple):
 
 
 def read_layout(folder: Path) -> Layout:
-    """Reads what a folder says of itself.
-
-    Raises:
-        InputError: a file is damaged, or a module is none of the two libraries' own.
-    """
+    """Reads what a folder says of itself."""
     modules = _read_modules(folder) if (folder / MODULES).is_file() else None
     return Layout(folder, optional_object(folder / CONFIG), optional_object(folder / ABOUT), modules)
 
@@ -232,10 +200,6 @@ def kind_of(layout: Layout, asked: str = "auto") -> Kind:
     Args:
         layout: the folder.
         asked: the kind that the user says it is; ``auto`` finds out.
-
-    Raises:
-        UsageError: there is no such kind.
-        InputError: the folder holds no model, several, or one of another kind.
     """
     if asked not in ("auto", *KINDS):
         raise UsageError(f"kind {asked!r}: expected one of auto, {', '.join(KINDS)}")
@@ -329,11 +293,7 @@ def transformer_options(layout: Layout) -> dict[str, Any]:
 
 
 def positive_integer(path: Path, table: dict[str, Any], name: str, default: int) -> int:
-    """An entry that is a length or a size; ``default`` where there is none.
-
-    Raises:
-        InputError: it is something else.
-    """
+    """An entry that is a length or a size; ``default`` where there is none."""
     value = table.get(name)
     if value is None:
         return default

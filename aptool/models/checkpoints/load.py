@@ -12,7 +12,8 @@ from aptool.models.checkpoints.colbert import read_colbert
 from aptool.models.checkpoints.cross_encoder import read_cross_encoder
 from aptool.models.checkpoints.files import Kind, find_folder, kind_of, read_layout
 from aptool.models.checkpoints.parts import checkpoint_name
-from aptool.models.checkpoints.sentence import read_sentence, read_static
+from aptool.models.checkpoints.sentence import read_sentence
+from aptool.models.checkpoints.static import read_static
 from aptool.models.device import to_device
 from aptool.models.model import LoadedModel, load_model
 from aptool.version import __version__
@@ -36,10 +37,6 @@ def load_any(name: PathOrUrl, device: torch.device | str = "cpu", kind: Kind | s
         name: a folder, an object store's URL of a model of aptool, or a name on the Hugging Face hub.
         device: device for the network.
         kind: what it is, where a folder could be several things; ``auto`` finds out.
-
-    Raises:
-        AptoolError: there is no such model, or it cannot be read without running code of its own.
-        UsageError: there is no such kind.
     """
     folder = find_folder(name)
     if not isinstance(folder, Path):

@@ -59,11 +59,7 @@ class OpenedEncoder(NamedTuple):
 
 
 def open_encoder(layout: Layout) -> OpenedEncoder:
-    """The network of a checkpoint, without a head.
-
-    Raises:
-        InputError: as ``open_network``, or its weights are in pickles only.
-    """
+    """The network of a checkpoint, without a head."""
     folder = layout.transformer
     require_safetensors(folder)
     opened = open_network(str(folder))
@@ -87,11 +83,7 @@ def open_encoder(layout: Layout) -> OpenedEncoder:
 
 
 def require_safetensors(folder: Path) -> None:
-    """Checks that a folder has weights that can be read without running code.
-
-    Raises:
-        InputError: it has none.
-    """
+    """Checks that a folder has weights that can be read without running code."""
     if not any(folder.glob("*.safetensors")):
         wanted = "weights in safetensors files; pickled ones are not read"
         raise InputError(folder / WEIGHTS, problem="file not found", expected=wanted)
@@ -113,11 +105,7 @@ def checkpoint_name(folder: Path) -> str:
 
 
 def activation_of(path: Path, name: object) -> str:
-    """The name of an activation function from that of torch's class.
-
-    Raises:
-        InputError: it is another function.
-    """
+    """The name of an activation function from that of torch's class."""
     found = str(name).rpartition(".")[2].lower()
     if found not in ACTIVATIONS or not str(name).startswith("torch."):
         wanted = f"torch's class for one of {', '.join(ACTIVATIONS)}"
@@ -131,9 +119,6 @@ def read_dense(module: Module, inputs: int) -> Dense:
     Args:
         module: the module.
         inputs: features of what it is applied to.
-
-    Raises:
-        InputError: its sizes do not go with each other, or with what is before it.
     """
     path, weights = module.folder / CONFIG, module.folder / WEIGHTS
     config = module.config

@@ -4,15 +4,13 @@ The score is ``model.similarity(model.encode_query(question), model.encode_docum
 """
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor, nn
+from typing_extensions import override
 
-from aptool.errors import InputError, first_line
+from aptool.errors import InputError
 from aptool.models.checkpoints.files import (
     ABOUT,
     CONFIG,
@@ -20,19 +18,13 @@ from aptool.models.checkpoints.files import (
     Layout,
     Module,
     fill,
-    positive_integer,
-    read_object,
-    read_tensor,
-    shapes,
 )
 from aptool.models.checkpoints.parts import Checkpoint, open_encoder, read_dense, recipe_of, stacked
-from aptool.models.encoders import Encoder
-from aptool.models.initialization import EncoderSpec
-from aptool.models.pooling import Dense, IndependentPooling, MeanPooling, StateOptions, segment_max
+from aptool.models.pooling import Dense, IndependentPooling, StateOptions, segment_max
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.models.similarity import Cosine, Dot, Similarity, distances
-from aptool.text.forms import TOKEN_ID, TextForm
+from aptool.text.forms import TextForm
 from aptool.text.subwords import SubwordTokenizer
 from aptool.text.tokenizer import Role
 
@@ -59,8 +51,8 @@ class SentencePooling(IndependentPooling):
         self.layers = nn.Sequential(*layers)
         self.similarity = similarity
 
+    @override
     def represent(self, states: Ragged) -> Tensor:
-        """See ``IndependentPooling.represent``."""
         found: Tensor = self.layers(torch.cat([pool(states, mode) for mode in self.modes], 1))
         return found
 
@@ -93,24 +85,24 @@ class Unit(nn.Module):
 class NegativeEuclidean(Similarity):
     """-‖x - y‖."""
 
+    @override
     def pairs(self, questions: Tensor, answers: Tensor) -> Tensor:
-        """See ``Similarity.pairs``."""
         return -torch.linalg.vector_norm(questions - answers, dim=-1)
 
+    @override
     def matrix(self, questions: Tensor, answers: Tensor) -> Tensor:
-        """See ``Similarity.matrix``."""
         return -distances(questions, answers)
 
 
 class NegativeManhattan(Similarity):
     """The sum of -|x - y|."""
 
+    @override
     def pairs(self, questions: Tensor, answers: Tensor) -> Tensor:
-        """See ``Similarity.pairs``."""
         return -(questions - answers).abs().sum(-1)
 
+    @override
     def matrix(self, questions: Tensor, answers: Tensor) -> Tensor:
-        """See ``Similarity.matrix``."""
         return -torch.cdist(questions, answers, p=1)
 
 
@@ -123,11 +115,7 @@ _SIMILARITIES: dict[str, type[Similarity]] = {
 
 
 def read_sentence(layout: Layout) -> Checkpoint:
-    """A sentence encoder; a network without modules is one with mean pooling, as in sentence-transformers.
-
-    Raises:
-        InputError: the folder is damaged, or lists something that is not read.
-    """
+    """A sentence encoder; a network without modules is one with mean pooling, as in sentence-transformers."""
     opened = open_encoder(layout)
     modules = [] if layout.modules is None else layout.modules[1:]
     if layout.modules is None:
@@ -208,11 +196,7 @@ def _read_similarity(layout: Layout) -> Similarity:
 
 
 def read_prompts(layout: Layout) -> dict[Role, str]:
-    """The prompt of each role; empty where there is none.
-
-    Raises:
-        InputError: the entry has another form.
-    """
+    """The prompt of each role; empty where there is none."""
     prompts: Any = layout.about.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(
         text is None or isinstance(text, str) for text in prompts.values()
@@ -233,82 +217,3 @@ def _forms(layout: Layout, tokenizer: SubwordTokenizer, pools_prompt: bool) -> d
         own = 0 if pools_prompt else len(tokenizer.encode([prompt]).ids) - tokenizer.suffix_length
         forms[role] = replace(TextForm(), prompt=prompt, prompt_tokens=own)
     return forms
-
-
-TOKENIZER = "tokenizer.json"
-
-# model2vec's limit of tokens where a folder names none, and that of StaticEmbedding, which has none.
-_TOKENS, _UNLIMITED = 512, 1 << 20
-
-
-class StaticEncoder(Encoder):
-    """The state of a token is its vector, times its weight."""
-
-    Tokenizer = SubwordTokenizer
-    vectors: Tensor  # (rows, c)
-    rows: Tensor  # (V,) the row of each token
-    weights: Tensor  # (V,) the weight of each token
-
-    def __init__(self, vectors: Tensor, rows: Tensor, weights: Tensor) -> None:
-        super().__init__()
-        self.size = vectors.shape[1]
-        self.spec = EncoderSpec(len(rows), self.size)
-        self.vectors = nn.Parameter(vectors, requires_grad=False)
-        self.register_buffer("rows", rows)
-        self.register_buffer("weights", weights)
-
-    def forward(self, tokens: Ragged) -> Ragged:
-        """See ``Encoder.forward``."""
-        ids = tokens.values & TOKEN_ID
-        return tokens.with_values(self.vectors[self.rows[ids]] * self.weights[ids, None])
-
-
-def read_static(layout: Layout) -> Checkpoint:
-    """A static embedding model.
-
-    Raises:
-        InputError: a file is missing or damaged, or does not go with the others.
-    """
-    folder = layout.transformer
-    path = folder / WEIGHTS
-    named = shapes(path)
-    of_model2vec = "embeddings" in named
-    vectors = read_tensor(path, "embeddings" if of_model2vec else "embedding.weight").float()
-    words = _read_tokenizer(folder / TOKENIZER)
-    size = words.get_vocab_size(with_added_tokens=True)
-    if vectors.dim() != 2 or not vectors.numel():
-        raise InputError(path, value=list(vectors.shape), expected="a vector of each token")
-    rows = read_tensor(path, "mapping").long() if "mapping" in named else torch.arange(len(vectors))
-    weights = read_tensor(path, "weights").float() if "weights" in named else torch.ones(len(rows))
-    if len(rows) != size or rows.dim() != 1 or weights.shape != rows.shape:
-        raise InputError(
-            path, problem=f"vectors of {len(rows)} tokens", expected=f"{size}, as {TOKENIZER} has"
-        )
-    if not 0 <= int(rows.min()) <= int(rows.max()) < len(vectors):
-        raise InputError(path, place="mapping", value=int(rows.max()), expected=f"rows below {len(vectors)}")
-    form, characters, limit = TextForm(), 0, _UNLIMITED
-    tokenizer = SubwordTokenizer(words)
-    if of_model2vec:
-        config = read_object(folder / "config.json")
-        limit = positive_integer(folder / "config.json", config, "max_length", _TOKENS)
-        characters = limit * int(np.median([len(token) for token in words.get_vocab()]))
-        if tokenizer.unknown >= 0:
-            form = TextForm(unpooled=(tokenizer.unknown,))
-            weights = weights.clone()
-            weights[tokenizer.unknown] = 0  # a text without any known token is the zero vector
-    tokenizer = SubwordTokenizer(words, {"question": form, "answer": form}, characters=characters)
-    encoder = StaticEncoder(vectors, rows, weights)
-    ranker = Ranker(encoder, MeanPooling(encoder.size, StateOptions()))
-    return Checkpoint(ranker, tokenizer, recipe_of(layout, "static", "mean", limit, limit))
-
-
-def _read_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer, without special tokens around a text."""
-    if not path.is_file():
-        raise InputError(path, problem="file not found", expected="the tokenizer of the model")
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing more special
-        raise InputError(path, problem=first_line(error), expected="a tokenizer.json") from error
-    tokenizer.post_processor = None
-    return tokenizer

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from aptool.models.pooling import Pooling
 from aptool.models.ragged import Ragged
@@ -33,17 +34,19 @@ class AlignmentPooling(Pooling):
         self.v = nn.Parameter(torch.zeros(size))
 
     @property
+    @override
     def columns(self) -> int:
-        """See ``Pooling.columns``: four of each text."""
+        """Four of each text."""
         return 8
 
     @classmethod
+    @override
     def max_weights(cls, size: int, options: Any) -> int:
-        """See ``Pooling.max_weights``."""
         return size
 
+    @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``Pooling.score_pairs``: (n, 8), for the question and then the answer.
+        """(n, 8), for the question and then the answer.
 
         The mean similarity of its words; the mean weighted by importance; the dissimilarity 1 − similarity
         of the words that are not aligned, over all words; that of its worst word.

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import override
 
 from aptool.models.pooling import Pooling
 from aptool.models.ragged import Ragged
@@ -65,19 +66,21 @@ class AbcnnPooling(Pooling):
         )
 
     @property
+    @override
     def columns(self) -> int:
-        """See ``Pooling.columns``: one per block, and one of the word vectors."""
+        """One per block, and one of the word vectors."""
         return 1 + self.options.layers
 
     @classmethod
+    @override
     def max_weights(cls, size: int, options: Any) -> int:
-        """See ``Pooling.max_weights``."""
         widest = max(size, options.features)
         of_block = options.features * (2 * options.window * widest + 1) + widest * widest
         return int(options.layers * of_block)
 
+    @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``Pooling.score_pairs``: (n, C)."""
+        """(n, C)."""
         Q, mask_q = questions.padded()  # (n, M, d), (n, M)
         A, mask_a = answers.padded()  # (n, L, d), (n, L)
         columns = [_cosine_of_means(Q, mask_q, A, mask_a)]

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from typing_extensions import override
 
 from aptool.models.pooling import Pooling, VectorPooling, segment_max
 from aptool.models.ragged import Ragged
@@ -40,13 +41,13 @@ class JointPooling(Pooling):
         self.output = nn.Linear(2 * options.hidden, 1)
 
     @classmethod
+    @override
     def max_weights(cls, size: int, options: Any) -> int:
-        """See ``Pooling.max_weights``."""
         of_layer = 8 * options.hidden * (max(size, 2 * options.hidden) + options.hidden + 2)
         return int(size + options.layers * of_layer + 2 * options.hidden + 1)
 
+    @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``Pooling.score_pairs``."""
         joined = self._joined(questions, answers)
         dense, _ = joined.padded()  # (n, T, d)
         lengths = torch.from_numpy(joined.sizes)
@@ -100,8 +101,8 @@ class OneWayPooling(VectorPooling):
         self.w = nn.Linear(size, 1, bias=False)  # w_ms
 
     @classmethod
+    @override
     def max_weights(cls, size: int, options: Any) -> int:
-        """See ``Pooling.max_weights``."""
         return 2 * size * size + size
 
     def forward(self, questions: Ragged, answers: Ragged) -> OneWay:

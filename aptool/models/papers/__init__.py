@@ -1,0 +1,1 @@
+"""Systems of other papers on answer selection, for comparison with attentive pooling."""
