@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 
 from aptool.formats.collection import Collection
-from aptool.formats.pools import Pools, list_units, read_answers, read_pools
+from aptool.formats.pools import PoolBatch, list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
 from aptool.text.tokenizer import WordTokenizer
 from aptool.text.vectors import VectorCoverage, coverage, read_vectors
@@ -222,7 +222,7 @@ def _describe_split(collection: Collection, split: str, count: _WordCounter) -> 
     return replace(statistics, **unknown)
 
 
-def _relevant_pairs(pools: Pools, relevant: pl.DataFrame) -> np.ndarray:
+def _relevant_pairs(pools: PoolBatch, relevant: pl.DataFrame) -> np.ndarray:
     """(pairs,) bool: which candidates are relevant."""
     ids = pools.question_ids.take(pa.array(pools.pair_question))
     pairs = pl.DataFrame({"question_id": pl.Series(ids), "answer_id": pl.Series(pools.answer_ids)})
@@ -231,12 +231,12 @@ def _relevant_pairs(pools: Pools, relevant: pl.DataFrame) -> np.ndarray:
     return joined["relevant"].fill_null(False).to_numpy()
 
 
-def _repeated_texts(pools: Pools) -> int:
+def _repeated_texts(pools: PoolBatch) -> int:
     keys = pools.pair_question * (len(pools.answers) + 1) + _text_codes(pools)[pools.pair_answer]
     return len(keys) - len(np.unique(keys))
 
 
-def _text_codes(pools: Pools) -> np.ndarray:
+def _text_codes(pools: PoolBatch) -> np.ndarray:
     """(answers,) a number per distinct text: shared answers may have one text under two ids."""
     return pools.answers.dictionary_encode().indices.to_numpy().astype(np.int64)
 

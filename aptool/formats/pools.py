@@ -73,7 +73,7 @@ class PoolRecord(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pools:
+class PoolBatch:
     """The pools of one row group, in columns, with every distinct answer text stored once.
 
     Pair ``i`` is question ``pair_question[i]`` with answer ``answer_ids[i]``, whose text is
@@ -94,11 +94,11 @@ class Pools:
         """(pairs,) int64: the pool of each pair."""
         return np.repeat(np.arange(len(self.question_ids)), np.diff(self.offsets))
 
-    def select(self, rows: np.ndarray) -> "Pools":
+    def select(self, rows: np.ndarray) -> "PoolBatch":
         """Some of the pools, by ascending (n,) rows, with the texts of their own pairs alone."""
         chosen = np.flatnonzero(np.isin(self.pair_question, rows))
         present, pair_answer = np.unique(self.pair_answer[chosen], return_inverse=True)
-        return Pools(
+        return PoolBatch(
             self.question_ids.take(pa.array(rows)),
             self.questions.take(pa.array(rows)),
             np.concatenate([[0], np.cumsum(np.diff(self.offsets)[rows])]),
@@ -164,7 +164,7 @@ def read_answers(path: PathOrUrl, version: str | None = None) -> Answers:
     return Answers(str(path), ids, texts)
 
 
-def read_pools(unit: Unit, answers: Answers | None = None) -> Pools:
+def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
     """Reads one row group and checks everything that scoring relies on.
 
     Args:
@@ -218,7 +218,7 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> Pools:
     if answers is None and texts.null_count and (beside := answers_beside(path)) is not None:
         answers = _cached_answers(str(beside), stat(beside).version)
     distinct, rows, pair_answer = _resolve_texts(path, answer_ids, texts, text_ids, answers, row, pools)
-    return Pools(question_ids, questions, offsets, answer_ids, distinct, pair_answer, answers, rows)
+    return PoolBatch(question_ids, questions, offsets, answer_ids, distinct, pair_answer, answers, rows)
 
 
 def answers_beside(pools: PathOrUrl) -> Location | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from aptool.formats.pools import Answers, Pools, Unit, read_pools
+from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.progress import get_progress
 from aptool.scoring.systems import System
 from aptool.text.bm25 import K1, B, PostingsBuilder, WeightedPostings, inverse_document_frequency, words
@@ -24,7 +24,7 @@ class RandomSystem(System):
         self._seed = seed
         self.fingerprint = json.dumps(["random", seed])
 
-    def score(self, prepared: Pools) -> np.ndarray:
+    def score(self, prepared: PoolBatch) -> np.ndarray:
         """See ``System.score``."""
         pools = prepared
         questions = pools.question_ids.to_pylist()
@@ -100,7 +100,7 @@ class Bm25System(System):
         """See ``System.describe``."""
         return {"name": "BM25", "k1": K1, "b": B, "documents": self._documents}
 
-    def score(self, prepared: Pools) -> np.ndarray:
+    def score(self, prepared: PoolBatch) -> np.ndarray:
         """See ``System.score``."""
         pools = prepared
         queries = [words(question) for question in pools.questions.to_pylist()]

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from aptool.errors import UsageError
-from aptool.formats.pools import Answers, Pools, Unit, read_pools
+from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.models.device import has_tensor_cores, set_products
 from aptool.models.model import LoadedModel
 from aptool.scoring.scorer import Precision, Scorer
@@ -24,7 +24,7 @@ def pick_precision(
     requested: Literal["auto", "fp32", "tf32", "bf16"],
     model: LoadedModel,
     device: torch.device,
-    sample: Callable[[], Iterable[Pools]],
+    sample: Callable[[], Iterable[PoolBatch]],
 ) -> Precision:
     """The precision to encode texts in.
 
@@ -59,7 +59,7 @@ def sample_units(units: Sequence[Unit]) -> list[Unit]:
     return [units[number] for number in order[:SAMPLE].tolist()]
 
 
-def sampled_pools(units: Sequence[Unit], answers: Answers | None) -> Iterator[Pools]:
+def sampled_pools(units: Sequence[Unit], answers: Answers | None) -> Iterator[PoolBatch]:
     """The sample: ``SAMPLE`` pools, or all if there are fewer, the same ones for the same input.
 
     Args:
@@ -80,7 +80,7 @@ def sampled_pools(units: Sequence[Unit], answers: Answers | None) -> Iterator[Po
         yield pools.select(rows)
 
 
-def same_rankings(model: LoadedModel, device: torch.device, pools: Pools) -> bool:
+def same_rankings(model: LoadedModel, device: torch.device, pools: PoolBatch) -> bool:
     """Whether bf16 and fp32 rank each pool alike."""
     texts = PoolTokenizer(model.tokenizer, model.recipe.text).tokenize(pools)
     precisions: tuple[Precision, ...] = ("fp32", "bf16")

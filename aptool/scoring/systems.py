@@ -13,7 +13,7 @@ import torch
 
 from aptool.environment import available_memory
 from aptool.formats.location import location
-from aptool.formats.pools import Pools
+from aptool.formats.pools import PoolBatch
 from aptool.models.checkpoints.load import load_any
 from aptool.models.device import gpus_like, set_products, to_device
 from aptool.models.model import LoadedModel
@@ -35,7 +35,7 @@ class System(ABC):
     tag: str  # default tag of its runs: one word
     max_answer_tokens: int | None = None  # longer answers are truncated
 
-    def prepare(self, pools: Pools) -> Any:
+    def prepare(self, pools: PoolBatch) -> Any:
         """The input of ``score``, computed with little memory and without an accelerator."""
         return pools
 
@@ -111,7 +111,7 @@ class ModelSystem(System):
             stored=self._stored,
         )
 
-    def prepare(self, pools: Pools) -> TokenizedPools:
+    def prepare(self, pools: PoolBatch) -> TokenizedPools:
         """See ``System.prepare``.
 
         Raises:
@@ -190,7 +190,7 @@ class ModelLoader:
     fill: bool = False
     states: str | None = None
 
-    def load(self, device: torch.device | str, sample: Callable[[], Iterable[Pools]]) -> ModelSystem:
+    def load(self, device: torch.device | str, sample: Callable[[], Iterable[PoolBatch]]) -> ModelSystem:
         """Loads the model on a device.
 
         Args:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from torch import Tensor
 
 from aptool.config import TextOptions
-from aptool.formats.pools import Answers, Pools
+from aptool.formats.pools import Answers, PoolBatch
 from aptool.formats.shared_texts import text_hash
 from aptool.scoring.answer_store import text_keys
 from aptool.text.tokenizer import TextTokenizer, Tokens, concatenated, truncate
@@ -47,7 +47,7 @@ class PoolTokenizer:
         self._known = _KnownTexts(tokenizer, options.max_answer_tokens)
         self._lock = Lock()  # several devices share one tokenizer
 
-    def tokenize(self, pools: Pools) -> TokenizedPools:
+    def tokenize(self, pools: PoolBatch) -> TokenizedPools:
         """Token ids of the distinct texts of pools, truncated at the model's limits."""
         questions = self._tokenizer.encode(pools.questions, self._options.max_question_tokens, "question")
         with self._lock:
@@ -74,7 +74,7 @@ class _KnownTexts:
         self._shared_rows = np.empty(0, dtype=np.int64)  # (shared answers,) the row of each; -1 for none
         self._repeated_tokens = 0
 
-    def tokens(self, pools: Pools) -> tuple[Tokens, np.ndarray]:
+    def tokens(self, pools: PoolBatch) -> tuple[Tokens, np.ndarray]:
         """Token ids of the distinct answers of pools, and their cache keys; None if not worth caching."""
         if self._repeated_tokens > MOST_TOKENS:
             self._forget()
@@ -90,7 +90,7 @@ class _KnownTexts:
         number = int(truncated.sum() + self._truncated[rows[kept]].sum())
         return replace(both, truncated=number), keys
 
-    def _kept_rows(self, pools: Pools) -> np.ndarray:
+    def _kept_rows(self, pools: PoolBatch) -> np.ndarray:
         """(answers,) the row of each text, -1 if it is not kept; keeps the texts that are worth it."""
         if pools.shared is not None and pools.shared is not self._shared:
             self._shared = pools.shared
