@@ -32,7 +32,7 @@ AHEAD = 2
 
 
 class ClusterEncoding:
-    """Encodes chunks in tasks of a cluster; see ``scoring.encode.Run``."""
+    """Encodes chunks in tasks of a cluster; see ``scoring.encode.EncodeBackend``."""
 
     def __init__(self, cluster: Cluster, each: Resources, workers: int | None = None) -> None:
         """Prepares to start tasks.

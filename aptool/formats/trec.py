@@ -41,7 +41,7 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
-class Run(NamedTuple):
+class RunTable(NamedTuple):
     """A run as read from a file.
 
     Attributes:
@@ -99,7 +99,7 @@ def read_qrels(path: PathOrUrl) -> pl.DataFrame:
     return _read(path, _QRELS)
 
 
-def read_run(path: PathOrUrl) -> Run:
+def read_run(path: PathOrUrl) -> RunTable:
     """Reads a run from a file.
 
     Raises:
@@ -110,7 +110,7 @@ def read_run(path: PathOrUrl) -> Run:
     if isinstance(local, Path) and local.is_dir():
         raise InputError(path, problem="a folder", expected=expected_without("a run file, not a folder"))
     frame = _read(path, _RUN)
-    return Run(frame.drop("tag"), str(frame.item(-1, "tag")))
+    return RunTable(frame.drop("tag"), str(frame.item(-1, "tag")))
 
 
 def rank_candidates(frame: pl.DataFrame) -> pl.DataFrame:

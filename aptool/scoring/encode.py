@@ -94,7 +94,7 @@ class Encoded(NamedTuple):
 
 
 # Encodes chunks somewhere; yields what was done with each.
-Run: TypeAlias = Callable[[EncodeJob, Sequence[Chunk]], Iterator[Encoded]]
+EncodeBackend: TypeAlias = Callable[[EncodeJob, Sequence[Chunk]], Iterator[Encoded]]
 
 
 class AnswerEncoder:
@@ -160,7 +160,7 @@ def encode(
     precision: StoredPrecision | None = None,
     device: str = "auto",
     tokens_per_batch: int | None = None,
-    run: Run | None = None,
+    run: EncodeBackend | None = None,
 ) -> Encoded:
     """Encodes answers into a store, as far as it lacks them.
 
