@@ -9,7 +9,7 @@ from aptool.library.arguments import PathLike, check_choice, check_integer, chec
 from aptool.library.model import Model, check_device
 from aptool.library.where import Address, Where
 from aptool.scoring.answer_store import PRECISIONS, StoredPrecision
-from aptool.scoring.encode import Encoded, Run
+from aptool.scoring.encode import EncodeBackend, Encoded
 from aptool.scoring.encode import encode as encode_files
 
 
@@ -17,7 +17,7 @@ def encode(
     texts: PathLike | Iterable[PathLike],
     model: Model | PathLike,
     output: PathLike,
-    executor: Run | None = None,
+    executor: EncodeBackend | None = None,
     *,
     answers: PathLike | None = None,
     precision: StoredPrecision | None = None,

@@ -13,7 +13,7 @@ from aptool.library.arguments import LONGEST_SECONDS, check_integer, check_numbe
 if TYPE_CHECKING:
     from aptool.cluster.resources import Cluster, Workers
     from aptool.experiments.side_by_side import Processes
-    from aptool.scoring.encode import Run
+    from aptool.scoring.encode import EncodeBackend
     from aptool.scoring.score import Executor
     from aptool.training.fit import Fit
 
@@ -114,7 +114,7 @@ class Where:
         workers, gpus = self._number_of_workers(), self.gpus_per_worker
         return ClusterExecutor(self.connection, workers=workers, gpus_per_worker=gpus, debug=self.debug)
 
-    def encoder(self) -> "Run | None":
+    def encoder(self) -> "EncodeBackend | None":
         """The workers that encode answers; None is this process.
 
         Raises:
