@@ -20,7 +20,7 @@ import torch
 from aptool.config import load_recipe
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.significance import compare_paired
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, write_run
 from aptool.models.build import POOLINGS, build_ranker, initialize
@@ -82,7 +82,9 @@ def scored(
     return scores, kept.values.numel() * kept.values.element_size(), time.perf_counter() - begun
 
 
-def units(collection: Collection, tokenizer: PoolTokenizer) -> Iterator[tuple[pl.DataFrame, TokenizedPools]]:
+def units(
+    collection: CollectionFiles, tokenizer: PoolTokenizer
+) -> Iterator[tuple[pl.DataFrame, TokenizedPools]]:
     """The ids of the pairs and the tokens of each row group of train and dev."""
     shared = read_answers(collection.answers) if collection.answers else None
     for split in ("train", "dev"):
@@ -96,7 +98,7 @@ def units(collection: Collection, tokenizer: PoolTokenizer) -> Iterator[tuple[pl
 
 
 @torch.inference_mode()
-def measure(network: str, collection: Collection, output: Path) -> list[dict[str, Any]]:
+def measure(network: str, collection: CollectionFiles, output: Path) -> list[dict[str, Any]]:
     """Writes the runs and prints a line for each pooling; returns the figures."""
     kernels: dict[str, Any] = {}
     for name in poolings():
@@ -167,7 +169,7 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     rows = []
     for folder in options.collections:
-        collection = Collection(folder)
+        collection = CollectionFiles(folder)
         found = measure(options.network, collection, options.output)
         data = pl.DataFrame(found).rename({"pooling": "system"})
         save_plot(plot_costs(data, MEASURES[0], COSTS), data, options.output / f"{collection.name}.svg")

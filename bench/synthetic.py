@@ -26,7 +26,7 @@ import numpy as np
 
 from aptool.datasets.importing import check_output
 from aptool.errors import AptoolError, UsageError
-from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.location import PathOrUrl
 from bench.figures import benchmark_parser
 from bench.made_up_words import FACETS, Lexicon
@@ -40,7 +40,7 @@ ANSWER_MIX = (0.10, 0.10, 0.20, 0.10)
 QUESTION_MIX = (0.15, 0.35, 0.05, 0.0)
 
 
-def build(out: PathOrUrl, *, like: str, scale: float = 1.0, seed: int = 0) -> Collection:
+def build(out: PathOrUrl, *, like: str, scale: float = 1.0, seed: int = 0) -> CollectionFiles:
     """Writes a synthetic collection; the same arguments give the same bytes.
 
     Args:
@@ -68,7 +68,7 @@ def build(out: PathOrUrl, *, like: str, scale: float = 1.0, seed: int = 0) -> Co
             writer.add_answers(generator.shared_answers())
         for split in shape.splits:
             writer.add_split(split, generator.pools(split))
-    return Collection(out)
+    return CollectionFiles(out)
 
 
 class _Block(NamedTuple):

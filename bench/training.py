@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 
 from aptool.config import Recipe, load_recipe
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.models.build import build_ranker
 from aptool.models.ranker import Ranker
 from aptool.progress import Progress, Update, use_progress
@@ -51,7 +51,7 @@ def prepare(folder: Path, scale: float) -> Inputs:
     """Generates the collection and reads it; not timed."""
     path = folder / "collection"
     build(path, like="insuranceqa", scale=scale, seed=SEED)
-    collection = Collection(path)
+    collection = CollectionFiles(path)
     texts = read_texts(collection, "train")
     options = load_recipe("ap-cnn").text
     tokenizer = WordTokenizer.learn(texts.all())

@@ -44,7 +44,7 @@ def pairs_per_second(folder: Path, system: str, seconds: float) -> float:
     import torch
 
     from aptool.config import load_recipe
-    from aptool.formats.collection import Collection
+    from aptool.formats.collection import CollectionFiles
     from aptool.models.build import build_ranker
     from aptool.progress import Progress, Update, use_progress
     from aptool.text.tokenizer import WordTokenizer
@@ -72,7 +72,7 @@ def pairs_per_second(folder: Path, system: str, seconds: float) -> float:
             yield update
 
     recipe = load_recipe(system)
-    texts = read_texts(Collection(folder), "train")
+    texts = read_texts(CollectionFiles(folder), "train")
     tokenizer = WordTokenizer.learn(texts.all())
     examples = tokenize(texts, tokenizer, recipe.text)
     torch.manual_seed(SEED)

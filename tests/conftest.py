@@ -57,9 +57,9 @@ def collection_folder(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def collection(collection_folder):
-    from aptool.formats.collection import Collection
+    from aptool.formats.collection import CollectionFiles
 
-    return Collection(collection_folder)
+    return CollectionFiles(collection_folder)
 
 
 @pytest.fixture(scope="session")
@@ -67,11 +67,11 @@ def model_folder(tmp_path_factory, collection_folder) -> Path:
     """A tiny AP-CNN trained on the tiny collection. Read only."""
     from tiny import recipe
 
-    from aptool.formats.collection import Collection
+    from aptool.formats.collection import CollectionFiles
     from aptool.training.fit import fit
 
     folder = tmp_path_factory.mktemp("tiny") / "model"
-    fit(Collection(collection_folder), recipe("ap-cnn"), folder, seed=1)
+    fit(CollectionFiles(collection_folder), recipe("ap-cnn"), folder, seed=1)
     return folder
 
 

@@ -13,7 +13,7 @@ import torch
 from tiny import row, write_pools
 
 from aptool.errors import InputError
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.pools import Unit, list_units, read_pools
 from aptool.formats.trec import read_qrels, read_run
 from aptool.models.model import load_model
@@ -82,7 +82,7 @@ def test_files_of_a_collection_that_changed_are_refused(collection_folder, tmp_p
     for name in ("train.qrels", "dev.pools.parquet"):
         shutil.copytree(collection_folder, tmp_path / name)
         flipped(tmp_path / name / name, 3)
-        collection = Collection(tmp_path / name)
+        collection = CollectionFiles(tmp_path / name)
         with pytest.raises(InputError, match=r"as collection\.json has it"):
             collection.qrels("train"), collection.pools("dev")
         assert collection.pools("test").is_file()
@@ -253,7 +253,7 @@ def test_names_of_inputs_that_are_no_text_are_written_as_escapes(aptool, model_f
     name = tmp_path / os.fsdecode(b"t\xff.tsv")
     name.write_text("question\tanswer\tlabel\nwhat\tit\t1\nwhat\tno\t0\n")
     assert aptool("data", "import", "tsv", f"test={name}", "--output", tmp_path / "c").code == 0
-    assert Collection(tmp_path / "c").manifest["source"] == "imported from t\\udcff.tsv"
+    assert CollectionFiles(tmp_path / "c").manifest["source"] == "imported from t\\udcff.tsv"
 
     model = tmp_path / os.fsdecode(b"m\xff")
     shutil.copytree(model_folder, model)

@@ -10,7 +10,7 @@ from tiny import labelled_pools, row, write_pools
 
 from aptool.errors import InputError
 from aptool.formats.atomic import atomic_folder, remove_leftovers
-from aptool.formats.collection import Collection, CollectionWriter
+from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.models.model import check_model_folder, load_model, save_model
 
 
@@ -99,7 +99,7 @@ def test_a_folder_whose_replacement_was_cut_short_comes_back(tmp_path):
 def write_collection(folder):
     with CollectionWriter(folder, name="mine", source="made by hand") as writer:
         writer.add_split("test", labelled_pools("test", 12))
-    return Collection(folder)
+    return CollectionFiles(folder)
 
 
 def change_manifest(folder, change):
@@ -141,7 +141,7 @@ def test_names_in_a_manifest_are_never_paths(tmp_path, name):
 
         change_manifest(tmp_path / "c", change)
         with pytest.raises(InputError):
-            Collection(tmp_path / "c")
+            CollectionFiles(tmp_path / "c")
 
 
 @pytest.mark.parametrize("split", ['split = "../../x"', 'splits = ["test", "/x"]'])

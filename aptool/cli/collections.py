@@ -11,7 +11,7 @@ from aptool.cli.tables import print_table
 
 if TYPE_CHECKING:
     from aptool.datasets.column_names import ColumnNames
-    from aptool.formats.collection import Collection
+    from aptool.formats.collection import CollectionFiles
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ conflicts_option = click.option(
 NO_LABELS = "no labels"  # instead of a count, for a split without qrels
 
 
-def report_collection(collection: Collection, names: ColumnNames | None = None) -> None:
+def report_collection(collection: CollectionFiles, names: ColumnNames | None = None) -> None:
     """Prints the splits as a table; logs the path and the rows that each policy touched."""
     manifest = collection.manifest
     read = manifest.get("details", {}).get("read", {})

@@ -43,12 +43,12 @@ def functions(out: Location | None, output: Location | None, limit: int | None) 
     """Build the collection of functions: code search over the installed Python packages."""
     from aptool.datasets.functions import build
     from aptool.datasets.importing import check_output
-    from aptool.formats.collection import Collection
+    from aptool.formats.collection import CollectionFiles
 
     out = one_output(output, out)
     check_output(out)
     build(out, limit=limit)
-    report_collection(Collection(out))
+    report_collection(CollectionFiles(out))
 
 
 @data.command()
@@ -65,9 +65,9 @@ def functions(out: Location | None, output: Location | None, limit: int | None) 
 def stats(collection: str, vectors: str | None, words: Any, as_json: bool) -> None:
     """Print statistics of a collection: the paper's table 1 and more."""
     from aptool.datasets.stats import describe
-    from aptool.formats.collection import Collection
+    from aptool.formats.collection import CollectionFiles
 
-    found = describe(Collection(collection), vectors=vectors, words=words)
+    found = describe(CollectionFiles(collection), vectors=vectors, words=words)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
     else:
@@ -118,9 +118,9 @@ def folds(collection: str, folds: int, splits: tuple[str, ...], output: str) -> 
     Near copies of a question stay in one fold; the same collection gives the same folds.
     """
     from aptool.datasets.folds import write_folds
-    from aptool.formats.collection import Collection
+    from aptool.formats.collection import CollectionFiles
 
-    for fold in write_folds(Collection(collection), output, folds, splits):
+    for fold in write_folds(CollectionFiles(collection), output, folds, splits):
         counts = fold.manifest["splits"]
         click.echo(f"{fold.path}: {counts['train']['questions']:,} train, {counts['dev']['questions']:,} dev")
 
@@ -131,9 +131,9 @@ data.add_command(pools)
 def _print_leaks(path: str) -> None:
     """Near copies of questions and of relevant answers, for every split and each one before it."""
     from aptool.datasets.leaks import find_leaks
-    from aptool.formats.collection import Collection
+    from aptool.formats.collection import CollectionFiles
 
-    for leak in find_leaks(Collection(path)):
+    for leak in find_leaks(CollectionFiles(path)):
         click.echo(
             f"  {leak.near_questions:,} of {leak.questions:,} questions of {leak.split} have a near copy in "
             f"{leak.earlier} ({leak.same_questions:,} word for word), {leak.near_answers:,} of "

@@ -80,9 +80,9 @@ def explain(
             check_writable(path)
     if collection is not None:
         from aptool.evaluation.texts import find_pair
-        from aptool.formats.collection import Collection
+        from aptool.formats.collection import CollectionFiles
 
-        pair = find_pair(Collection(collection), split or "test", str(question_id), str(answer_id))
+        pair = find_pair(CollectionFiles(collection), split or "test", str(question_id), str(answer_id))
     else:
         pair = (str(question), str(answer))
     model = load_any(folder, pick_device(device))

@@ -171,12 +171,12 @@ def location_of_pools(qrels: str) -> Location:
 
 def _without_labels(run: str) -> str:
     """Names the split of the collection beside the run, if the split has no labels."""
-    from aptool.formats.collection import MANIFEST, Collection
+    from aptool.formats.collection import MANIFEST, CollectionFiles
 
     folder = _possible_qrels(run)[0].parent
     if not (folder / MANIFEST).is_file():
         return ""
-    collection = Collection(folder)
+    collection = CollectionFiles(folder)
     names = [path.name.removesuffix(".qrels") for path in _possible_qrels(run)]
     split = next((name for name in names if name in collection.splits), None)
     if split is None or collection.is_labelled(split):

@@ -100,7 +100,7 @@ def train(
     Run the same command again after an interruption to resume from the last checkpoint; the model is the same
     as without the interruption.
     """
-    from aptool.formats.collection import Collection
+    from aptool.formats.collection import CollectionFiles
     from aptool.library.training import build_recipe, train_models
     from aptool.training.seeds import to_dict
 
@@ -111,7 +111,7 @@ def train(
         output = Path("models") / recipe.preset
         logger.info(f"--output not given: {output}")
     result = train_models(
-        lambda: Collection(collections[0] if collections else default_collection()),
+        lambda: CollectionFiles(collections[0] if collections else default_collection()),
         recipe,
         output,
         where,

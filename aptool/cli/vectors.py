@@ -55,11 +55,11 @@ def learn(
     """Learn word vectors from the texts of COLLECTION with skip-gram."""
     from aptool.formats.atomic import check_apart, check_writable
     from aptool.formats.claim import claimed_beside
-    from aptool.formats.collection import Collection
+    from aptool.formats.collection import CollectionFiles
 
     out = one_output(output, out)
 
-    opened = Collection(collection)
+    opened = CollectionFiles(collection)
     opened.pools(split)
     check_writable(out)
     check_apart(out, opened.path.iterdir())
@@ -134,7 +134,7 @@ def distill(
     """Distill static vectors for all words of collections from a sentence encoder."""
     from aptool.formats.atomic import check_apart, check_writable
     from aptool.formats.claim import claimed_beside
-    from aptool.formats.collection import Collection
+    from aptool.formats.collection import CollectionFiles
     from aptool.text.tokenizer import check_installed
 
     # In `--collection A B OUT`, as earlier versions took it, B and OUT are arguments.
@@ -143,7 +143,7 @@ def distill(
     if len(others) > 1:
         raise click.UsageError(f"{others[0]}: expected the folder of a collection.")
     out = one_output(output, others[0] if others else None)
-    opened = [Collection(path) for path in [*collections, *more]]
+    opened = [CollectionFiles(path) for path in [*collections, *more]]
     check_writable(out)
     check_apart(out, chain.from_iterable(one.path.iterdir() for one in opened))
     check_installed("transformers", purpose=f"distilling from {model}", extra="distill")

@@ -34,7 +34,7 @@ from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import AptoolError, UsageError, first_line
 from aptool.formats.atomic import remove_tree
 from aptool.formats.claim import Claim, claimed_folder
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.storage import stat
 from aptool.formats.urls import is_remote
@@ -67,7 +67,7 @@ RUN = "ray"  # the folder of Ray Train's own state
 
 
 def fit_on_cluster(
-    collection: Collection,
+    collection: CollectionFiles,
     recipe: Recipe,
     output: PathOrUrl,
     *,

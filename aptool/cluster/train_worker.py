@@ -16,7 +16,7 @@ from aptool.cluster.worker import Versions, check_versions, host
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import AptoolError
 from aptool.formats.claim import DRIVER, SupersededError, holds
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location
 from aptool.relay import WorkerError, relayed_to
 from aptool.training.checkpoint import training_folder
@@ -108,7 +108,7 @@ def train_worker(config: dict[str, Any]) -> None:
         post.flush()
 
 
-def opened(job: TrainingJob) -> Collection:
+def opened(job: TrainingJob) -> CollectionFiles:
     """The collection, after a check that this node sees the driver's files.
 
     Raises:
@@ -123,7 +123,7 @@ def opened(job: TrainingJob) -> Collection:
             "expected an output on storage that all nodes share"
         )
     check_versions(job.versions)
-    return Collection(job.collection)
+    return CollectionFiles(job.collection)
 
 
 def _is_current(job: TrainingJob) -> bool:

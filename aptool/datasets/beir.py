@@ -10,7 +10,7 @@ from aptool.datasets.corpus import FileCorpus, read_qrels_tsv, read_queries
 from aptool.datasets.policies import Conflicts, Resolution
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.trec import read_run
 
@@ -26,7 +26,7 @@ def build(
     options: PoolOptions | None = None,
     questions: str = "all",
     conflicts: Resolution = "error",
-) -> Collection:
+) -> CollectionFiles:
     """Imports a data set in BEIR's layout.
 
     Args:

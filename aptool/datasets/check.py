@@ -9,7 +9,7 @@ import polars as pl
 from aptool.datasets.importing import PoolCounts, log_warnings
 from aptool.datasets.lines import read_lines
 from aptool.errors import InputError, counted
-from aptool.formats.collection import MANIFEST, Collection
+from aptool.formats.collection import MANIFEST, CollectionFiles
 from aptool.formats.location import PathOrUrl, location
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Answers, answers_beside, list_units, read_answers, read_pools
@@ -111,7 +111,7 @@ def _check_pools(
 
 
 def _check_collection(path: str) -> str:
-    collection = Collection(path)
+    collection = CollectionFiles(path)
     for name in collection.manifest["files"]:
         collection.verify(name)
     answers = read_answers(collection.answers) if collection.answers else None
@@ -125,7 +125,7 @@ def _check_collection(path: str) -> str:
     return f"collection {collection.name} ({splits}), {counts}"
 
 
-def _check_split(collection: Collection, split: str, answers: Answers | None) -> _PoolsFound:
+def _check_split(collection: CollectionFiles, split: str, answers: Answers | None) -> _PoolsFound:
     if not collection.is_labelled(split):
         found = _check_pools(collection.pools(split), answers)
         _check_counts(collection, split, found, None)
@@ -145,7 +145,7 @@ def _check_split(collection: Collection, split: str, answers: Answers | None) ->
     return found
 
 
-def _check_counts(collection: Collection, split: str, found: _PoolsFound, positives: int | None) -> None:
+def _check_counts(collection: CollectionFiles, split: str, found: _PoolsFound, positives: int | None) -> None:
     """Compares the manifest's counts with the files, and logs the warnings on the pools."""
     counts = {"questions": len(found.question_ids), "candidates": found.candidates}
     counts |= {"positives": positives} if positives is not None else {}

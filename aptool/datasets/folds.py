@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from aptool.datasets.importing import check_output
 from aptool.datasets.leaks import THRESHOLD, encode, labelled_pools, near_pairs
 from aptool.errors import AptoolError, InputError, UsageError
-from aptool.formats.collection import MANIFEST, Collection, CollectionWriter, LabelledPool
+from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.location import PathOrUrl, location
 from aptool.text.bm25 import words
 
 
 def write_folds(
-    collection: Collection, out: PathOrUrl, folds: int = 5, splits: Sequence[str] = ("train", "dev")
-) -> list[Collection]:
+    collection: CollectionFiles, out: PathOrUrl, folds: int = 5, splits: Sequence[str] = ("train", "dev")
+) -> list[CollectionFiles]:
     """Writes ``OUT/fold1`` and so on, one collection for each fold.
 
     Args:
@@ -58,7 +58,7 @@ def write_folds(
         with CollectionWriter(target, name=collection.name, source=source, details=details) as writer:
             writer.add_split("train", (pool for pool, own in zip(pools, part, strict=True) if own != number))
             writer.add_split("dev", (pool for pool, own in zip(pools, part, strict=True) if own == number))
-        found.append(Collection(target))
+        found.append(CollectionFiles(target))
     return found
 
 
@@ -98,7 +98,7 @@ def _roots(questions: Sequence[str]) -> list[int]:
     return [find(row) for row in range(len(questions))]
 
 
-def _distinct(collection: Collection, splits: Sequence[str]) -> Iterator[LabelledPool]:
+def _distinct(collection: CollectionFiles, splits: Sequence[str]) -> Iterator[LabelledPool]:
     """Every question of the splits; one whose id stands in two splits gets the split's name in front."""
     seen: set[str] = set()
     for split in splits:

@@ -22,7 +22,7 @@ from aptool.datasets.policies import ImportPolicies, SplitPolicies
 from aptool.datasets.tabular import read_table
 from aptool.documents import parse_yaml
 from aptool.errors import InputError, first_few
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.urls import is_remote
 
 SUFFIXES = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".jsonl.gz", ".json.gz", ".csv.gz", ".tsv.gz")
@@ -52,7 +52,7 @@ def build(
     splits: Mapping[str, str] | None = None,
     config: str | None = None,
     policies: ImportPolicies = _NO_POLICIES,
-) -> Collection:
+) -> CollectionFiles:
     """Imports a data set with named columns.
 
     Args:

@@ -16,7 +16,13 @@ import polars as pl
 
 from aptool.datasets.policies import EMPTY_DROPPED, Conflicts
 from aptool.errors import AptoolError, InputError, UsageError, counted
-from aptool.formats.collection import MANIFEST, Collection, CollectionWriter, LabelledPool, keeps_question
+from aptool.formats.collection import (
+    MANIFEST,
+    CollectionFiles,
+    CollectionWriter,
+    LabelledPool,
+    keeps_question,
+)
 from aptool.formats.location import PathOrUrl, location
 
 logger = logging.getLogger(__name__)
@@ -152,7 +158,7 @@ def write_collection(
     details: Mapping[str, Any] | None = None,
     answers: Iterable[tuple[str, str]] | None = None,
     check: Callable[[], None] | None = None,
-) -> Collection:
+) -> CollectionFiles:
     """Writes a collection; its manifest's ``details.read`` says what was read before any policy.
 
     Warnings on pools that make figures hard to read are logged.
@@ -202,7 +208,7 @@ def write_collection(
             check()
     for split, pool_counts in kept.items():
         log_warnings(split, pool_counts)
-    return Collection(out)
+    return CollectionFiles(out)
 
 
 def _counted(

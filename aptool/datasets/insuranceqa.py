@@ -15,7 +15,7 @@ from typing import NamedTuple
 from aptool.datasets.importing import SplitPools, write_collection
 from aptool.datasets.lines import open_bytes, read_rows
 from aptool.errors import InputError, UsageError
-from aptool.formats.collection import Collection, LabelledPool
+from aptool.formats.collection import CollectionFiles, LabelledPool
 from aptool.formats.ids import check_answer_id
 from aptool.formats.location import PathOrUrl
 from aptool.formats.urls import is_remote
@@ -53,7 +53,7 @@ def build(
     questions: str = "all",
     pool_size: int = 500,
     tokens: str = "token",
-) -> Collection:
+) -> CollectionFiles:
     """Imports version 1 or 2, whichever ``folder`` contains; splits without a file are skipped.
 
     The manifest names them under ``details.splits_not_found``.

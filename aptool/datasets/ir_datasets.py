@@ -14,7 +14,7 @@ from aptool.datasets.corpus import Entry, Judgement, judgement_frame
 from aptool.datasets.policies import Conflicts, Resolution
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import AptoolError, InputError, UsageError, first_line
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.trec import read_run
 from aptool.version import install_command
 
@@ -51,7 +51,7 @@ def build(
     options: PoolOptions | None = None,
     questions: str = "all",
     conflicts: Resolution = "error",
-) -> Collection:
+) -> CollectionFiles:
     """Imports data sets, one for each split, over one corpus.
 
     Args:

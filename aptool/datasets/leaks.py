@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from aptool.formats.collection import Collection, LabelledPool
+from aptool.formats.collection import CollectionFiles, LabelledPool
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
 from aptool.text.bm25 import words
@@ -114,7 +114,7 @@ class Leak(NamedTuple):
     examples: tuple[tuple[str, str], ...]
 
 
-def find_leaks(collection: Collection, split: str | None = None) -> list[Leak]:
+def find_leaks(collection: CollectionFiles, split: str | None = None) -> list[Leak]:
     """Compares every split, or one, with each one that comes before it.
 
     Raises:
@@ -132,7 +132,7 @@ def find_leaks(collection: Collection, split: str | None = None) -> list[Leak]:
     return found
 
 
-def labelled_pools(collection: Collection, split: str) -> Iterator[LabelledPool]:
+def labelled_pools(collection: CollectionFiles, split: str) -> Iterator[LabelledPool]:
     """The pools of a split with their texts and judgements, in the order of the file.
 
     Raises:
@@ -142,7 +142,7 @@ def labelled_pools(collection: Collection, split: str) -> Iterator[LabelledPool]
 
 
 def _read_pools(
-    collection: Collection, split: str, judgements: pl.DataFrame | None
+    collection: CollectionFiles, split: str, judgements: pl.DataFrame | None
 ) -> Iterator[LabelledPool]:
     shared = read_answers(collection.answers) if collection.answers else None
     qrels = judgements.partition_by("question_id", as_dict=True) if judgements is not None else {}
@@ -180,7 +180,7 @@ class _Texts(NamedTuple):
     answers: list[tuple[str, ...]]
 
 
-def _texts(collection: Collection, split: str) -> _Texts:
+def _texts(collection: CollectionFiles, split: str) -> _Texts:
     ids, questions = [], []
     answers: dict[tuple[str, ...], None] = {}
     judgements = read_qrels(collection.qrels(split)) if collection.is_labelled(split) else None

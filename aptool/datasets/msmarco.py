@@ -16,7 +16,7 @@ from aptool.datasets.lines import read_rows
 from aptool.datasets.policies import Conflicts, Resolution
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.trec import read_run
 
 SOURCE = "MS MARCO passage ranking, microsoft.github.io/msmarco"
@@ -44,7 +44,7 @@ def build(
     options: PoolOptions | None = None,
     questions: str = "all",
     conflicts: Resolution = "error",
-) -> Collection:
+) -> CollectionFiles:
     """Imports MS MARCO's files.
 
     Args:

@@ -26,7 +26,7 @@ from aptool.datasets.pairs import Columns, Pair, pools_of
 from aptool.datasets.policies import Conflicts, Resolution
 from aptool.datasets.retrieval import PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.parquet import open_parquet
 
@@ -46,7 +46,7 @@ def build(
     name: str | None = None,
     questions: str = "all",
     conflicts: Resolution = "error",
-) -> Collection:
+) -> CollectionFiles:
     """Imports a reranking task.
 
     Args:

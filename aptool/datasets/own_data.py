@@ -16,7 +16,7 @@ from aptool.datasets.pairs import pools_of
 from aptool.datasets.policies import FIELD_OPTION, ImportPolicies, SplitPolicies
 from aptool.datasets.tabular import refuse_xml, table_pairs
 from aptool.errors import InputError
-from aptool.formats.collection import Collection, LabelledPool
+from aptool.formats.collection import CollectionFiles, LabelledPool
 from aptool.formats.location import PathOrUrl
 from aptool.formats.parquet import open_parquet
 
@@ -42,7 +42,7 @@ def import_rows(
     *,
     name: str,
     kind: Kind | None = None,
-) -> Collection:
+) -> CollectionFiles:
     """Imports rows of pairs, or of questions with their candidates.
 
     Args:

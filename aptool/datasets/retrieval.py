@@ -16,7 +16,7 @@ from aptool.datasets.corpus import Corpus
 from aptool.datasets.importing import SplitPools, check_output, write_collection
 from aptool.datasets.policies import Conflicts
 from aptool.errors import AptoolError, InputError
-from aptool.formats.collection import Collection, LabelledPool
+from aptool.formats.collection import CollectionFiles, LabelledPool
 from aptool.formats.location import PathOrUrl
 from aptool.formats.trec import rank_candidates
 from aptool.text.first_stage import Ranking, retrieve
@@ -68,7 +68,7 @@ def write_retrieval_collection(
     splits: Mapping[str, Topics],
     options: PoolOptions,
     questions: str = "all",
-) -> Collection:
+) -> CollectionFiles:
     """Writes a collection with one pool for each query, the texts shared by all pools.
 
     The manifest's ``details.first_stage`` counts, for each split, the relevant documents that are in no pool.

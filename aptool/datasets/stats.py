@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.pools import PoolBatch, list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
 from aptool.text.tokenizer import WordTokenizer
@@ -108,7 +108,7 @@ class Statistics:
 
 
 def describe(
-    collection: Collection,
+    collection: CollectionFiles,
     *,
     vectors: str | None = None,
     words: Words = "tokenizer",
@@ -162,7 +162,7 @@ def _splitter(words: Words) -> Callable[[str], list[str]]:
     return lambda text: tokenizer.split(text.lower())
 
 
-def _describe_split(collection: Collection, split: str, count: _WordCounter) -> SplitStatistics:
+def _describe_split(collection: CollectionFiles, split: str, count: _WordCounter) -> SplitStatistics:
     answers = read_answers(collection.answers) if collection.answers else None
     labelled = collection.is_labelled(split)
     qrels = read_qrels(collection.qrels(split)) if labelled else pl.DataFrame(schema=_QRELS)

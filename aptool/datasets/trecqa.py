@@ -18,7 +18,7 @@ from aptool.datasets.lines import read_rows, readable
 from aptool.datasets.pairs import Columns, Pair, parse_label, pools_of
 from aptool.errors import InputError, UsageError
 from aptool.formats import storage
-from aptool.formats.collection import Collection, LabelledPool
+from aptool.formats.collection import CollectionFiles, LabelledPool
 from aptool.formats.location import PathOrUrl
 from aptool.formats.urls import is_remote
 
@@ -36,7 +36,7 @@ _TOKENS, _HEADS, _ANNOTATED = 0, 3, 5
 
 def build(
     out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all", variant: Variant | None = None
-) -> Collection:
+) -> CollectionFiles:
     """Imports TREC-QA.
 
     Args:

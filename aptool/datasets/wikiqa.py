@@ -12,7 +12,7 @@ from aptool.datasets.pairs import Columns, Pair, parse_label, pools_of
 from aptool.datasets.tabular import find_columns, row_fields
 from aptool.errors import InputError
 from aptool.formats import storage
-from aptool.formats.collection import Collection, LabelledPool
+from aptool.formats.collection import CollectionFiles, LabelledPool
 from aptool.formats.location import PathOrUrl
 from aptool.formats.parquet import open_parquet
 
@@ -22,7 +22,7 @@ PARQUET = Columns("question_id", "question", "answer_id", "answer", "label")
 _PARQUET_MAGIC = b"PAR1"
 
 
-def build(out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all") -> Collection:
+def build(out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all") -> CollectionFiles:
     """Imports WikiQA.
 
     Args:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aptool.errors import InputError
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import PathOrUrl
 from aptool.formats.pools import Answers, list_units, read_answers, read_pools
 
@@ -55,7 +55,7 @@ def find_texts(pools: Iterable[PathOrUrl], pairs: pl.DataFrame, answers: Answers
     return FoundTexts(questions, found)
 
 
-def find_pair(collection: Collection, split: str, question_id: str, answer_id: str) -> tuple[str, str]:
+def find_pair(collection: CollectionFiles, split: str, question_id: str, answer_id: str) -> tuple[str, str]:
     """The texts of a question and of one of its candidates.
 
     An answer outside the question's pool is found too if the collection's pools share their answers.

@@ -15,7 +15,7 @@ from aptool.evaluation.measures import evaluate
 from aptool.evaluation.power import mean_and_sd
 from aptool.experiments.matrix import EvaluatedSplit
 from aptool.experiments.trial import Result
-from aptool.formats.collection import MANIFEST, Collection, CollectionWriter
+from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter
 from aptool.formats.location import Location
 from aptool.formats.trec import read_qrels, read_run, run_lines, write_run
 
@@ -23,7 +23,7 @@ from aptool.formats.trec import read_qrels, read_run, run_lines, write_run
 POOLED = "folds"
 
 
-def open_folds(collection: Collection, folder: Location, number: int) -> list[Collection]:
+def open_folds(collection: CollectionFiles, folder: Location, number: int) -> list[CollectionFiles]:
     """The folds of a collection in a folder; written first, unless they are there and of this collection.
 
     Raises:
@@ -37,7 +37,7 @@ def open_folds(collection: Collection, folder: Location, number: int) -> list[Co
     return write_folds(collection, folder, number)
 
 
-def open_pooled(folds: Sequence[Collection]) -> Collection:
+def open_pooled(folds: Sequence[CollectionFiles]) -> CollectionFiles:
     """The collection of all questions of the folds, in one split; written first, unless it is there.
 
     Raises:
@@ -51,12 +51,12 @@ def open_pooled(folds: Sequence[Collection]) -> Collection:
     source = f"the questions of the {len(folds)} folds of {folds[0].name}"
     with CollectionWriter(path, name=folds[0].name, source=source, details=details) as writer:
         writer.add_split(POOLED, (pool for fold in folds for pool in labelled_pools(fold, "dev")))
-    return Collection(path)
+    return CollectionFiles(path)
 
 
 def pool_folds(
     results: Iterable[tuple[EvaluatedSplit, Result]],
-    collections: Mapping[EvaluatedSplit, Collection],
+    collections: Mapping[EvaluatedSplit, CollectionFiles],
     output: Location,
 ) -> list[Result]:
     """The results, with those of the folds of a collection replaced by one over all of its questions.
@@ -70,7 +70,7 @@ def pool_folds(
         InputError: a file cannot be read or written.
     """
     groups: dict[Any, list[Result]] = {}
-    folds: dict[str, list[Collection]] = {}
+    folds: dict[str, list[CollectionFiles]] = {}
     for evaluated, collection in collections.items():
         if evaluated.fold is not None:
             folds.setdefault(evaluated.fold.source, []).append(collection)
@@ -99,7 +99,7 @@ def fold_deviations(results: Sequence[Result]) -> dict[str, float]:
     }
 
 
-def _pool(source: str, parts: list[Result], pooled: Collection, output: Location) -> Result:
+def _pool(source: str, parts: list[Result], pooled: CollectionFiles, output: Location) -> Result:
     """One result of those of all folds, for one system and seed."""
     first = parts[0]
     name = f"{source}-{POOLED}"
@@ -133,5 +133,5 @@ def _pooled_costs(parts: list[Result]) -> dict[str, float]:
     return sums
 
 
-def _open(path: Location) -> Collection | None:
-    return Collection(path) if (path / MANIFEST).is_file() else None
+def _open(path: Location) -> CollectionFiles | None:
+    return CollectionFiles(path) if (path / MANIFEST).is_file() else None

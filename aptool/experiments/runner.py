@@ -12,7 +12,7 @@ from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, list_tri
 from aptool.experiments.side_by_side import Processes, run_side_by_side
 from aptool.experiments.trial import Result, Train, TrialRunner
 from aptool.formats.claim import claimed
-from aptool.formats.collection import MANIFEST, Collection
+from aptool.formats.collection import MANIFEST, CollectionFiles
 from aptool.formats.location import Location
 from aptool.models.build import check_recipe
 from aptool.scoring.score import Executor
@@ -111,11 +111,11 @@ class Runner:
         ]
         return pool_folds(ordered, collections, self._output)
 
-    def _open_collections(self) -> dict[EvaluatedSplit, Collection]:
+    def _open_collections(self) -> dict[EvaluatedSplit, CollectionFiles]:
         """The collection of each evaluated split; optional ones that are missing are left out."""
-        opened: dict[str, Collection] = {}
-        folds: dict[str, list[Collection]] = {}
-        collections: dict[EvaluatedSplit, Collection] = {}
+        opened: dict[str, CollectionFiles] = {}
+        folds: dict[str, list[CollectionFiles]] = {}
+        collections: dict[EvaluatedSplit, CollectionFiles] = {}
         for evaluated in dict.fromkeys(experiment.evaluated for experiment in self._matrix.experiments):
             fold, split = evaluated.fold, evaluated.split
             name = evaluated.collection if fold is None else fold.source
@@ -137,7 +137,7 @@ class Runner:
             collections[evaluated] = opened[name]
         return collections
 
-    def _open(self, evaluated: EvaluatedSplit, name: str) -> Collection:
+    def _open(self, evaluated: EvaluatedSplit, name: str) -> CollectionFiles:
         """Opens a collection, which is built or imported first where the matrix says so."""
         build, path = evaluated.build, evaluated.path
         if build == "functions" and not path.exists():
@@ -150,7 +150,7 @@ class Runner:
             imported = self._output / "collections" / name
             logger.info(f"importing {path} to {imported}")
             return import_published(build, path, imported)
-        opened = Collection(path)
+        opened = CollectionFiles(path)
         if build == "functions":
             built = opened.manifest["details"].get("limit", evaluated.limit)
             if built != evaluated.limit:
@@ -159,7 +159,7 @@ class Runner:
         return opened
 
 
-def import_published(name: str, folder: Location, out: Location) -> Collection:
+def import_published(name: str, folder: Location, out: Location) -> CollectionFiles:
     """Import a published data set, with the questions that the paper keeps; the test split may be missing."""
     if name == "insuranceqa":
         return insuranceqa.build(out, str(folder / "V1" if (folder / "V1").is_dir() else folder))

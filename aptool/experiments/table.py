@@ -14,7 +14,7 @@ from aptool.experiments.folds import fold_deviations
 from aptool.experiments.matrix import ExperimentMatrix
 from aptool.experiments.trial import Result, by_system
 from aptool.formats.atomic import atomic_file
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location
 from aptool.formats.trec import read_qrels, read_run
 from aptool.reporting.html import markdown_table
@@ -121,7 +121,7 @@ def write_table(
         "collections": {
             name: {
                 "path": str(place).removeprefix(f"{folder}/"),
-                "fingerprint": Collection(place).fingerprint,
+                "fingerprint": CollectionFiles(place).fingerprint,
             }
             for name, place in {one.collection: one.folder for one in results}.items()
         },
@@ -267,7 +267,7 @@ def _paired_cells(one: SystemPair) -> list[str]:
 def _per_question(group: Sequence[Result], measure: str) -> pl.Series:
     """The measure of each question, the mean over the seeds of a system, in the order of the qrels."""
     first = group[0]
-    qrels = read_qrels(Collection(first.folder).qrels(first.split))
+    qrels = read_qrels(CollectionFiles(first.folder).qrels(first.split))
     frames = [evaluate(qrels, read_run(one.run).frame, [measure]).per_question for one in group]
     by_question = pl.concat(frames).group_by("question_id", maintain_order=True)
     return by_question.agg(pl.col(measure).mean())[measure]

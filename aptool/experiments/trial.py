@@ -24,7 +24,7 @@ from aptool.evaluation.fusion import cross_fitted, learn_fusion, reciprocal_rank
 from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import DEV, EvaluatedSplit, ExperimentMatrix, Trial, parts_of
 from aptool.formats.atomic import atomic_file
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run, write_run
@@ -127,7 +127,7 @@ class TrialRunner:
 
     def is_done(self, trial: Trial) -> bool:
         """Whether all results of a trial are stored and up to date."""
-        collection = Collection(self.collections[trial.collection])
+        collection = CollectionFiles(self.collections[trial.collection])
         return all(self._stored(trial, split, collection) is not None for split in trial.splits)
 
     def run(self, trial: Trial) -> list[Result]:
@@ -136,14 +136,14 @@ class TrialRunner:
         Raises:
             AptoolError: the trial fails.
         """
-        collection = Collection(self.collections[trial.collection])
+        collection = CollectionFiles(self.collections[trial.collection])
         results = [self._result(trial, split, collection) for split in trial.splits]
         if trial.splits[0].fold is not None:
             # The run is all that a fold is for, and a model may be large.
             remove_model(results[0].run.parent / "model")
         return results
 
-    def _result(self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection) -> Result:
+    def _result(self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles) -> Result:
         run = self._run_file(trial, evaluated.split)
         qrels_path = collection.qrels(evaluated.split)
         spent = self._stored(trial, evaluated, collection)
@@ -187,7 +187,7 @@ class TrialRunner:
         folder = self.output / trial.collection / trial.system.name / f"seed{trial.seed}"
         return folder / f"{split}.run"
 
-    def _stored(self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection) -> _Spent | None:
+    def _stored(self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles) -> _Spent | None:
         """What an earlier result took that is up to date; None if there is none."""
         run = self._run_file(trial, evaluated.split)
         key = self._key(trial, collection, evaluated.split)
@@ -199,7 +199,7 @@ class TrialRunner:
             return None
 
     def _write_run(
-        self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection, run: Location
+        self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles, run: Location
     ) -> _Spent:
         """Writes a run file; returns what training and scoring took."""
         system = trial.system
@@ -222,7 +222,7 @@ class TrialRunner:
             costs["pairs"] = scored.pairs
         return _Spent(seconds, costs)
 
-    def _fused(self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection) -> pl.DataFrame:
+    def _fused(self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles) -> pl.DataFrame:
         """The runs of a system's parts as one. A model that combines them is fitted on the dev split.
 
         On the dev split itself, each fold of its questions is fused by a model of the other folds.
@@ -248,7 +248,7 @@ class TrialRunner:
         logger.info(f"{system.name}: {', '.join(f'{part} {weight:.3f}' for part, weight in weights)}")
         return fusion.frame
 
-    def _fit(self, trial: Trial, collection: Collection, model: Location) -> float:
+    def _fit(self, trial: Trial, collection: CollectionFiles, model: Location) -> float:
         """Trains a system, unless that was done for another split; returns the seconds of its epochs."""
         train = self.train
         if train is None:
@@ -265,7 +265,7 @@ class TrialRunner:
         assert trial.system.baseline is not None
         return BaselineLoader(trial.system.baseline, trial.seed), None
 
-    def _key(self, trial: Trial, collection: Collection, split: str) -> str:
+    def _key(self, trial: Trial, collection: CollectionFiles, split: str) -> str:
         """A hash of everything that decides a result."""
         system, systems = trial.system, self.matrix.systems
         facts: list[Any] = [__version__, collection.fingerprint, split, trial.seed, system.baseline]
@@ -296,7 +296,7 @@ def bytes_per_answer(model: LoadedModel, answers: Tokens) -> float | None:
     return float(np.mean(rows)) * ranker.state_size * _BYTES_PER_NUMBER
 
 
-def bytes_on_split(model: LoadedModel, collection: Collection, split: str) -> float | None:
+def bytes_on_split(model: LoadedModel, collection: CollectionFiles, split: str) -> float | None:
     """``bytes_per_answer`` of the answers of a split's first row group.
 
     Raises:

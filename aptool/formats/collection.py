@@ -50,7 +50,7 @@ class LabelledPool(NamedTuple):
     relevance: dict[str, int]
 
 
-class Collection:
+class CollectionFiles:
     """A collection on disk, opened for reading."""
 
     def __init__(self, path: PathOrUrl) -> None:
@@ -345,7 +345,7 @@ def keeps_question(questions: str, answer_ids: Iterable[str], relevance: Mapping
 def _own_files(folder: Path) -> set[str]:
     """The files of a collection that aptool wrote and that are as it wrote them: name and hash say so."""
     try:
-        collection = Collection(folder)
+        collection = CollectionFiles(folder)
     except InputError:
         return {MANIFEST}
     listed = collection.manifest["files"]

@@ -37,7 +37,7 @@ class Collection:
         Raises:
             AptoolError: there is none, or its manifest is not one.
         """
-        self.opened = formats.Collection(
+        self.opened = formats.CollectionFiles(
             check_path("path", path, "the folder of a collection (str or os.PathLike)")
         )
 

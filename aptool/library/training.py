@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import InputError
-from aptool.formats.collection import Collection as CollectionFiles
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location, location
 from aptool.library.arguments import (
     LONGEST_SECONDS,

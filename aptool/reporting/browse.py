@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import rank_candidates, read_qrels, read_run
@@ -64,7 +64,7 @@ class _Question(NamedTuple):
 
 
 def browse(
-    collection: Collection,
+    collection: CollectionFiles,
     split: str,
     systems: Sequence[BrowserSystem],
     *,
@@ -148,7 +148,7 @@ class _Ranking:
         )
 
 
-def _pools(collection: Collection, split: str) -> Iterator[tuple[str, str, dict[str, str]]]:
+def _pools(collection: CollectionFiles, split: str) -> Iterator[tuple[str, str, dict[str, str]]]:
     """(question id, question, answer id -> text) of every pool, in file order."""
     answers = read_answers(collection.answers) if collection.answers else None
     for unit in list_units([collection.pools(split)]):

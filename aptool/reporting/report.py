@@ -10,7 +10,7 @@ import torch
 
 from aptool.errors import UsageError
 from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import PathOrUrl
 from aptool.reporting.browse import Block, BrowserSystem, blocks, browse, pack
 from aptool.reporting.charts import cost_charts, histograms, line_charts
@@ -43,7 +43,7 @@ class Limits(NamedTuple):
 def write_report(
     output: PathOrUrl,
     runs: Runs,
-    collections: Mapping[str, Collection],
+    collections: Mapping[str, CollectionFiles],
     *,
     baseline: str | None = None,
     limits: Limits | None = None,

@@ -16,7 +16,7 @@ from aptool.evaluation.evaluation import Evaluation, Group, MeasureValues
 from aptool.evaluation.limits import Gap, Limits, candidate_limits, split_gaps
 from aptool.evaluation.power import POWER, detectable_effect
 from aptool.evaluation.significance import CONFIDENCE, Interval
-from aptool.formats.collection import MANIFEST, Collection
+from aptool.formats.collection import MANIFEST, CollectionFiles
 from aptool.formats.location import location
 from aptool.formats.pools import Answers, read_answers
 from aptool.formats.trec import read_qrels, read_run
@@ -367,7 +367,7 @@ def _leaks(qrels: str | None, split: str) -> list[Leak] | None:
     folder = location(qrels).parent
     if not (folder / MANIFEST).is_file():
         return None
-    collection = Collection(folder)
+    collection = CollectionFiles(folder)
     return find_leaks(collection, split) if split in collection.splits else None
 
 

@@ -13,7 +13,7 @@ from aptool.evaluation.evaluation import MeasureValues, averages, mean_intervals
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.power import mean_and_sd
 from aptool.evaluation.significance import Interval
-from aptool.formats.collection import MANIFEST, Collection
+from aptool.formats.collection import MANIFEST, CollectionFiles
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.trec import read_qrels, read_run
 from aptool.formats.urls import is_remote
@@ -101,7 +101,7 @@ def _collection(folder: Location, path: str) -> Location:
     return below if (below / MANIFEST).is_file() else location(path)
 
 
-def find_collections(runs: Runs, given: Mapping[str, Location]) -> dict[str, Collection]:
+def find_collections(runs: Runs, given: Mapping[str, Location]) -> dict[str, CollectionFiles]:
     """Opens the collections of the runs, by their names in the table of experiments.
 
     Args:
@@ -117,18 +117,18 @@ def find_collections(runs: Runs, given: Mapping[str, Location]) -> dict[str, Col
     for name in given:
         if name and name not in names:
             raise UsageError(f"--collection {name}={given[name]}: expected one of {', '.join(names)}")
-    unnamed = Collection(given[""]) if "" in given else None
+    unnamed = CollectionFiles(given[""]) if "" in given else None
     if unnamed is not None and len(names) > 1 and unnamed.name not in names:
         expected = f"NAME={given['']} with a name among {', '.join(names)}"
         raise UsageError(f"--collection {given['']} is {unnamed.name!r}: expected {expected}")
     found = {}
     for name in names:
         if name in given:
-            found[name] = Collection(given[name])
+            found[name] = CollectionFiles(given[name])
         elif unnamed is not None and (unnamed.name == name or len(names) == 1):
             found[name] = unnamed
         elif name in runs.collections:
-            found[name] = Collection(runs.collections[name])
+            found[name] = CollectionFiles(runs.collections[name])
         else:
             raise UsageError(f"folder of collection {name!r} unknown; pass --collection {name}=FOLDER")
         scored, own = runs.fingerprints.get(name), found[name].fingerprint
@@ -185,7 +185,7 @@ class CollectionResults(NamedTuple):
     """Results of all systems on one collection."""
 
     name: str  # in the table of experiments
-    collection: Collection
+    collection: CollectionFiles
     split: str
     questions: int
     measures: tuple[str, ...]
@@ -195,7 +195,7 @@ class CollectionResults(NamedTuple):
 
 def evaluate_systems(
     name: str,
-    collection: Collection,
+    collection: CollectionFiles,
     systems: dict[str, list[RunEntry]],
     measures: tuple[str, ...],
     baseline: str | None,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from aptool import environment
 from aptool.errors import AptoolError
-from aptool.formats.collection import MANIFEST, POOLS_SUFFIX, Collection
+from aptool.formats.collection import MANIFEST, POOLS_SUFFIX, CollectionFiles
 from aptool.formats.pools import Unit
 from aptool.formats.urls import is_remote
 from aptool.scoring.systems import System
@@ -110,7 +110,7 @@ def _pools(path: str) -> dict[str, Any]:
     if is_remote(path) or not (file.parent / MANIFEST).is_file():
         return found
     try:
-        collection = Collection(file.parent)
+        collection = CollectionFiles(file.parent)
     except AptoolError:
         return found
     split = file.name.removesuffix(POOLS_SUFFIX)

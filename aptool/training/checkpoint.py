@@ -24,7 +24,7 @@ from aptool.config import Recipe
 from aptool.documents import read_json
 from aptool.errors import InputError, one_line
 from aptool.formats.atomic import atomic_file, remove_leftovers, remove_matching
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.object_folder import local_copy
 from aptool.formats.storage import stat
@@ -90,7 +90,7 @@ class TrainingState(NamedTuple):
 
 
 def training_key(
-    collection: Collection, recipe: Recipe, seed: int, splits: tuple[str, str], device: str
+    collection: CollectionFiles, recipe: Recipe, seed: int, splits: tuple[str, str], device: str
 ) -> str:
     """A hash of everything that decides the result, except the number of threads and processes."""
     facts = {
@@ -106,7 +106,7 @@ def training_key(
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def inputs_of(collection: Collection, recipe: Recipe) -> dict[str, Any]:
+def inputs_of(collection: CollectionFiles, recipe: Recipe) -> dict[str, Any]:
     """Return the identity of the files that a recipe names: vectors, start model, teacher, collections."""
     return {
         "vectors": source_identity(encoder_type(recipe).source(recipe)),

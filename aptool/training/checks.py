@@ -8,7 +8,7 @@ from aptool.config import Recipe, TeacherOptions
 from aptool.errors import InputError, UsageError
 from aptool.evaluation.names import measure_names
 from aptool.formats.atomic import check_apart
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import PathOrUrl, location
 from aptool.models.build import check_recipe
 from aptool.models.device import check_training_precision
@@ -19,7 +19,7 @@ from aptool.training.data import check_sources
 
 
 def check_training(
-    collection: Collection,
+    collection: CollectionFiles,
     recipe: Recipe,
     output: PathOrUrl,
     seed: int,

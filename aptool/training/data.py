@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from aptool.config import Recipe, TextOptions
 from aptool.errors import InputError
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
 from aptool.options import expected_without
@@ -127,7 +127,7 @@ def _without(lists: IndexLists, excluded: IndexLists, values: int) -> IndexLists
     return IndexLists.of(kept // values, kept % values, len(lists.lengths))
 
 
-def split_texts(collection: Collection, split: str) -> Iterator[str]:
+def split_texts(collection: CollectionFiles, split: str) -> Iterator[str]:
     """Every question and answer of a split, judged or not; an answer appears once per row group."""
     shared = read_answers(collection.answers) if collection.answers else None
     for unit in list_units([collection.pools(split)]):
@@ -150,7 +150,7 @@ class NumberedPairs(NamedTuple):
     frame: pl.DataFrame
 
 
-def numbered_pairs(collection: Collection, split: str) -> NumberedPairs:
+def numbered_pairs(collection: CollectionFiles, split: str) -> NumberedPairs:
     """Reads a split's pools; answers are numbered by their text."""
     shared = read_answers(collection.answers) if collection.answers else None
     questions: list[str] = []
@@ -173,7 +173,7 @@ def numbered_pairs(collection: Collection, split: str) -> NumberedPairs:
     return NumberedPairs(questions, list(answers), pl.concat(frames))
 
 
-def read_texts(collection: Collection, split: str) -> TrainingTexts:
+def read_texts(collection: CollectionFiles, split: str) -> TrainingTexts:
     """Reads a split's pools and qrels.
 
     Relevant answers that are in no pool of the split are ignored: their text is unknown.
@@ -195,7 +195,7 @@ def read_texts(collection: Collection, split: str) -> TrainingTexts:
 _WITH_SHARE = re.compile(r".+@\d*\.?\d+(?:e-?\d+)?")
 
 
-def sources(collection: Collection, recipe: Recipe) -> list[Collection]:
+def sources(collection: CollectionFiles, recipe: Recipe) -> list[CollectionFiles]:
     """The collections of a training, the first one first."""
     opened = [collection]
     for number, text in enumerate(recipe.mixture.collections):
@@ -203,32 +203,32 @@ def sources(collection: Collection, recipe: Recipe) -> list[Collection]:
         if _WITH_SHARE.fullmatch(text):
             expected = expected_without("a folder without a share")
             raise InputError(recipe.preset, place=place, value=text, expected=expected)
-        further = Collection(text)
+        further = CollectionFiles(text)
         if further.path.resolve() in [source.path.resolve() for source in opened]:
             raise InputError(recipe.preset, place=place, value=text, expected="each collection once")
         opened.append(further)
     return opened
 
 
-def check_sources(collection: Collection, recipe: Recipe, split: str) -> None:
+def check_sources(collection: CollectionFiles, recipe: Recipe, split: str) -> None:
     """Checks that each collection has the training split. Raises like ``sources``."""
     for source in sources(collection, recipe):
         source.qrels(split)
 
 
-def fingerprints(collection: Collection, recipe: Recipe) -> list[str]:
+def fingerprints(collection: CollectionFiles, recipe: Recipe) -> list[str]:
     """Fingerprints of the recipe's further collections. Raises like ``sources``."""
     return [source.fingerprint for source in sources(collection, recipe)[1:]]
 
 
-def all_texts(collection: Collection, recipe: Recipe) -> Iterator[str]:
+def all_texts(collection: CollectionFiles, recipe: Recipe) -> Iterator[str]:
     """Every question and answer of every split of every collection."""
     for source in sources(collection, recipe):
         for split in source.splits:
             yield from split_texts(source, split)
 
 
-def read_mixture(collection: Collection, recipe: Recipe, split: str) -> TrainingTexts:
+def read_mixture(collection: CollectionFiles, recipe: Recipe, split: str) -> TrainingTexts:
     """The training split of every collection as one: equal answers of two collections are one answer."""
     found = sources(collection, recipe)
     if len(found) == 1:

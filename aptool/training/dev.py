@@ -11,7 +11,7 @@ from aptool.config import TextOptions
 from aptool.errors import AptoolError
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.names import DEFAULT_MEASURES
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
 from aptool.models.ranker import Ranker
@@ -35,7 +35,7 @@ class DevSet:
     """Tokenized pools with their qrels."""
 
     def __init__(
-        self, collection: Collection, split: str, tokenizer: TextTokenizer, options: TextOptions
+        self, collection: CollectionFiles, split: str, tokenizer: TextTokenizer, options: TextOptions
     ) -> None:
         """Reads and tokenizes a split."""
         answers = read_answers(collection.answers) if collection.answers else None

@@ -12,7 +12,7 @@ from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.documents import parse_json, read_json
 from aptool.errors import AptoolError
 from aptool.formats.claim import claimed_folder
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location, PathOrUrl
 from aptool.models.build import build_ranker
 from aptool.models.device import pick_device, to_device
@@ -76,7 +76,7 @@ class Fit(NamedTuple):
 
 
 def fit(
-    collection: Collection,
+    collection: CollectionFiles,
     recipe: Recipe,
     output: PathOrUrl,
     *,
@@ -143,7 +143,7 @@ def fit(
 class _Run(NamedTuple):
     """A call of ``fit`` after ``check_training``, which gives its key, to an output that is claimed."""
 
-    collection: Collection
+    collection: CollectionFiles
     recipe: Recipe
     output: PathOrUrl
     key: str

@@ -11,7 +11,7 @@ import torch
 
 from aptool.config import Recipe
 from aptool.errors import InputError
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import location
 from aptool.formats.trec import read_run
 from aptool.models.ranker import Ranker
@@ -136,7 +136,7 @@ def _member(lists: IndexLists, rows: np.ndarray, rank: int, default: int) -> np.
     return np.where(has, lists.values[index], default)
 
 
-def read_teacher(collection: Collection, recipe: Recipe, split: str) -> Teacher | None:
+def read_teacher(collection: CollectionFiles, recipe: Recipe, split: str) -> Teacher | None:
     """The scores of a recipe's teacher; None if it has none."""
     options = recipe.teacher
     if not options.run:

@@ -14,10 +14,12 @@ from pathlib import Path
 from aptool.datasets.importing import SplitPools, write_collection
 from aptool.datasets.pairs import Columns, Pair, check_text, pools_of
 from aptool.errors import InputError
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 
 
-def build(output: str | Path, splits: Mapping[str, tuple[str, str]], *, candidates: int = 10) -> Collection:
+def build(
+    output: str | Path, splits: Mapping[str, tuple[str, str]], *, candidates: int = 10
+) -> CollectionFiles:
     """Imports each split from its two files.
 
     Args:

@@ -13,7 +13,7 @@ from networks import network_recipe, write_network
 from tiny import labelled_pools, recipe, row, write_pools
 
 import aptool as library
-from aptool.formats.collection import Collection, CollectionWriter
+from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.formats.location import ObjectPath
 from aptool.formats.stores import store_of
 from aptool.scoring import encode as encoding
@@ -44,7 +44,7 @@ def pools(collection_folder):
 @pytest.fixture(scope="module")
 def other_model(tmp_path_factory, collection_folder):
     folder = tmp_path_factory.mktemp("other") / "model"
-    fit(Collection(collection_folder), recipe("qa-cnn", "training.epochs=0"), folder, seed=1)
+    fit(CollectionFiles(collection_folder), recipe("qa-cnn", "training.epochs=0"), folder, seed=1)
     return folder
 
 
@@ -100,7 +100,7 @@ def test_a_run_of_stored_answers_is_the_run_without(run, tmp_path):
 def test_over_a_network(system, run, collection_folder, tmp_path):
     network = write_network(tmp_path / "network")
     fit(
-        Collection(collection_folder),
+        CollectionFiles(collection_folder),
         network_recipe(system, network, "training.epochs=0"),
         tmp_path / "m",
         seed=1,
@@ -118,7 +118,7 @@ def test_over_a_network(system, run, collection_folder, tmp_path):
 def test_a_cross_encoder_encodes_no_answers(run, collection_folder, tmp_path):
     network = write_network(tmp_path / "network")
     chosen = network_recipe("cross-minilm", network, "training.epochs=0")
-    fit(Collection(collection_folder), chosen, tmp_path / "m", seed=1)
+    fit(CollectionFiles(collection_folder), chosen, tmp_path / "m", seed=1)
 
     refused(run("encode", tmp_path / "store", model=tmp_path / "m"), "reads question and answer as one text")
     assert not (tmp_path / "store").exists()

@@ -252,10 +252,10 @@ def test_mistakes_are_one_line(aptool, model_folder, shared, monkeypatch, given,
 def test_a_model_that_pools_by_the_maximum_has_no_matrix(aptool, collection_folder, tmp_path):
     from tiny import recipe
 
-    from aptool.formats.collection import Collection
+    from aptool.formats.collection import CollectionFiles
     from aptool.training.fit import fit
 
-    fit(Collection(collection_folder), recipe("qa-cnn", "training.epochs=1"), tmp_path / "qa", seed=1)
+    fit(CollectionFiles(collection_folder), recipe("qa-cnn", "training.epochs=1"), tmp_path / "qa", seed=1)
     found = json.loads("".join(explained(aptool, tmp_path / "qa", "--json").out))
     refused = explained(aptool, tmp_path / "qa", "--matrix")
 

@@ -9,7 +9,7 @@ import pytest
 from recorded import recorded
 from tiny import options, recipe
 
-from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.models.model import load_model
 
 # Six candidates in random order: reciprocal ranks 1 to 1/6, a mean of 49/20 / 6.
@@ -220,7 +220,7 @@ def test_learned_vectors_are_learned_once_for_several_systems(collection_folder,
     learned = recipe("qa-cnn", "vectors.source=learned", "training.epochs=1")
     with recorded() as told:
         for name in ("one", "two"):
-            fit(Collection(collection_folder), learned, folder / name, vectors_cache=folder / "vectors")
+            fit(CollectionFiles(collection_folder), learned, folder / name, vectors_cache=folder / "vectors")
 
     assert sum(message.startswith("learning ") for message in told.messages) == 1
     weights = [(folder / name / "model.safetensors").read_bytes() for name in ("one", "two")]

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tiny import options, recipe
 from trainings import ASKED, SEED, trained
 
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.training.fit import fit
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
@@ -40,7 +40,7 @@ def together(address, tmp_path_factory, collection_folder):
 @pytest.fixture(scope="module")
 def alone(surroundings, tmp_path_factory, collection_folder):
     folder = tmp_path_factory.mktemp("alone") / "model"
-    fit(Collection(collection_folder), recipe("ap-cnn", *ASKED), folder, seed=SEED)
+    fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), folder, seed=SEED)
     return folder
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from recorded import recorded
 from tiny import recipe
 
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 
 # Negatives are sampled, mined and the other answers of the minibatch; word vectors are trained.
 ASKED = ("training.in_batch=true", "training.loss=softmax", "vectors.source=learned")
@@ -21,7 +21,7 @@ def trained(cluster, collection, output, *overrides, rate=None, on_epoch=lambda 
         asked = replace(asked, training=replace(asked.training, learning_rate=rate))
     with recorded(on_epoch) as told:
         result = fit_on_cluster(
-            Collection(collection),
+            CollectionFiles(collection),
             asked,
             output,
             cluster=cluster,

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from aptool.cli.data import data
-from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.schemas import arrow_schema
 
 
@@ -23,7 +23,7 @@ def collection(tmp_path):
         writer.add_answers([("1", "me"), ("2", "you")])
         writer.add_split("dev", pools)
     (tmp_path / "small/dev.run").write_text("q1 Q0 1 1 0.5 mine\nq1 Q0 2 2 0.25 mine\n", encoding="utf-8")
-    return Collection(tmp_path / "small")
+    return CollectionFiles(tmp_path / "small")
 
 
 def check(*paths):

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
 
@@ -17,7 +17,7 @@ OPTION = re.compile(r"--[a-z]+(?: [^\s;)]+)?")
 
 def contents(folder, split):
     """``{question: {answer: label}}`` of a split; the label is None where there are no qrels."""
-    collection = Collection(folder)
+    collection = CollectionFiles(folder)
     labels = {}
     if collection.is_labelled(split):
         labels = {(q, a): label for q, a, label in read_qrels(collection.qrels(split)).rows()}

@@ -5,7 +5,7 @@ import json
 import pytest
 from test_files_as_people_have_them import contents
 
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_dropped_empty_candidates_are_counted_and_so_are_their_questions(run, tm
     assert finished.code == 0, finished.err
     assert contents(tmp_path / "out", "train") == {"Who?": {"Me": 1}}
     assert "train: empty candidates dropped: 2" in finished.err
-    manifest = Collection(tmp_path / "out").manifest
+    manifest = CollectionFiles(tmp_path / "out").manifest
     assert manifest["policies"]["empty_candidates_dropped"] == {"train": 2}
     assert manifest["policies"]["questions_without_candidates_dropped"] == {"train": 1}
     assert manifest["details"]["read"] == {"train": {"questions": 2, "candidates": 3}}

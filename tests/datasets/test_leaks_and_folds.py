@@ -8,7 +8,7 @@ import pytest
 from aptool.datasets.folds import assign, write_folds
 from aptool.datasets.leaks import find_leaks, labelled_pools
 from aptool.errors import AptoolError, InputError, UsageError
-from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 
 DATA = os.environ.get("APTOOL_DATA")
 
@@ -31,7 +31,7 @@ def leaky(tmp_path):
                 pool("z", "unheard of"),
             ],
         )
-    return Collection(tmp_path / "leaky")
+    return CollectionFiles(tmp_path / "leaky")
 
 
 def test_same_and_near_questions_are_counted(leaky):
@@ -110,7 +110,7 @@ def test_wikiqa_has_999_questions_to_deal_out(aptool, tmp_path):
     )
     assert done.code == 0, done.err
 
-    folds = write_folds(Collection(tmp_path / "wikiqa"), tmp_path / "folds")
+    folds = write_folds(CollectionFiles(tmp_path / "wikiqa"), tmp_path / "folds")
 
     # 873 + 126, as the paper counts them.
     sizes = [fold.manifest["splits"]["dev"]["questions"] for fold in folds]

@@ -33,9 +33,9 @@ def small(tmp_path):
     ]
     with CollectionWriter(tmp_path / "small", name="small", source="this file") as writer:
         writer.add_split("dev", pools)
-    from aptool.formats.collection import Collection
+    from aptool.formats.collection import CollectionFiles
 
-    return Collection(tmp_path / "small")
+    return CollectionFiles(tmp_path / "small")
 
 
 def test_counted_by_hand(small):
@@ -64,14 +64,14 @@ def test_whitespace_tokens(small):
 
 
 def test_shared_answers_are_counted_like_own_ones(tmp_path):
-    from aptool.formats.collection import Collection
+    from aptool.formats.collection import CollectionFiles
 
     answers = {"1": "a b c", "2": "d", "3": "d"}
     pools = [LabelledPool("q", "a ?", ["1", "2", "3"], None, {"1": 1})]
     with CollectionWriter(tmp_path / "shared", name="shared", source="this file") as writer:
         writer.add_answers(answers.items())
         writer.add_split("test", pools)
-    found = describe(Collection(tmp_path / "shared"))
+    found = describe(CollectionFiles(tmp_path / "shared"))
     test = found.splits["test"]
     assert (test.L, test.L_all, test.L_over_M) == (3, pytest.approx(5 / 3), 1.5)
     assert (test.distinct_answers, test.repeated_texts) == (2, 1)

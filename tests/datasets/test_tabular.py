@@ -8,7 +8,7 @@ from aptool.datasets.column_names import ColumnNames
 from aptool.datasets.own_data import import_rows
 from aptool.datasets.policies import ImportPolicies
 from aptool.errors import InputError
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.pools import list_units, read_pools
 from aptool.formats.trec import read_qrels
 
@@ -259,7 +259,7 @@ def test_a_table_without_a_header_line(aptool, tmp_path):
     )
 
     assert finished.code == 0, finished.err
-    assert pools_of(Collection(tmp_path / "out")) == [
+    assert pools_of(CollectionFiles(tmp_path / "out")) == [
         ("train-Q0", "who?", [("train-Q0-0", "me, you"), ("train-Q0-1", "yes")]),
         ("train-Q1", "why?", [("train-Q1-0", "yes")]),
     ]
@@ -345,6 +345,6 @@ def test_contradictory_labels_are_resolved_and_counted(aptool, tmp_path, resolut
     assert "line 4: column 'label': 2: expected the label 0 that candidate 'train-Q0-0'" in refused.err[-1]
     assert resolved.code == 0
     assert f"train: contradictory labels {resolution} kept: 1" in resolved.err
-    collection = Collection(tmp_path / "out")
+    collection = CollectionFiles(tmp_path / "out")
     assert read_qrels(collection.qrels("train"))["relevance"].to_list() == kept
     assert collection.manifest["policies"][f"contradictory_labels_{resolution}_kept"] == {"train": 1}

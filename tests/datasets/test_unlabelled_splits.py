@@ -3,7 +3,7 @@
 import pytest
 
 import aptool as library
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def folder(aptool, tmp_path):
 
 def test_it_has_pools_and_no_qrels(folder):
     assert not (folder / "test.qrels").exists()
-    collection = Collection(folder)
+    collection = CollectionFiles(folder)
     assert not collection.is_labelled("test")
     assert collection.manifest["splits"]["test"] == {"questions": 2, "candidates": 3}
     assert library.Collection(folder).pools("test").to_dict()["test-Q1"] == ("why?", {"test-Q1-0": "so"})

@@ -10,7 +10,7 @@ from tiny import labelled_pools, options
 from aptool.datasets.folds import write_folds
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.significance import compare_paired
-from aptool.formats.collection import Collection, CollectionWriter
+from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.formats.trec import read_qrels, read_run
 
 TABLE = f"""
@@ -63,7 +63,7 @@ def test_every_question_of_train_and_dev_is_scored_once(finished):
     assert set(run["question_id"]) == wanted
     assert run.height == 45 * 6
     # By the system of its own fold, which trained on the others: the fold's run is a part of the pooled one.
-    for fold in write_folds(Collection(finished / "c"), finished / "again", 3):
+    for fold in write_folds(CollectionFiles(finished / "c"), finished / "again", 3):
         number = fold.manifest["details"]["fold"]
         part = read_run(finished / f"out/tiny-fold{number}/ap-cnn/seed1/dev.run").frame
         assert set(part["question_id"]) == set(read_qrels(fold.qrels("dev"))["question_id"])
@@ -85,7 +85,7 @@ def test_figures_are_means_over_all_questions_and_deviations_over_seeds_and_fold
     assert line["deviations"]["MAP"] == pytest.approx(abs(first - second) / 2**0.5)
     means = []
     for number in (1, 2, 3):
-        fold = Collection(finished / f"out/collections/tiny-folds/fold{number}")
+        fold = CollectionFiles(finished / f"out/collections/tiny-folds/fold{number}")
         qrels = read_qrels(fold.qrels("dev"))
         runs = [finished / f"out/tiny-fold{number}/ap-cnn/seed{seed}/dev.run" for seed in (1, 2)]
         means.append(sum(evaluate(qrels, read_run(run).frame, ["MAP"]).means["MAP"] for run in runs) / 2)

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 
 TABLE = """
 {more}
@@ -52,7 +52,7 @@ def test_a_report_is_of_the_collections_that_were_scored(copied, aptool, tmp_pat
 
     refused = aptool("report", "out")
 
-    now = Collection(tmp_path / "c").fingerprint
+    now = CollectionFiles(tmp_path / "c").fingerprint
     assert refused.code == 1
     assert f"c: fingerprint: '{now}': expected " in refused.err[0]
     assert refused.err[0].endswith(", which was scored; `aptool matrix` again scores what has changed")

@@ -11,7 +11,7 @@ import pytest
 from tiny import options
 
 from aptool.experiments.matrix import read_matrix
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from jobs.paper_tables import TABLES, main, paper_names
 
 DATA = os.environ.get("APTOOL_DATA")
@@ -191,7 +191,7 @@ def test_the_published_subsets_are_imported(tmp_path):
 
     # Questions that the paper's table 1 counts: 873 and 126; 1,162 and 65.
     counts = {
-        kind: [Collection(one.path).manifest["splits"][split]["questions"] for split in ("train", "dev")]
+        kind: [CollectionFiles(one.path).manifest["splits"][split]["questions"] for split in ("train", "dev")]
         for kind, one in made.items()
     }
     assert counts == {"wikiqa": [873, 126], "trecqa": [1162, 65]}

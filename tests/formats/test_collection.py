@@ -7,7 +7,7 @@ import re
 import pytest
 
 from aptool.errors import AptoolError, InputError, UsageError
-from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
 
@@ -25,7 +25,7 @@ def write(path, splits, answers=None, **arguments):
             writer.add_answers(answers)
         for split, pools in splits.items():
             writer.add_split(split, pools)
-    return Collection(path)
+    return CollectionFiles(path)
 
 
 def test_a_collection_is_the_files_of_its_manifest(tmp_path):
@@ -110,7 +110,7 @@ def test_details_and_an_importers_own_counts_are_kept(tmp_path):
         writer.count("lines_skipped", "train", 2)
         writer.count("lines_skipped", "train", 3)
 
-    manifest = Collection(tmp_path / "c").manifest
+    manifest = CollectionFiles(tmp_path / "c").manifest
     assert manifest["details"] == {"torch": "2.13"}
     assert manifest["policies"]["lines_skipped"] == {"train": 5}
 
@@ -148,7 +148,7 @@ def test_failure_leaves_the_old_collection(tmp_path):
     with pytest.raises(RuntimeError):
         write(tmp_path / "c", {"train": stops()})
 
-    assert Collection(tmp_path / "c").manifest["splits"]["train"]["questions"] == 1
+    assert CollectionFiles(tmp_path / "c").manifest["splits"]["train"]["questions"] == 1
     assert read_pools(list_units([tmp_path / "c" / "train.pools.parquet"])[0]).question_ids.to_pylist() == [
         "q1"
     ]
@@ -190,7 +190,7 @@ def test_an_unknown_split_names_those_that_there_are(tmp_path):
 
 def test_a_folder_that_is_no_collection_is_named(tmp_path):
     with pytest.raises(InputError, match=r"no collection\.json in it; expected the folder of a collection"):
-        Collection(tmp_path / "none")
+        CollectionFiles(tmp_path / "none")
     manifest = tmp_path / "collection.json"
     for content, message in (
         (b"{", "expected JSON"),
@@ -200,7 +200,7 @@ def test_a_folder_that_is_no_collection_is_named(tmp_path):
     ):
         manifest.write_bytes(content)
         with pytest.raises(InputError) as error:
-            Collection(tmp_path)
+            CollectionFiles(tmp_path)
         assert str(error.value).startswith(f"{manifest}: ")
         assert str(error.value).endswith(message)
 
@@ -213,7 +213,7 @@ def test_a_file_of_a_split_that_is_not_counted_is_refused(tmp_path):
     path.write_text(json.dumps(manifest))
 
     with pytest.raises(InputError) as error:
-        Collection(tmp_path / "c")
+        CollectionFiles(tmp_path / "c")
 
     assert str(error.value).startswith(f"{path}: files: 'dev.")
     assert str(error.value).endswith("expected a file of one of the splits train")
@@ -224,4 +224,4 @@ def test_a_manifest_of_a_later_layout_is_refused(tmp_path):
     (collection.path / "collection.json").write_text(json.dumps({**collection.manifest, "format": 2}))
 
     with pytest.raises(InputError, match=r"collection\.json: format: 2: expected const 1"):
-        Collection(collection.path)
+        CollectionFiles(collection.path)

@@ -13,7 +13,7 @@ from aptool.datasets.check import check_path
 from aptool.datasets.pairs import Columns, Pair, pools_of
 from aptool.errors import InputError
 from aptool.formats import ids
-from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.schemas import arrow_schema, load_schema
 from aptool.formats.trec import read_qrels, read_run, write_qrels, write_run
@@ -99,7 +99,7 @@ def test_all_doors_agree(tmp_path, question, answer):
         assert passes(lambda: read_by_hand(tmp_path / "y.parquet", question, answer)) is legal
     if not legal:
         return
-    collection = Collection(folder)
+    collection = CollectionFiles(folder)
     pools = read_pools(list_units([collection.pools("dev")])[0], read_answers(collection.answers))
     assert (pools.question_ids.to_pylist(), pools.answer_ids.to_pylist()) == ([question], [answer])
     assert read_run(tmp_path / "x.run").frame.drop("score").rows() == [(question, answer)]

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from aptool.errors import InputError
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.ir_metadata import metadata_path
 from aptool.formats.pools import list_units
 from aptool.formats.schemas import check_document
@@ -39,7 +39,7 @@ def test_score_fills_it(aptool, collection_folder, model_folder, tmp_path):
     assert reranker["recipe"]["training"]["epochs"] == 4
     assert found["method"]["work"]["pairs"] == 120
     assert found["method"]["work"]["seconds"] > 0
-    collection = Collection(collection_folder)
+    collection = CollectionFiles(collection_folder)
     assert found["data"]["test collection"]["name"] == "tiny"
     assert found["data"]["test collection"]["fingerprint"] == collection.fingerprint
     assert found["data"]["training data"] == [{"name": "tiny", "fingerprint": collection.fingerprint}]

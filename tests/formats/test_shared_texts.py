@@ -4,7 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aptool.errors import InputError
-from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.pools import list_units, read_answers, read_pools, write_answers
 
 TEXT, ID = "text", "text_id"
@@ -16,7 +16,7 @@ def write(path, **splits):
         for split, pools in splits.items():
             labelled = [LabelledPool(q, "where?", list(p), list(p.values()), {}) for q, p in pools.items()]
             writer.add_split(split, labelled)
-    return Collection(path)
+    return CollectionFiles(path)
 
 
 def answers(collection):

@@ -11,7 +11,7 @@ from tiny import options, recipe
 
 import aptool as library
 from aptool import AptoolError, Pools
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.training.fit import fit
 
 TINY = list(options("ap-cnn"))
@@ -83,7 +83,7 @@ def test_attention_weights_are_those_of_explain(model):
 
 
 def test_training_gives_the_model_of_fit(data, collection, tmp_path):
-    fit(Collection(data.path), recipe("ap-cnn"), tmp_path / "expected", seed=3)
+    fit(CollectionFiles(data.path), recipe("ap-cnn"), tmp_path / "expected", seed=3)
 
     model = library.train(data, "ap-cnn", seed=3, set=TINY)
     model.save("models/new")

@@ -7,7 +7,7 @@ from networks import REASON, network_recipe, write_network
 from tiny import recipe as words_recipe
 
 from aptool.errors import AptoolError
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.library.model import load
 from aptool.models.checkpoints.load import load_any
 from aptool.models.export import export_model
@@ -29,7 +29,7 @@ def trained(tmp_path_factory, collection_folder):
     def make(*options):
         name = folder / "-".join(options).replace("=", "-")
         if not name.exists():
-            fit(Collection(collection_folder), network_recipe("mean-minilm", network, *options), name)
+            fit(CollectionFiles(collection_folder), network_recipe("mean-minilm", network, *options), name)
         return name
 
     return make
@@ -103,7 +103,7 @@ def test_what_no_other_library_has(aptool, trained, tmp_path, options, said):
 
 
 def test_models_over_words_are_refused_and_other_folders_are_kept(collection_folder, trained, tmp_path):
-    fit(Collection(collection_folder), words_recipe("qa-cnn", "training.epochs=0"), tmp_path / "words")
+    fit(CollectionFiles(collection_folder), words_recipe("qa-cnn", "training.epochs=0"), tmp_path / "words")
     with pytest.raises(AptoolError, match="a model over a cnn encoder; expected one over a"):
         export_model(load_model(tmp_path / "words"), tmp_path / "out")
     (tmp_path / "mine").mkdir()

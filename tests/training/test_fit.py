@@ -10,7 +10,7 @@ from tiny import SYSTEMS, labelled_pools, recipe
 
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation.measures import evaluate
-from aptool.formats.collection import Collection, CollectionWriter
+from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.formats.pools import list_units
 from aptool.formats.trec import read_qrels, read_run
 from aptool.models.model import load_model
@@ -154,10 +154,10 @@ def test_a_collection_without_the_split_is_an_error_before_any_work(tmp_path):
         writer.add_split("train", labelled_pools("train", 10))
 
     with pytest.raises(InputError, match=r"split 'dev'.* expected one of train"):
-        fit(Collection(tmp_path / "c"), recipe("ap-cnn"), tmp_path / "m")
+        fit(CollectionFiles(tmp_path / "c"), recipe("ap-cnn"), tmp_path / "m")
     with pytest.raises(InputError, match=r"split 'learn'.* expected one of train"):
         fit(
-            Collection(tmp_path / "c"),
+            CollectionFiles(tmp_path / "c"),
             recipe("ap-cnn"),
             tmp_path / "m",
             train_split="learn",

@@ -10,7 +10,7 @@ from tiny import labelled_pools, recipe
 
 import aptool as library
 from aptool.errors import InputError
-from aptool.formats.collection import Collection, CollectionWriter
+from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.models.model import load_model
 from aptool.training.data import read_mixture, read_texts
 from aptool.training.fit import fit
@@ -21,7 +21,7 @@ def write(folder, train, dev=()):
         writer.add_split("train", train)
         if dev:
             writer.add_split("dev", dev)
-    return Collection(folder)
+    return CollectionFiles(folder)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tiny import options, recipe
 
 from aptool.config import VectorOptions
 from aptool.errors import AptoolError, InputError
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.models.initialization import learned_vectors
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.text.tokenizer import WordTokenizer
@@ -46,7 +46,7 @@ MOMENTS = {
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, collection_folder):
     folder = tmp_path_factory.mktemp("undisturbed") / "model"
-    fit(Collection(collection_folder), recipe("ap-cnn", *ASKED), folder, seed=3)
+    fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), folder, seed=3)
     return folder
 
 
@@ -71,7 +71,7 @@ def test_killed_at_any_moment_it_ends_in_the_same_weights(moment, undisturbed, c
     assert not output.exists()
 
     with recorded() as told:
-        result = fit(Collection(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
+        result = fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
 
     whole = moment[3]
     resumed = [line for line in told.messages if "resuming" in line]
@@ -88,7 +88,7 @@ def test_killed_within_an_epoch_it_goes_on_from_there(undisturbed, collection_fo
     kill(moment, collection_folder, output, "--checkpoint-minutes", str(OFTEN))
 
     with recorded() as told:
-        fit(Collection(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
+        fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
 
     # The update after which it was killed is not in the state.
     assert f"{output}.training: resuming in epoch 3 of 4, after {2 * MINIBATCH} pairs" in told.messages
@@ -101,7 +101,7 @@ def test_killed_when_all_but_the_sweeping_was_done(undisturbed, collection_folde
     assert training_folder(tmp_path / "model").exists()
 
     with recorded() as told:
-        fit(Collection(collection_folder), recipe("ap-cnn", *ASKED), tmp_path / "model", seed=3)
+        fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), tmp_path / "model", seed=3)
 
     taken, done = told.messages
     assert taken.endswith("has ended: its output is taken over")
@@ -332,7 +332,7 @@ def test_training_that_is_ended_after_a_checkpoint_goes_on_from_it(
 
     def run():
         return fit(
-            *(Collection(collection_folder), asked, output),
+            *(CollectionFiles(collection_folder), asked, output),
             seed=3,
             checkpoint_minutes=minutes,
             after_checkpoint=end,

@@ -7,7 +7,7 @@ from published import published_recipe
 from tiny import recipe
 
 from aptool.errors import AptoolError, InputError
-from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.models.model import load_model
 from aptool.models.start import training_recipe
 from aptool.text.vectors import WordVectors, write_vectors
@@ -26,7 +26,7 @@ def other(tmp_path_factory):
             names = [f"{split}-{n}" for n in range(3)]
             question = f"where is the {NEW}"
             writer.add_split(split, [LabelledPool(f"{split}-q", question, names, texts, {names[0]: 1})])
-    return Collection(folder)
+    return CollectionFiles(folder)
 
 
 def started(model_folder, *more):

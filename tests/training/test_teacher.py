@@ -12,7 +12,7 @@ from tiny import recipe, training_set
 
 from aptool.config import TeacherOptions, TrainingOptions
 from aptool.errors import InputError
-from aptool.formats.collection import Collection
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.pools import list_units, read_pools
 from aptool.formats.trec import write_run
 from aptool.models.build import check_recipe
@@ -142,7 +142,7 @@ def pairs(collection, split="train"):
 
 @pytest.fixture
 def collection(collection_folder):
-    return Collection(collection_folder)
+    return CollectionFiles(collection_folder)
 
 
 def taught(path, *more):

@@ -5,7 +5,7 @@ import pytest
 
 from aptool.config import TextOptions
 from aptool.errors import InputError
-from aptool.formats.collection import Collection, CollectionWriter, LabelledPool
+from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.text.tokenizer import WordTokenizer
 from aptool.training.data import read_texts, tokenize
 
@@ -15,7 +15,7 @@ def write(path, pools, answers=None):
         if answers is not None:
             writer.add_answers(answers)
         writer.add_split("train", pools)
-    return Collection(path)
+    return CollectionFiles(path)
 
 
 def rows(lists):

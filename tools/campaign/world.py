@@ -28,7 +28,7 @@ class World:
     """The files that inputs are made from; never written to again."""
 
     def __init__(self, folder: Path) -> None:
-        from aptool.formats.collection import Collection, CollectionWriter
+        from aptool.formats.collection import CollectionFiles, CollectionWriter
         from aptool.models.initialization import Corpus  # noqa: F401 - loads torch once, before any clock runs
         from aptool.training.fit import fit
 
@@ -56,7 +56,7 @@ class World:
             writer.add_answers(texts.items())
             writer.add_split("test", (pool._replace(texts=None) for pool in pools))
         small = recipe("ap-cnn", "training.epochs=1", "vectors.dim=8", "encoder.features=8")
-        fit(Collection(self.collection), small, self.model, seed=1)
+        fit(CollectionFiles(self.collection), small, self.model, seed=1)
         self._write_more()
 
     def _write_more(self) -> None:
