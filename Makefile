@@ -28,7 +28,7 @@ $(DOCS_STAMP): $(STAMP)
 	@touch $@
 
 eval: $(STAMP)  ## run the experiments of jobs/eval.toml, print their MAP/MRR table, write a report
-	$(BIN)/aptool matrix jobs/eval.toml --output runs/eval
+	$(BIN)/aptool matrix jobs/eval.toml --jobs auto --output runs/eval
 	$(BIN)/aptool report runs/eval
 
 reproduce: $(STAMP)  ## print the paper's tables with our figures: DATA=FOLDER VECTORS=FILE [QUICK=1: one seed]

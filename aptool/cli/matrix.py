@@ -1,7 +1,7 @@
 """``aptool matrix``: runs a table of experiments and prints their measures."""
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,7 +11,17 @@ from aptool.errors import AptoolError, UsageError
 
 if TYPE_CHECKING:
     from aptool.formats.location import Location
-    from aptool.library.where import Where
+    from aptool.library.where import Jobs, Where
+
+
+class JobsType(click.ParamType):  # type: ignore[type-arg]
+    """A number of trials, or ``auto``."""
+
+    name = "N|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse a positive integer or ``auto``."""
+        return value if value == "auto" else click.IntRange(min=1).convert(value, param, ctx)
 
 
 @click.command("matrix")
@@ -27,10 +37,9 @@ if TYPE_CHECKING:
 @device_option
 @click.option(
     "--jobs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Trials (a system with a seed on a collection) side by side.  [default: 1; on a cluster as many as "
-    "there is room for]",
+    type=JobsType(),
+    help="Trials (a system with a seed on a collection) that run at the same time; auto: one per core "
+    "or GPU, with one thread each.  [default: 1; on a cluster as many as there is room for]",
 )
 @cluster_options
 def matrix(
@@ -38,7 +47,7 @@ def matrix(
     output: "Location",
     given: tuple[str, ...],
     quick: bool,
-    jobs: int | None,
+    jobs: "Jobs",
     where: "Where",
 ) -> None:
     """Run the experiments of TABLE, such as jobs/eval.toml.

@@ -22,7 +22,7 @@ import torch
 from aptool.errors import AptoolError, error_with
 from aptool.experiments.matrix import SystemSpec, Trial, parts_of
 from aptool.experiments.trial import Result, TrialRunner
-from aptool.models.device import pick_device
+from aptool.models.device import gpus_like, pick_device
 from aptool.plugins import load_plugins
 from aptool.progress import epoch_line, get_progress
 from aptool.relay import Post, WorkerError, relayed_to
@@ -179,6 +179,12 @@ class _Worker:
         there.close()  # so that the end of the process is the end of the connection
         self.slot = slot
         self.trial: tuple[int, Trial] | None = None  # with its number; None while it has nothing to do
+
+
+def automatic_jobs(device: str) -> int:
+    """One trial per GPU of a device such as ``cuda``; on a CPU one per core."""
+    picked = pick_device(device)
+    return torch.get_num_threads() if picked.type == "cpu" else len(gpus_like(picked))
 
 
 class LocalProcesses:

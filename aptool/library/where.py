@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from aptool.config import CHECKPOINT_MINUTES
 from aptool.errors import UsageError
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 # An address, True for that of RAY_ADDRESS (else auto), None for this process.
 Address: TypeAlias = str | bool | None
+
+# Trials of a matrix at the same time.
+Jobs: TypeAlias = int | Literal["auto"] | None
 
 # Fits a recipe to a collection into a model folder, given ``seed``.
 Trainer: TypeAlias = "Callable[..., Fit]"
@@ -153,23 +156,24 @@ class Where:
             checkpoint_minutes=checkpoint_minutes,
         )
 
-    def processes(self, jobs: int | None) -> "Callable[[], AbstractContextManager[Processes]] | None":
+    def processes(self, jobs: Jobs) -> "Callable[[], AbstractContextManager[Processes]] | None":
         """Opens the processes that run trials of a matrix side by side; None is one trial after the other.
 
         Args:
-            jobs: trials at a time; None is one on this machine, on a cluster as many as there is room for.
+            jobs: trials at a time; ``auto`` is one per core or GPU of this machine. None is one on this
+                machine. On a cluster both are as many as there is room for.
         """
         if self.connection is None:
             if jobs is None or jobs == 1:
                 return None
-            from aptool.experiments.side_by_side import LocalProcesses
+            from aptool.experiments.side_by_side import LocalProcesses, automatic_jobs
 
-            return partial(LocalProcesses, jobs)
+            return partial(LocalProcesses, automatic_jobs(self.device) if jobs == "auto" else jobs)
         from aptool.cluster.resources import worker_resources
         from aptool.cluster.trials import ClusterProcesses
 
         each = worker_resources(self.connection, self.device, self.gpus_per_worker)
-        return partial(ClusterProcesses, self.connection, each, jobs)
+        return partial(ClusterProcesses, self.connection, each, None if jobs == "auto" else jobs)
 
     def _number_of_workers(self) -> int | None:
         if isinstance(self.workers, tuple):

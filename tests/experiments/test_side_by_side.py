@@ -8,6 +8,7 @@ import torch
 from small_matrix import TRIALS, contents, table
 
 from aptool.errors import AptoolError
+from aptool.experiments.side_by_side import LocalProcesses
 from aptool.experiments.trial import TrialRunner
 
 
@@ -40,6 +41,34 @@ def test_six_rows_side_by_side_are_those_one_after_the_other(matrix, tmp_path):
     assert any(line.startswith("tiny: ap-cnn, seed 1: epoch 2: loss ") for line in both.err)
     # What is done is not run again, whoever ran it.
     assert not any("seed" in line for line in matrix("serial", "--jobs", 2).err)
+
+
+def test_automatic_jobs_are_one_per_core_with_one_thread_each(matrix, tmp_path, monkeypatch):
+    opened = []
+
+    class Recorded(LocalProcesses):
+        def __init__(self, number):
+            super().__init__(number)
+            opened.append((number, self._threads))
+
+    monkeypatch.setattr("aptool.experiments.side_by_side.LocalProcesses", Recorded)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        finished = matrix("auto", "--jobs", "auto", "--quick", "--device", "cpu")
+    finally:
+        torch.set_num_threads(threads)
+
+    assert finished.code == 0, finished.err
+    assert opened == [(2, 1)]
+
+
+def test_jobs_are_a_positive_number_or_automatic(matrix):
+    finished = matrix("out", "--jobs", "many")
+
+    assert finished.code == 2
+    assert "--jobs" in finished.err[-1]
+    assert matrix("out", "--jobs", 0).code == 2
 
 
 class Troubled(TrialRunner):
