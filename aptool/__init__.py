@@ -58,7 +58,7 @@ __all__ = [
 _MODULES = {
     "AptoolError": "aptool.errors",
     "Collection": "aptool.library.collection",
-    "EncodedTexts": "aptool.library.encoding",
+    "EncodedTexts": "aptool.library.encoded_texts",
     "Model": "aptool.library.model",
     "Pools": "aptool.library.pools",
     "Qrels": "aptool.library.qrels",

@@ -29,7 +29,7 @@ from aptool.models.build import build_ranker
 from aptool.models.model import load_model, save_model
 from aptool.scoring import pipeline
 from aptool.scoring import score as scoring
-from aptool.scoring.systems import ModelSystem
+from aptool.scoring.model_system import ModelSystem
 from aptool.text.tokenizer import Tokens, WordTokenizer
 from bench.figures import benchmark_parser, write_figures
 from bench.workloads import VOCABULARY, insuranceqa

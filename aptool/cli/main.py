@@ -17,14 +17,11 @@ from aptool.cli.tables import messages_on_stderr
 from aptool.environment import limit_spinning
 from aptool.errors import AptoolError
 from aptool.options import LAST_WITH_REMOVED
-from aptool.plugins import load_plugins, use_plugin
+from aptool.plugins import use_plugin
 from aptool.version import __version__
 
 # Options of commands that aptool had until LAST_WITH_REMOVED.
 REMOVED_OPTIONS = {("fuse", "--method"), ("fuse", "--seed")}
-
-# Commands that look up a measure or load a model; plugins of installed packages are imported for these.
-USE_PLUGINS = ("train", "encode", "score", "eval", "compare", "fuse", "explain", "matrix", "report", "export")
 
 # Characters of an error; click repeats a wrong value of any length.
 _LONGEST_LINE = 2000
@@ -111,8 +108,6 @@ def cli(ctx: click.Context, debug: bool, plugin: tuple[str, ...]) -> None:
     """
     for name in plugin:
         use_plugin(name)
-    if ctx.invoked_subcommand in USE_PLUGINS:
-        load_plugins()
     if ctx.invoked_subcommand is None:
         for line in next_steps(Path.cwd()):
             click.echo(line)

@@ -36,13 +36,14 @@ from aptool.models.checkpoints.files import pinned_name
 from aptool.models.checkpoints.load import load_any
 from aptool.scoring.answer_store import stored_precision
 from aptool.scoring.baselines import BaselineLoader
+from aptool.scoring.model_system import CACHE_BYTES, ModelLoader, default_tag, describe_model, fingerprint
 from aptool.scoring.parts import Part, digest_of, read_indices
 from aptool.scoring.pipeline import PairMeter
 from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
 from aptool.scoring.record import ScoredRun, UnitRecord
 from aptool.scoring.score import AnySystem, Executor
 from aptool.scoring.scorer import Precision
-from aptool.scoring.systems import CACHE_BYTES, ModelLoader, System, default_tag, describe_model, fingerprint
+from aptool.scoring.systems import System
 
 logger = logging.getLogger(__name__)
 

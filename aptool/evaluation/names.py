@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from aptool.errors import UsageError, shortened
 from aptool.evaluation.trec_eval import known_measures, printed_names
+from aptool.plugins import load_plugins
 
 Naming: TypeAlias = Literal["common", "trec_eval", "ir_measures"]
 NAMINGS: tuple[Naming, ...] = get_args(Naming)
@@ -199,7 +200,15 @@ def is_geometric(measure: str) -> bool:
 
 
 def _parse(name: str) -> tuple[Measure, ...]:
-    """The measures that a name stands for; none if it is unknown."""
+    """The measures of a name; plugins are imported for an unknown name. Empty if it stays unknown."""
+    measures = _parse_registered(name)
+    if not measures:
+        load_plugins()
+        measures = _parse_registered(name)
+    return measures
+
+
+def _parse_registered(name: str) -> tuple[Measure, ...]:
     parts = _NAME.fullmatch(name)
     family = _family(parts[1]) if parts is not None else None
     if parts is not None and family is not None and (family.plain or family.own or parts[3]):

@@ -32,8 +32,8 @@ from aptool.models.checkpoints.load import load_any
 from aptool.models.model import LoadedModel, remove_model
 from aptool.scoring.baselines import BaselineLoader
 from aptool.scoring.kernels import pair_scorer_for
+from aptool.scoring.model_system import ModelLoader
 from aptool.scoring.score import AnySystem, Executor, score
-from aptool.scoring.systems import ModelLoader
 from aptool.scoring.tokenized import PoolTokenizer
 from aptool.text.forms import pooled_rows
 from aptool.text.tokenizer import Tokens

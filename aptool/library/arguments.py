@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from aptool.errors import InputError
 from aptool.formats.location import ObjectPath
 
 PathLike: TypeAlias = str | os.PathLike[str] | ObjectPath
+
+Precision: TypeAlias = Literal["auto", "fp32", "tf32", "bf16"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 # A year, for all that waits or lasts.
 LONGEST_SECONDS = 365 * 24 * 3600
@@ -40,6 +43,14 @@ def check_text(name: str, value: object, place: str | None = None, expected: str
     except UnicodeEncodeError as error:
         raise InputError(name, place=place, value=value, expected="text that UTF-8 can encode") from error
     return value
+
+
+def check_device(device: object) -> str:
+    """The name of a device: a string, or a ``torch.device``."""
+    import torch
+
+    name = str(device) if isinstance(device, torch.device) else device
+    return check_text("device", name, expected="auto, cpu or a GPU such as cuda")
 
 
 def check_list(name: str, value: object, expected: str, *, empty: bool = False) -> list[Any]:

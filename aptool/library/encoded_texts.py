@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -10,8 +10,9 @@ import torch
 from aptool.errors import InputError, UsageError
 from aptool.formats.location import location
 from aptool.library.arguments import PathLike, check_path
-from aptool.scoring.answer_store import MANIFEST, writing_to
-from aptool.scoring.scorer import PreparedAnswers
+
+if TYPE_CHECKING:
+    from aptool.scoring.scorer import PreparedAnswers
 
 
 class EncodedTexts:
@@ -28,7 +29,7 @@ class EncodedTexts:
 
     def __init__(
         self,
-        prepared: PreparedAnswers,
+        prepared: "PreparedAnswers",
         rows: np.ndarray,
         texts: list[str],
         *,
@@ -113,6 +114,10 @@ def check_encoded(encoded: PathLike | None, fill: bool, precision: str) -> str |
 
 def filling(store: str | None, fill: bool) -> AbstractContextManager[None]:
     """Claims the store while the block runs, if answers will be added to it."""
-    if store is None or not fill or not (location(store) / MANIFEST).is_file():
+    if store is None or not fill:
+        return nullcontext()
+    from aptool.scoring.answer_store import MANIFEST, writing_to
+
+    if not (location(store) / MANIFEST).is_file():
         return nullcontext()  # that there is no store is said as it is opened
     return writing_to(store)

@@ -5,8 +5,15 @@ from collections.abc import Iterable
 from aptool.formats.atomic import check_apart
 from aptool.formats.location import ObjectPath
 from aptool.formats.storage import expand
-from aptool.library.arguments import PathLike, check_choice, check_integer, check_list, check_path
-from aptool.library.model import Model, check_device
+from aptool.library.arguments import (
+    PathLike,
+    check_choice,
+    check_device,
+    check_integer,
+    check_list,
+    check_path,
+)
+from aptool.library.model import Model
 from aptool.library.where import Address, Where
 from aptool.scoring.answer_store import PRECISIONS, StoredPrecision
 from aptool.scoring.encode import EncodeBackend, Encoded

@@ -6,10 +6,9 @@ import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import torch
 
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.evaluation import MeasureValues
@@ -17,8 +16,11 @@ from aptool.formats.ids import check_one_word
 from aptool.formats.location import location
 from aptool.formats.pools import read_answers
 from aptool.library.arguments import (
+    PRECISIONS,
     PathLike,
+    Precision,
     check_choice,
+    check_device,
     check_integer,
     check_path,
     check_text,
@@ -41,13 +43,9 @@ from aptool.models.model import (
     opened_folder,
 )
 from aptool.scoring.answer_store import open_store
+from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
 from aptool.scoring.scorer import Scorer
-from aptool.scoring.systems import ModelSystem
-
-Precision = Literal["auto", "fp32", "tf32", "bf16"]
-
-PRECISIONS = ("auto", "fp32", "tf32", "bf16")
 
 
 def load(
@@ -353,13 +351,3 @@ class Model:
 
     def __repr__(self) -> str:
         return f"Model({str(self.folder)!r}: {self.preset} on {self.device})"
-
-
-def check_device(device: object) -> str:
-    """The name of a device.
-
-    Raises:
-        InputError: it is no name.
-    """
-    name = str(device) if isinstance(device, torch.device) else device
-    return check_text("device", name, expected="auto, cpu or a GPU such as cuda")

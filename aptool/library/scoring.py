@@ -1,29 +1,44 @@
 """Scoring of pools into a run file, on this machine or a cluster."""
 
 import logging
+import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aptool.errors import UsageError
 from aptool.formats.ids import check_one_word
 from aptool.formats.ir_metadata import check_run_output
-from aptool.library.arguments import PathLike, check_choice, check_integer, check_path, check_text
+from aptool.library.arguments import (
+    PRECISIONS,
+    PathLike,
+    Precision,
+    check_choice,
+    check_device,
+    check_integer,
+    check_path,
+    check_text,
+)
 from aptool.library.encoded_texts import check_encoded, filling
-from aptool.library.model import PRECISIONS, Model, Precision, check_device
 from aptool.library.pools import Pools
 from aptool.library.where import Address, Where
 from aptool.scoring.baselines import BASELINES, BaselineLoader
 from aptool.scoring.record import ScoredRun
 from aptool.scoring.score import AnySystem, Executor
 from aptool.scoring.score import score as score_units
-from aptool.scoring.systems import ModelLoader, System
+from aptool.scoring.systems import System
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+    from aptool.library.model import Model
 
 logger = logging.getLogger(__name__)
 
 
 def score(
     pools: Pools | PathLike | Iterable[PathLike],
-    model: Model | System | PathLike,
+    model: "Model | System | PathLike",
     output: PathLike,
     executor: Executor | None = None,
     *,
@@ -98,7 +113,7 @@ def score(
         given = {"device": device not in ("auto", "cpu"), "precision": precision != "auto"}
         given |= {"kind": kind != "auto", "tokens_per_batch": tokens_per_batch is not None}
         _log_baseline(baseline, [name for name, is_given in given.items() if is_given])
-    elif not isinstance(model, Model | System):
+    elif not (_is_model(model) or isinstance(model, System)):
         model = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
     where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
     if executor is not None and cluster is not None:
@@ -110,17 +125,22 @@ def score(
             system = BaselineLoader(baseline)
         elif isinstance(model, System):
             system = model
-        elif isinstance(model, Model) and executor is None:
+        elif _is_model(model) and executor is None:
             system = model.system(files, store, fill)
-        elif isinstance(model, Model):
-            system = ModelLoader(
-                str(model.folder), device, precision, tokens_per_batch, encoded=store, fill=fill
-            )
         else:
+            from aptool.scoring.model_system import ModelLoader
+
+            folder, kind = (model.folder, "auto") if _is_model(model) else (model, kind)
             system = ModelLoader(
-                str(model), device, precision, tokens_per_batch, kind=kind, encoded=store, fill=fill
+                str(folder), device, precision, tokens_per_batch, kind=kind, encoded=store, fill=fill
             )
         return score_units(files.units, system, path, executor, tag=tag, answers=files.answers)
+
+
+def _is_model(value: object) -> "TypeIs[Model]":
+    """Whether a value is a ``Model``, without importing that class for a path."""
+    module = sys.modules.get("aptool.library.model")
+    return module is not None and isinstance(value, module.Model)
 
 
 def _log_baseline(name: str, ignored: list[str]) -> None:

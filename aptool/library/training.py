@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import InputError
@@ -19,14 +19,13 @@ from aptool.library.arguments import (
     LONGEST_SECONDS,
     PathLike,
     check_choice,
+    check_device,
     check_integer,
     check_list,
     check_number,
     check_path,
     check_text,
 )
-from aptool.library.collection import Collection
-from aptool.library.model import Model, check_device
 from aptool.library.where import Address, Where
 from aptool.models.build import check_recipe
 from aptool.models.device import pick_device
@@ -37,6 +36,10 @@ from aptool.training.fit import Fit
 from aptool.training.recorders import LOGS, Log, OnEpoch, fit_with_callbacks
 from aptool.training.seeds import Seeds, check_seeds_folder, fit_seeds, summarize
 
+if TYPE_CHECKING:
+    from aptool.library.collection import Collection
+    from aptool.library.model import Model
+
 logger = logging.getLogger(__name__)
 
 Value: TypeAlias = str | int | float | bool
@@ -44,7 +47,7 @@ Overrides: TypeAlias = Mapping[str, Value | Mapping[str, Value]] | Iterable[str]
 
 
 def train(
-    collection: Collection | PathLike,
+    collection: "Collection | PathLike",
     preset: str | None = None,
     *,
     start: PathLike | None = None,
@@ -62,7 +65,7 @@ def train(
     gpus_per_worker: float | None = None,
     wait: float | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
-) -> Model:
+) -> "Model":
     """Trains a system on a collection, as ``aptool train`` does.
 
     Args:
@@ -101,6 +104,9 @@ def train(
     Raises:
         AptoolError: the collection, the recipe, the device or the output is not what it should be.
     """
+    from aptool.library.collection import Collection
+    from aptool.library.model import Model
+
     opened = collection if isinstance(collection, Collection) else Collection(collection)
     recipe = build_recipe(preset, set=set, start=start, teacher=teacher, mixture=mixture, vectors=vectors)
     check_integer("seed", seed, 0, 1 << 63)

@@ -1,7 +1,7 @@
 """The precision that texts are encoded in: bf16 only where it changes no ranking of a sample."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -9,9 +9,10 @@ import torch
 from aptool.errors import UsageError
 from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.models.device import has_tensor_cores, set_products
-from aptool.models.model import LoadedModel
-from aptool.scoring.scorer import Precision, Scorer
-from aptool.scoring.tokenized import PoolTokenizer
+
+if TYPE_CHECKING:
+    from aptool.models.model import LoadedModel
+    from aptool.scoring.scorer import Precision
 
 # Number of pools in the sample, and of those of one row group where there are several.
 SAMPLE, SAMPLE_PER_UNIT = 50, 10
@@ -22,10 +23,10 @@ _GOLDEN = (5**0.5 - 1) / 2
 
 def pick_precision(
     requested: Literal["auto", "fp32", "tf32", "bf16"],
-    model: LoadedModel,
+    model: "LoadedModel",
     device: torch.device,
     sample: Callable[[], Iterable[PoolBatch]],
-) -> Precision:
+) -> "Precision":
     """The precision to encode texts in.
 
     Args:
@@ -80,8 +81,11 @@ def sampled_pools(units: Sequence[Unit], answers: Answers | None) -> Iterator[Po
         yield pools.select(rows)
 
 
-def same_rankings(model: LoadedModel, device: torch.device, pools: PoolBatch) -> bool:
+def same_rankings(model: "LoadedModel", device: torch.device, pools: PoolBatch) -> bool:
     """Whether bf16 and fp32 rank each pool alike."""
+    from aptool.scoring.scorer import Scorer
+    from aptool.scoring.tokenized import PoolTokenizer
+
     texts = PoolTokenizer(model.tokenizer, model.recipe.text).tokenize(pools)
     precisions: tuple[Precision, ...] = ("fp32", "bf16")
     rankings = []

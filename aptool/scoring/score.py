@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
 
@@ -39,11 +39,14 @@ from aptool.scoring.parts import (
 from aptool.scoring.pipeline import MemorySink, PairMeter, UnitScores, score_units
 from aptool.scoring.precision import sample_units, sampled_pools
 from aptool.scoring.record import ScoredRun, UnitRecord, gather, summarize
-from aptool.scoring.systems import ModelLoader, System
+from aptool.scoring.systems import System
+
+if TYPE_CHECKING:
+    from aptool.scoring.model_system import ModelLoader
 
 logger = logging.getLogger(__name__)
 
-AnySystem: TypeAlias = System | ModelLoader | BaselineLoader
+AnySystem: TypeAlias = "System | ModelLoader | BaselineLoader"
 
 
 class Executor(ABC):
@@ -129,7 +132,7 @@ def _open(system: AnySystem, units: Sequence[Unit], answers: Input | None) -> tu
     texts = read_answers(*answers) if answers is not None else None
     if isinstance(system, BaselineLoader):
         return system.load(units, texts), texts
-    if not isinstance(system, ModelLoader):
+    if isinstance(system, System):
         return system, texts
     device, sample = pick_device(system.device), sample_units(units)
     return system.load(device, lambda: sampled_pools(sample, texts)), texts

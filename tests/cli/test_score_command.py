@@ -15,7 +15,7 @@ from tiny import labelled_pools, row, write_pools
 from aptool.formats.collection import CollectionWriter, LabelledPool
 from aptool.formats.pools import list_units, read_pools
 from aptool.models.model import load_model, save_model
-from aptool.scoring.systems import ModelSystem
+from aptool.scoring.model_system import ModelSystem
 
 POOLS = labelled_pools("test", 12)
 GROUPS = 4  # row groups of three pools, eighteen candidates

@@ -11,7 +11,7 @@ from tiny import THINGS
 
 from aptool.errors import AptoolError, InputError
 from aptool.models.checkpoints.load import load_any
-from aptool.scoring.systems import ModelSystem
+from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.tokenized import TokenizedPools
 
 transformers = pytest.importorskip("transformers", reason=REASON)

@@ -12,8 +12,8 @@ from tiny import SYSTEMS, ranker, recipe
 from aptool.errors import AptoolError, InputError
 from aptool.formats.pools import list_units, read_pools
 from aptool.models.model import load_model, model_fingerprint, save_model
+from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.scorer import Scorer
-from aptool.scoring.systems import ModelSystem
 from aptool.text.tokenizer import WordTokenizer
 
 WORDS = [f"w{n}" for n in range(18)]

@@ -16,8 +16,8 @@ from aptool.models import backbone
 from aptool.models.explain import explain_pairs
 from aptool.models.model import LoadedModel, load_model
 from aptool.models.ragged import Ragged
+from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.scorer import Scorer
-from aptool.scoring.systems import ModelSystem
 from aptool.training.fit import fit
 
 transformers = pytest.importorskip("transformers", reason=REASON)

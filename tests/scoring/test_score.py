@@ -16,10 +16,11 @@ from aptool.formats.trec import read_run
 from aptool.models.model import load_model, save_model
 from aptool.scoring import score as scoring
 from aptool.scoring.baselines import RandomSystem
+from aptool.scoring.model_system import ModelLoader, ModelSystem
 from aptool.scoring.parts import write_part
 from aptool.scoring.pipeline import read_task, score_task
 from aptool.scoring.record import UnitRecord
-from aptool.scoring.systems import ModelLoader, ModelSystem, System
+from aptool.scoring.systems import System
 
 GROUPS = 4  # row groups of three pools, eighteen candidates each
 

@@ -16,9 +16,9 @@ from aptool.models.device import check_training_precision, gpus_like, pick_devic
 from aptool.scoring import systems
 from aptool.scoring.baselines import RandomSystem
 from aptool.scoring.kernels import attentive
+from aptool.scoring.model_system import ModelLoader, ModelSystem
 from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
 from aptool.scoring.score import score
-from aptool.scoring.systems import ModelLoader, ModelSystem
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from aptool.models.device import pick_device
 from aptool.models.model import load_model
 from aptool.scoring import tokenized
 from aptool.scoring.baselines import Bm25System, RandomSystem
+from aptool.scoring.model_system import ModelSystem, fingerprint
 from aptool.scoring.precision import pick_precision, same_rankings
 from aptool.scoring.scorer import Scorer
-from aptool.scoring.systems import ModelSystem, fingerprint
 from aptool.text.tokenizer import WordTokenizer
 
 

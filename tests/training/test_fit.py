@@ -14,8 +14,8 @@ from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.formats.pools import list_units
 from aptool.formats.trec import read_qrels, read_run
 from aptool.models.model import load_model
+from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.score import score
-from aptool.scoring.systems import ModelSystem
 from aptool.training.fit import fit
 
 # The reciprocal ranks 1 to 1/6 of six candidates in random order: a mean of 49/20 / 6.

@@ -10,9 +10,9 @@ from aptool.formats.pools import list_units
 from aptool.models.backbone import Backbone
 from aptool.scoring import state_memory
 from aptool.scoring.answer_store import AnswerStore
+from aptool.scoring.model_system import ModelLoader
 from aptool.scoring.score import score
 from aptool.scoring.stored_answers import StoredAnswers
-from aptool.scoring.systems import ModelLoader
 from aptool.training.fit import fit
 
 pytest.importorskip("transformers", reason=REASON)

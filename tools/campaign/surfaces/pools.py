@@ -87,7 +87,7 @@ def parts(case: Case) -> None:
 def _part(world: World) -> tuple[str, bytes]:
     from aptool.formats.pools import list_units
     from aptool.scoring import score as scoring
-    from aptool.scoring.systems import ModelLoader
+    from aptool.scoring.model_system import ModelLoader
 
     kept: dict[str, bytes] = {}
     merge = scoring.merge
