@@ -1,4 +1,4 @@
-"""Comparison of systems: each system against a baseline, question by question."""
+"""Paired comparison of systems with a baseline, and the questions with the largest differences."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,18 +25,27 @@ from aptool.formats.trec import rank_candidates
 
 
 class Comparison(NamedTuple):
-    """A system against the baseline by one measure, with p-values corrected for all comparisons."""
+    """A system compared with the baseline by one measure.
+
+    Attributes:
+        system: name of the system.
+        measure: name of the measure.
+        paired: both means, the interval, wins, ties and losses, the effect size and both tests.
+        permutation_holm: p-value of the permutation test after Holm's correction for all comparisons.
+        t_holm: p-value of the paired t-test after Holm's correction.
+        deviation: sample standard deviation of the differences per question; NaN for one question.
+    """
 
     system: str
     measure: str
     paired: Paired
     permutation_holm: float
     t_holm: float
-    deviation: float  # standard deviation of the questions' differences, of a sample; NaN of one question
+    deviation: float
 
     @property
     def p(self) -> float:
-        """Two-sided p-value of the paired permutation test, not corrected."""
+        """Two-sided p-value of the paired permutation test, without correction."""
         return self.paired.permutation.p
 
     @property
@@ -55,16 +64,20 @@ class Comparison(NamedTuple):
         return self.paired.effect
 
     def detectable(self, confidence: float = CONFIDENCE) -> float | None:
-        """The true mean difference that a paired t-test finds with probability `power.POWER`.
+        """The smallest true mean difference that a paired t-test detects with power 0.8.
 
-        None of fewer than two questions, or where all questions differ by the same amount.
+        Args:
+            confidence: 1 minus the level of the test; 0.5 to 0.999.
+
+        Returns:
+            The difference; None for one question, or if all questions differ by the same amount.
 
         Raises:
-            UsageError: the confidence is outside of what intervals are computed for.
+            UsageError: ``confidence`` is out of range.
         """
         if not LOWEST_CONFIDENCE <= confidence <= HIGHEST_CONFIDENCE:
-            wanted = f"from {LOWEST_CONFIDENCE} to {HIGHEST_CONFIDENCE}"
-            raise UsageError(f"confidence is {confidence}: expected a number {wanted}")
+            expected = f"a number from {LOWEST_CONFIDENCE} to {HIGHEST_CONFIDENCE}"
+            raise UsageError(f"confidence is {confidence}: expected {expected}")
         if not self.deviation > 0:
             return None
         return detectable_effect(self.paired.questions, alpha=1 - confidence) * self.deviation
@@ -75,8 +88,8 @@ class Comparison(NamedTuple):
 
     def __repr__(self) -> str:
         titles, row = _TITLES[2:], _row(self)[2:]
-        figures = ", ".join(f"{title} {cell}" for title, cell in zip(titles, row, strict=True))
-        return f"Comparison({self.system!r}, {self.measure}: {figures})"
+        cells = ", ".join(f"{title} {cell}" for title, cell in zip(titles, row, strict=True))
+        return f"Comparison({self.system!r}, {self.measure}: {cells})"
 
     def _repr_html_(self) -> str:
         return Comparisons([self])._repr_html_()
@@ -98,32 +111,21 @@ def _row(comparison: Comparison) -> list[str]:
     """The cells of a comparison, under `_TITLES`."""
     paired = comparison.paired
     low, high = paired.interval
-    figures = [f"{paired.baseline:.4f}", f"{paired.system:.4f}", f"{paired.difference:+.4f}"]
+    means = [f"{paired.baseline:.4f}", f"{paired.system:.4f}", f"{paired.difference:+.4f}"]
     p_values = [f"{comparison.p:.4f}", f"{comparison.permutation_holm:.4f}"]
-    return [comparison.system, comparison.measure, *figures, f"[{low:+.4f}, {high:+.4f}]", *p_values]
+    return [comparison.system, comparison.measure, *means, f"[{low:+.4f}, {high:+.4f}]", *p_values]
 
 
 class QuestionDelta(NamedTuple):
-    """A question for which two systems' measures differ.
-
-    Attributes:
-        question_id: the question.
-        before: the baseline's measure.
-        after: the system's measure.
-        relevant: the relevant answer ranked highest by the better system; None if it ranks none.
-        rank_before: the baseline's rank of that answer, from 1; None if it does not rank it.
-        rank_after: the system's rank of it.
-        first_before: the answer that the baseline ranks first; None if its run lacks the question.
-        first_after: the answer that the system ranks first.
-    """
+    """A question with different measures under the baseline (before) and a system (after)."""
 
     question_id: str
     before: float
     after: float
-    relevant: str | None
-    rank_before: int | None
+    relevant: str | None  # the relevant answer that the better system ranks highest
+    rank_before: int | None  # rank of that answer, from 1
     rank_after: int | None
-    first_before: str | None
+    first_before: str | None  # the answer ranked first; None if the run lacks the question
     first_after: str | None
 
     @property
@@ -137,41 +139,33 @@ class Deltas(NamedTuple):
 
     system: str
     measure: str
-    better: int  # number of all questions with a higher measure
+    better: int  # number of questions with a higher measure, including those not listed
     worse: int
     gained: list[QuestionDelta]
     lost: list[QuestionDelta]
 
 
 def check_comparable(measures: Iterable[str]) -> None:
-    """Refuses measures that are not means over questions, to which the paired tests do not apply.
-
-    Raises:
-        UsageError: lists them.
-    """
-    others = [name for name in measures if not is_mean(name)]
-    if others:
-        raise UsageError(f"not means over questions, so they cannot be tested: {', '.join(others)}")
+    """Raise if a measure is not a mean over questions: the paired tests do not apply to it."""
+    invalid = [name for name in measures if not is_mean(name)]
+    if invalid:
+        raise UsageError(f"not means over questions, so they cannot be tested: {', '.join(invalid)}")
 
 
 def check_same_questions(
-    baseline: str, missing_there: Sequence[str], run: str, missing_here: Sequence[str], *, remedy: str = ""
+    baseline: str, baseline_missing: Sequence[str], run: str, missing: Sequence[str], *, remedy: str
 ) -> None:
-    """Refuses runs that lack different questions, each of which would count 0 in one of them alone.
+    """Raise if two runs lack different questions: a missing question counts 0 in one run only.
 
     Args:
         baseline: name of the baseline.
-        missing_there: the questions that it lacks.
+        baseline_missing: questions that the baseline lacks.
         run: name of the other run.
-        missing_here: the questions that it lacks.
-        remedy: what else could be done, at the end of the message.
-
-    Raises:
-        AptoolError: they differ; questions of both are named.
+        missing: questions that the other run lacks.
+        remedy: alternative to equal questions, for the end of the message.
     """
-    there, here = set(missing_there), set(missing_here)
-    lacks = [question for question in missing_here if question not in there]
-    has = [question for question in missing_there if question not in here]
+    lacks = [question for question in missing if question not in set(baseline_missing)]
+    has = [question for question in baseline_missing if question not in set(missing)]
     if lacks or has:
         parts = [
             *([f"lacks {len(lacks)} questions of {baseline} ({first_few(lacks)})"] if lacks else []),
@@ -203,24 +197,17 @@ def compare(
     permutations: int = PERMUTATIONS,
     seed: int = 0,
 ) -> list[Comparison]:
-    """Compares every system with the baseline by every measure.
+    """Compare every system with the baseline by every measure, ordered by measure.
 
-    Holm's correction is over all of these comparisons, separately for each of the two tests.
+    Holm's correction is over all comparisons, separately for each of the two tests.
 
     Args:
-        baseline: question_id and one column per measure, as `measures.Evaluation.per_question`.
-        systems: the same for each system, over the same questions in any order.
+        baseline: `Evaluation.per_question` of the baseline.
+        systems: `Evaluation.per_question` of each system, over the same questions in any order.
         measures: means over questions; see `check_comparable`.
         confidence: coverage of the intervals of the differences.
         permutations: see `significance.permutation_test`.
         seed: seed of the bootstrap and of the permutations.
-
-    Returns:
-        One comparison per measure and system, ordered by measure.
-
-    Raises:
-        UsageError: a measure is not a mean over questions.
-        ValueError: the questions differ.
     """
     check_comparable(measures)
     pairs = {name: _paired_frame(baseline, frame, measures) for name, frame in systems.items()}
@@ -248,15 +235,9 @@ def compare(
 
 
 def question_deltas(baseline: pl.DataFrame, system: pl.DataFrame, measure: str) -> pl.DataFrame:
-    """The questions on which two systems differ, largest differences first, equal differences by id.
+    """The questions on which two systems differ: question_id, before, after, change.
 
-    Args:
-        baseline: question_id and one column per measure.
-        system: the same, over the same questions.
-        measure: the measure to compare.
-
-    Returns:
-        question_id (str), before (f64), after (f64), change (f64: after minus before, never 0).
+    The largest differences come first, equal differences by id.
     """
     both = _paired_frame(baseline, system, [measure])
     after = pl.col(measure + "_after")
@@ -273,14 +254,14 @@ def largest_deltas(
     runs: tuple[pl.DataFrame, pl.DataFrame],
     qrels: pl.DataFrame,
 ) -> Deltas:
-    """The questions that gained and lost most.
+    """The questions with the largest gains and the largest losses.
 
     Args:
         name: name of the system.
         measure: the measure to compare.
-        top: the highest number of questions that gained, and of questions that lost.
-        tables: question_id and one column per measure, of the baseline and of the system.
-        runs: question_id, answer_id, score, of the baseline and of the system.
+        top: maximum number of gains, and of losses.
+        tables: `Evaluation.per_question` of the baseline and of the system.
+        runs: question_id, answer_id, score of the baseline and of the system.
         qrels: question_id, answer_id, relevance.
     """
     deltas = question_deltas(*tables, measure)
@@ -292,19 +273,13 @@ def largest_deltas(
 def describe_deltas(
     deltas: pl.DataFrame, qrels: pl.DataFrame, baseline_run: pl.DataFrame, system_run: pl.DataFrame
 ) -> list[QuestionDelta]:
-    """Adds to each difference the ranks of a relevant answer and the answers ranked first.
-
-    Args:
-        deltas: rows of `question_deltas`.
-        qrels: question_id, answer_id, relevance.
-        baseline_run: question_id, answer_id, score.
-        system_run: question_id, answer_id, score.
-    """
-    wanted = deltas.select("question_id")
+    """Add to rows of `question_deltas` the ranks of a relevant answer and the answers ranked first."""
+    questions = deltas.select("question_id")
     before, after = (
-        rank_candidates(run.join(wanted, on="question_id", how="semi")) for run in (baseline_run, system_run)
+        rank_candidates(run.join(questions, on="question_id", how="semi"))
+        for run in (baseline_run, system_run)
     )
-    relevant = qrels.filter(pl.col("relevance") > 0).join(wanted, on="question_id", how="semi")
+    relevant = qrels.filter(pl.col("relevance") > 0).join(questions, on="question_id", how="semi")
     keys = ["question_id", "answer_id"]
     ranks = (
         relevant.select(keys)
@@ -336,7 +311,7 @@ def _best(ranks: pl.DataFrame | None, better: str) -> tuple[str | None, int | No
 
 
 def _deviation(both: pl.DataFrame, measure: str) -> float:
-    """The sample standard deviation of the differences; exactly 0 if they are equal but for rounding."""
+    """The sample standard deviation of the differences; exactly 0 if only rounding differs."""
     deviation = (both[measure + "_after"] - both[measure]).round(12).std()
     return float(deviation) if isinstance(deviation, float) else math.nan
 

@@ -1,4 +1,4 @@
-"""The evaluation of one run: its figures over all questions and over groups of questions."""
+"""The evaluation of a run over all questions and over groups of questions, and its means and intervals."""
 
 import io
 import math
@@ -19,20 +19,25 @@ from aptool.formats.storage import readable
 # The means of a group with fewer questions say little.
 FEW_QUESTIONS = 10
 
+# The columns of `Evaluation.per_question` that are not measures.
+_NOT_MEASURES = ("question_id", "candidates")
+
+_QUESTION_IDS = ("question_id", "query_id", "qid")
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+SUFFIXES = (".tsv", ".csv", ".parquet")
 
 Value = TypeVar("Value")
 
 
 class MeasureValues(dict[str, Value]):
-    """A dict by measure: its keys are in one naming, and any name of a measure finds its value.
+    """A dict with one value per measure that accepts every name of a measure.
 
-    ``means["MAP"]``, ``means["map"]`` and ``means["AP"]`` are the same value; iteration yields each measure
-    once.
+    ``means["MAP"]``, ``means["map"]`` and ``means["AP"]`` are the same value.
     """
 
     @classmethod
     def from_any_names(cls, values: Mapping[str, Value]) -> "MeasureValues[Value]":
-        """The values under the common names. A key that is not the name of a measure stays as it is."""
+        """The values under the common names; keys that are not measures stay."""
         return cls({common_name(name) or name: value for name, value in values.items()})
 
     def __missing__(self, name: str) -> Value:
@@ -45,12 +50,12 @@ class MeasureValues(dict[str, Value]):
         return super().__contains__(name) or self._key(name) is not None
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of a measure by any of its names; ``default`` if it is missing."""
+        """The value of a measure by any of its names, or ``default``."""
         key = name if super().__contains__(name) else self._key(name)
         return default if key is None else self[key]
 
     def _key(self, name: object) -> str | None:
-        """The key of the measure with a name that is not itself a key."""
+        """The key of a measure that has another name."""
         common = common_name(name) if isinstance(name, str) else None
         if common is None:
             return None
@@ -59,13 +64,7 @@ class MeasureValues(dict[str, Value]):
 
 @dataclass(frozen=True, repr=False)
 class Group:
-    """The figures of a run over a group of questions.
-
-    Attributes:
-        name: name of the group.
-        per_question: the rows of `Evaluation.per_question` of these questions.
-        means: each measure over these questions, as `Evaluation.means`.
-    """
+    """The evaluation of a run over a group of questions; the attributes are those of `Evaluation`."""
 
     name: str
     per_question: pl.DataFrame
@@ -78,7 +77,7 @@ class Group:
 
     @property
     def is_small(self) -> bool:
-        """Whether the group has so few questions (under `FEW_QUESTIONS`) that its means say little."""
+        """Whether the group has fewer than 10 questions, so that its means say little."""
         return self.questions < FEW_QUESTIONS
 
     def intervals(self, confidence: float = CONFIDENCE, *, seed: int = 0) -> MeasureValues[Interval]:
@@ -86,12 +85,12 @@ class Group:
         return mean_intervals(self.per_question, confidence=confidence, seed=seed)
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as plain values, for JSON."""
+        """Name, number of questions and means as plain values, for JSON."""
         return {"name": self.name, "questions": self.questions, "few": self.is_small, "means": self.means}
 
     def __repr__(self) -> str:
         few = ", few" if self.is_small else ""
-        return f"Group({self.name!r}: {_figures(self.means)}; {counted(self.questions, 'question')}{few})"
+        return f"Group({self.name!r}: {_values(self.means)}; {counted(self.questions, 'question')}{few})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,17 +98,15 @@ class Evaluation:
     """The measures of one run.
 
     Attributes:
-        per_question: question_id (str), candidates (i64: how many the run ranks, 0 if the question is
-            missing) and one f64 column per measure; one row per question of the qrels, sorted by id as bytes.
-        means: each measure over all questions of the qrels, as in trec_eval's ``all`` lines: the arithmetic
-            mean, but the sum of ``Num*`` and the geometric mean of ``GMAP`` and ``gm_bpref``. Its keys are
-            the columns of ``per_question``; any name of a measure finds its value.
-        missing: ids of the questions missing from the run; each counts 0.
-        extra: ids of the questions of the run that are not in the qrels; left out.
-        unjudged: question_id, answer_id of the candidates of judged questions that have no judgement, or a
-            negative one, sorted by both ids; they count as not relevant.
-        groups: the figures of each group of questions, by its name; empty if no groups were given.
-        ungrouped: ids of the questions that are in no group, if groups were given.
+        per_question: one row per question of the qrels, sorted by id: question_id (str), candidates (i64: the
+            number of ranked answers) and one f64 column per measure.
+        means: each measure over all questions of the qrels, as trec_eval prints it: the arithmetic mean, the
+            sum for ``Num*``, the geometric mean for ``GMAP`` and ``gm_bpref``. Any name of a measure works.
+        missing: ids of the questions that the run lacks; each counts 0.
+        extra: ids of the questions of the run that are not in the qrels; ignored.
+        unjudged: question_id, answer_id of the candidates without a judgement of 0 or more; not relevant.
+        groups: the evaluation of each group of questions by name; empty without groups.
+        ungrouped: ids of the questions in no group; empty without groups.
     """
 
     per_question: pl.DataFrame
@@ -121,21 +118,16 @@ class Evaluation:
     ungrouped: tuple[str, ...] = ()
 
     def intervals(self, confidence: float = CONFIDENCE, *, seed: int = 0) -> MeasureValues[Interval]:
-        """Bootstrap confidence interval of each mean (BCa, 10,000 resamples of the questions).
+        """Compute the BCa bootstrap interval of each mean from 10,000 resamples of the questions.
 
         Args:
             confidence: coverage of the intervals, 0.5 to 0.999.
-            seed: seed of the resampling.
+            seed: random seed of the resampling.
         """
         return mean_intervals(self.per_question, confidence=confidence, seed=seed)
 
     def grouped(self, groups: pl.DataFrame) -> "Evaluation":
-        """The evaluation with the figures of each group of questions.
-
-        Args:
-            groups: question_id, group and position (the order of the groups), one row per question; questions
-                of the qrels that it lacks are in no group.
-        """
+        """The evaluation with groups of questions: question_id, group, position (order of the groups)."""
         without = self.per_question.join(groups, on="question_id", how="anti", maintain_order="left")
         return replace(
             self,
@@ -144,7 +136,7 @@ class Evaluation:
         )
 
     def named(self, naming: Naming) -> "Evaluation":
-        """The same figures under the names of another naming."""
+        """The same evaluation under the names of another naming."""
         names = {name: name_in(naming, name) for name in self.means}
         return replace(
             self,
@@ -158,7 +150,7 @@ class Evaluation:
 
     def __repr__(self) -> str:
         groups = f", {counted(len(self.groups), 'group')}" if self.groups else ""
-        return f"Evaluation({_figures(self.means)}; {self._questions()}{groups})"
+        return f"Evaluation({_values(self.means)}; {self._questions()}{groups})"
 
     def _repr_html_(self) -> str:
         rows = [["", "questions", *self.means]]
@@ -169,19 +161,14 @@ class Evaluation:
         return html_table(rows, self._questions())
 
     def _questions(self) -> str:
-        """The number of questions, and of those that the run and the qrels do not share."""
+        """The number of questions, and of the questions that only the run or only the qrels have."""
         text = counted(self.per_question.height, "question")
         text += f", {len(self.missing):,} missing (counted as 0)" if self.missing else ""
         return text + (f", {len(self.extra):,} not judged (left out)" if self.extra else "")
 
 
 def group_figures(per_question: pl.DataFrame, groups: pl.DataFrame) -> dict[str, Group]:
-    """The figures of each group of questions, by its name, in the order of the groups.
-
-    Args:
-        per_question: question_id and one column per measure, as `Evaluation.per_question`.
-        groups: question_id, group and position, one row per question; a question that it lacks is left out.
-    """
+    """The groups of questions by name, in order; see `Evaluation.grouped`."""
     both = per_question.join(groups, on="question_id", how="inner").sort("position", "question_id")
     parts = both.partition_by("position", maintain_order=True)
     named = {str(part["group"][0]): part.drop("group", "position") for part in parts}
@@ -192,7 +179,7 @@ def _renamed(means: Mapping[str, float], names: Mapping[str, str]) -> MeasureVal
     return MeasureValues({names[name]: value for name, value in means.items()})
 
 
-def _figures(means: Mapping[str, float]) -> str:
+def _values(means: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {cell}" for name, cell in zip(means, _cells(means), strict=True))
 
 
@@ -200,19 +187,10 @@ def _cells(means: Mapping[str, float]) -> list[str]:
     return [f"{value:.0f}" if is_sum(name) else f"{value:.4f}" for name, value in means.items()]
 
 
-# The columns of a per-question frame that are not measures.
-_NOT_MEASURES = ("question_id", "candidates")
-
-
 def averages(per_question: pl.DataFrame) -> MeasureValues[float]:
-    """Each measure over the questions of ``per_question``, as in trec_eval's ``all`` lines.
+    """`Evaluation.means` of a non-empty `Evaluation.per_question`.
 
-    Args:
-        per_question: question_id and one column per measure, as in `Evaluation.per_question`; not empty.
-
-    Returns:
-        The sum of ``Num*``, the geometric mean of ``GMAP`` and ``gm_bpref``, the arithmetic mean of all
-        others. Sums are rounded once (`math.fsum`), so they do not depend on the order of the questions.
+    `math.fsum` rounds once, so the order of the questions does not matter.
     """
     result: MeasureValues[float] = MeasureValues()
     for column in per_question.select(_measures_of(per_question)):
@@ -228,15 +206,10 @@ def averages(per_question: pl.DataFrame) -> MeasureValues[float]:
 def mean_intervals(
     per_question: pl.DataFrame, *, confidence: float = CONFIDENCE, seed: int = 0
 ) -> MeasureValues[Interval]:
-    """Bootstrap intervals of the figures of `averages`.
+    """Bootstrap intervals of `averages`, with the same resamples for all measures.
 
-    For a sum (``Num*``) it is the interval of the mean times the number of questions; for a geometric mean
-    (``GMAP``) that of the mean logarithm, exponentiated. BCa intervals are invariant to such transformations.
-
-    Args:
-        per_question: question_id and one column per measure, as in `Evaluation.per_question`; not empty.
-        confidence: coverage of the intervals.
-        seed: seed of the resampling, which is the same for all measures.
+    The interval of a sum is that of the mean times the number of questions; the interval of a geometric mean
+    is that of the mean logarithm, exponentiated. BCa intervals are invariant to such transformations.
     """
     intervals: MeasureValues[Interval] = MeasureValues()
     for name in _measures_of(per_question):
@@ -257,32 +230,26 @@ def _measures_of(per_question: pl.DataFrame) -> list[str]:
     return [name for name in per_question.columns if name not in _NOT_MEASURES]
 
 
-_QUESTION_IDS = ("question_id", "query_id", "qid")
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
-SUFFIXES = (".tsv", ".csv", ".parquet")
-
-
 def groups_of_column(name: str, frame: pl.DataFrame, column: str) -> pl.DataFrame:
     """The group of each question.
 
     Args:
         name: name of the frame in errors, such as its path.
-        frame: question_id (or query_id, qid) and the column; further columns and repeated rows are ignored.
-        column: its values are the names of the groups. A question with a null value is in no group.
+        frame: question_id (or query_id, qid) and the column; other columns and repeated rows are ignored.
+        column: the column with the names of the groups; a null means no group.
 
     Returns:
-        question_id (str), group (str), position (i64: the order of the groups, by number if all are numbers,
-        else by name).
+        question_id (str), group (str), position (i64): the groups ordered by number, or else by name.
 
     Raises:
-        InputError: a column is missing or of another type, no value is given, or a question is in two groups.
+        InputError: a column is missing, empty or of another type, or a question is in two groups.
     """
-    ids = next((known for known in _QUESTION_IDS if known in frame.columns), None)
+    ids = next((name for name in _QUESTION_IDS if name in frame.columns), None)
     if ids is None:
         raise InputError(name, value=", ".join(frame.columns), expected="a column 'question_id'")
     if column not in frame.columns:
-        others = ", ".join(other for other in frame.columns if other != ids)
-        raise InputError(name, problem=f"no column {column!r}", expected=f"one of {others or 'its columns'}")
+        columns = ", ".join(other for other in frame.columns if other != ids) or "its columns"
+        raise InputError(name, problem=f"no column {column!r}", expected=f"one of {columns}")
     if frame.schema[ids] not in (pl.String, pl.Categorical, pl.Enum):
         raise InputError(name, column=ids, value=str(frame.schema[ids]), expected="text")
     if frame.schema[column].is_nested():
@@ -297,17 +264,13 @@ def groups_of_column(name: str, frame: pl.DataFrame, column: str) -> pl.DataFram
         values = repeated.filter(question_id=question)["group"].head(2).to_list()
         place = f"question {question!r}"
         raise InputError(name, place=place, column=column, value=" and ".join(values), expected="one group")
-    order = {group: place for place, group in enumerate(_sorted(pairs["group"].unique().to_list()))}
+    order = {group: number for number, group in enumerate(_sorted(pairs["group"].unique().to_list()))}
     position = pl.col("group").replace_strict(order, return_dtype=pl.Int64)
     return pairs.with_columns(position=position)
 
 
 def read_groups(path: PathOrUrl, column: str) -> pl.DataFrame:
-    """The group of each question, from a file; see `groups_of_column`.
-
-    Args:
-        path: a TSV or CSV file with a header, or a Parquet file.
-        column: the column with the groups.
+    """The group of each question from a Parquet file, or a TSV or CSV file with a header.
 
     Raises:
         InputError: the file cannot be read, or see `groups_of_column`.
@@ -320,12 +283,12 @@ def read_groups(path: PathOrUrl, column: str) -> pl.DataFrame:
     try:
         if suffix == ".parquet":
             schema = pl.read_parquet_schema(content)
-            wanted = [name for name in schema if name in (*_QUESTION_IDS, column)]
+            columns = [name for name in schema if name in (*_QUESTION_IDS, column)]
             frame = (
-                pl.read_parquet(content, columns=wanted) if column in schema else pl.DataFrame(schema=schema)
+                pl.read_parquet(content, columns=columns) if column in schema else pl.DataFrame(schema=schema)
             )
         else:
-            # Quotes in a TSV file are characters of the text.
+            # Quotation marks in a TSV file are text.
             quotes = {".csv": '"', ".tsv": None}[suffix]
             frame = pl.read_csv(content, separator=_SEPARATORS[suffix], quote_char=quotes, infer_schema=False)
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -334,17 +297,13 @@ def read_groups(path: PathOrUrl, column: str) -> pl.DataFrame:
 
 
 def groups_of_files(paths: Iterable[PathOrUrl], column: str) -> pl.DataFrame:
-    """The group of each question of several files, in one order of groups; see `read_groups`."""
+    """The group of each question from several files; see `read_groups`."""
     parts = [read_groups(path, column).select("question_id", "group") for path in paths]
     return groups_of_column("pools", pl.concat(parts), "group")
 
 
 def groups_of_mapping(name: str, groups: Mapping[str, object]) -> pl.DataFrame:
-    """The group of each question, from ``{question id: group}``; see `groups_of_column`.
-
-    Raises:
-        InputError: a question id is not text.
-    """
+    """The group of each question from ``{question id: group}``; see `groups_of_column`."""
     for question in groups:
         if not isinstance(question, str):
             raise InputError(name, value=question, expected="question ids (str)")
@@ -356,7 +315,7 @@ def groups_of_mapping(name: str, groups: Mapping[str, object]) -> pl.DataFrame:
 
 
 def _sorted(groups: list[str]) -> list[str]:
-    """The names in order: of numbers by value, of others as texts."""
+    """Sort by number if all names are numbers, otherwise as texts."""
     try:
         return sorted(groups, key=lambda group: (float(group), group))
     except ValueError:
@@ -364,13 +323,7 @@ def _sorted(groups: list[str]) -> list[str]:
 
 
 def html_table(rows: Sequence[Sequence[str]], caption: str, left: int = 1) -> str:
-    """A table with its caption.
-
-    Args:
-        rows: rows of equal length; the first holds the column titles.
-        caption: the text above the table.
-        left: number of leading columns that are aligned left; the others, figures, are aligned right.
-    """
+    """An HTML table: the first row holds the titles, ``left`` leading columns are left-aligned."""
     title, *body = (
         "".join(_cell(cell, "left" if column < left else "right", tag) for column, cell in enumerate(row))
         for tag, row in zip(["th", *["td"] * (len(rows) - 1)], rows, strict=True)

@@ -1,8 +1,7 @@
-"""Measures of a run by the policies of trec_eval.
+"""Measures of a run as ``trec_eval -c`` (version 10) computes them.
 
-The figures are those of ``trec_eval -c`` (version 10): means are over all questions of the qrels, a question
-missing from the run counts 0, and a question of the run that is not in the qrels is left out. What trec_eval
-lacks is computed from the ranking under the same policies.
+Means are over all questions of the qrels. A question that the run lacks counts 0; a question that only the
+run has is ignored. Measures that trec_eval lacks follow the same rules.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,6 @@ from aptool.evaluation.names import DEFAULT_MEASURES, Measure, parse_measures
 from aptool.evaluation.rankings import measure_rankings
 from aptool.evaluation.trec_eval import measure_questions
 
-# trec_eval reserves memory in proportion to the highest relevance.
 _HIGHEST_RELEVANCE = 1_000_000
 
 
@@ -29,24 +27,21 @@ def evaluate(
     run_name: str = "run",
     qrels_name: str = "qrels",
 ) -> Evaluation:
-    """Evaluates a run.
+    """Evaluate a run.
 
     Args:
-        qrels: question_id (str), answer_id (str), relevance (integer): relevant if at least ``level``,
-            unjudged if negative.
-        run: question_id (str), answer_id (str), score (float or integer), each candidate once.
+        qrels: question_id, answer_id, relevance (integer): relevant from ``level`` on, unjudged if negative.
+        run: question_id, answer_id, score (finite); each candidate once.
         measures: names accepted by `names.parse_measures`; results are under their common names.
-        level: the lowest relevance that counts as relevant (trec_eval ``-l``); at least 1. A measure with a
-            level of its own, as ``AP(rel=2)``, keeps it, and nDCG takes every relevance as a gain.
+        level: the lowest relevance that counts as relevant (trec_eval ``-l``), at least 1. It does not apply
+            to nDCG, nor to a measure with its own level, such as ``AP(rel=2)``.
         run_name: name of the run in errors, such as its path.
         qrels_name: name of the qrels in errors.
 
     Raises:
-        UsageError: an unknown measure.
-        InputError: the run and the qrels have no question or no answer in common, a relevance is too high, or
-            no relevance is as high as a level above 1.
-        ValueError: a frame repeats a candidate or has a score that is not finite.
-        TypeError: relevance is not a column of integers.
+        UsageError: a measure is unknown.
+        InputError: the run and the qrels share no question or no answer, a relevance is too high, or
+            ``level`` is above every relevance.
     """
     parsed = parse_measures(measures)
     judgements = _judgements(qrels, qrels_name)
@@ -78,13 +73,10 @@ def evaluate(
 
 
 def _judgements(qrels: pl.DataFrame, qrels_name: str) -> dict[str, dict[str, int]]:
-    """The qrels as question id -> answer id -> relevance, sorted by question id as bytes, negatives as -1.
+    """The qrels as question id -> answer id -> relevance, sorted by question id; negative values become -1.
 
-    All negative judgements mean the same, but trec_eval sizes an array by the highest judgement of a
-    question, and a value below -1 crashes the process.
+    trec_eval crashes on values below -1, and allocates memory in proportion to the highest value.
     """
-    if not qrels.schema["relevance"].is_integer():
-        raise TypeError(f"relevance is {qrels.schema['relevance']}, not an integer")
     highest = qrels.filter(pl.col("relevance") > _HIGHEST_RELEVANCE)
     if not highest.is_empty():
         row = highest.row(0, named=True)
@@ -99,10 +91,7 @@ def _judgements(qrels: pl.DataFrame, qrels_name: str) -> dict[str, dict[str, int
 
 def _rankings(run: pl.DataFrame) -> dict[str, dict[str, float]]:
     """The run as question id -> answer id -> dense rank of its score, lowest first, sorted by question id."""
-    score = pl.col("score").cast(pl.Float64)
-    if not run.select(score.is_finite().all()).item():
-        raise ValueError("a score is not a finite number")
-    ranks = score.rank("dense").over("question_id").cast(pl.Float64)
+    ranks = pl.col("score").cast(pl.Float64).rank("dense").over("question_id").cast(pl.Float64)
     return _nested(run.select("question_id", "answer_id", value=ranks))
 
 
@@ -115,8 +104,6 @@ def _nested(frame: pl.DataFrame) -> dict[str, dict[str, Any]]:
     for length, question in ordered.select(pl.col("question_id").rle().struct.unnest()).iter_rows():
         end = start + length
         nested[question] = dict(zip(answers[start:end], values[start:end], strict=True))
-        if len(nested[question]) < length:
-            raise ValueError(f"question {question!r} has a candidate twice")
         start = end
     return nested
 
@@ -128,10 +115,7 @@ def _check_answers(
     run_name: str,
     qrels_name: str,
 ) -> None:
-    """Refuses a run that has none of the qrels' answers: its ids are others, and every figure would be 0.
-
-    The error names the first answers of ``question``, the first question of both.
-    """
+    """Raise if the run has none of the qrels' answers; name the first answers of ``question``."""
     judged = set().union(*judgements.values())
     if all(judged.isdisjoint(ranking) for ranking in rankings.values()):
         given, example = next(iter(rankings[question])), next(iter(judgements[question]))
@@ -159,12 +143,12 @@ def _unjudged(
 
 
 def relevant_from(qrels: pl.DataFrame, level: int) -> pl.DataFrame:
-    """The judgements that count as relevant at a level: rows whose relevance is at least that."""
+    """The judgements with a relevance of at least ``level``."""
     return qrels.filter(pl.col("relevance") >= level)
 
 
 def _check_levels(qrels: pl.DataFrame, levels: Iterable[int], qrels_name: str) -> None:
-    """Refuses a level above every relevance, at which every figure would be 0."""
+    """Raise if a level is above every relevance: every measure would be 0."""
     level = max(levels)
     highest = qrels["relevance"].max()
     if level > 1 and isinstance(highest, int) and level > highest:
@@ -178,16 +162,16 @@ def _by_trec_eval(
     measures: Iterable[Measure],
     level: int,
 ) -> dict[str, list[float]]:
-    """The columns of the measures that trec_eval has, by their names."""
+    """The columns of the measures that trec_eval has, by name."""
     by_level: dict[int, list[tuple[str, str]]] = {}
     for measure in measures:
         if measure.trec_eval is not None:
             by_level.setdefault(measure.level or level, []).append((measure.name, measure.trec_eval))
     columns: dict[str, list[float]] = {}
-    for own_level, names in by_level.items():
+    for relevance, names in by_level.items():
         printed = tuple(dict.fromkeys(name for _, name in names))
-        found = measure_questions(judgements, rankings, printed, own_level)
-        columns |= {asked: [found[question][name] for question in judgements] for asked, name in names}
+        values = measure_questions(judgements, rankings, printed, relevance)
+        columns |= {name: [values[question][key] for question in judgements] for name, key in names}
     return columns
 
 
@@ -198,12 +182,12 @@ def _by_ranking(
     measures: Iterable[Measure],
     level: int,
 ) -> dict[str, list[float]]:
-    """The columns of the measures that trec_eval lacks, by their names."""
-    own = [measure for measure in measures if measure.trec_eval is None]
-    if not own:
+    """The columns of the measures that trec_eval lacks, by name."""
+    missing = [measure for measure in measures if measure.trec_eval is None]
+    if not missing:
         return {}
-    found = measure_rankings(qrels, run, own, level)
+    values = measure_rankings(qrels, run, missing, level)
     return {
-        measure.name: [found[question][measure.name] if question in found else 0.0 for question in judgements]
-        for measure in own
+        measure.name: [values.get(question, {}).get(measure.name, 0.0) for question in judgements]
+        for measure in missing
     }

@@ -1,8 +1,8 @@
 """Names of measures.
 
-A measure has three names: the common one of papers (``MAP``, ``MRR``, ``P@1``, ``nDCG@10``), trec_eval's
-(``map``, ``recip_rank``, ``P_1``, ``ndcg_cut_10``) and that of ir_measures (``AP``, ``RR``, ``P@1``,
-``nDCG@10``). Results carry the common name; every function accepts all three.
+A measure has a common name (``MAP``, ``MRR``, ``nDCG@10``), a name in trec_eval (``map``, ``recip_rank``,
+``ndcg_cut_10``) and a name in ir_measures (``AP``, ``RR``, ``nDCG@10``). Every function accepts all three;
+results have the common name.
 """
 
 import difflib
@@ -23,39 +23,23 @@ PERSISTENCE = 0.8  # of RBP, as in ir_measures
 
 
 class Measure(NamedTuple):
-    """A measure.
+    """A measure, computed by trec_eval or from the ranking."""
 
-    Attributes:
-        name: common name.
-        family: RR, RBP or Judged of those that are computed from the ranking; trec_eval's name of others.
-        trec_eval: the name that trec_eval prints; None if the measure is computed from the ranking.
-        cutoff: rank from which on candidates are ignored; of measures computed from the ranking.
-        level: lowest relevance that counts as relevant; None for the level of the evaluation.
-        persistence: p of RBP.
-    """
-
-    name: str
-    family: str
-    trec_eval: str | None
-    cutoff: int | None = None
-    level: int | None = None
+    name: str  # common name
+    family: str  # key of `rankings.RANKING_MEASURES`, or trec_eval's name
+    trec_eval: str | None  # the name that trec_eval prints; None if computed from the ranking
+    cutoff: int | None = None  # last rank, of a measure computed from the ranking
+    level: int | None = None  # lowest relevance that counts as relevant; None is the evaluation's
     persistence: float = PERSISTENCE
 
 
 class Family(NamedTuple):
-    """A family of ir_measures.
+    """A family of ir_measures."""
 
-    Attributes:
-        plain: trec_eval's name without a cut-off; None if there is none.
-        at: trec_eval's name with a cut-off (a rank, or a recall level); None if there is none.
-        own: name in `rankings.RANKING_MEASURES` of what trec_eval lacks; None if it has it.
-        parameters: that may stand in parentheses.
-    """
-
-    plain: str | None
-    at: str | None = None
-    own: str | None = None
-    parameters: tuple[str, ...] = ("rel",)
+    plain: str | None  # trec_eval's name without a cutoff
+    at: str | None = None  # trec_eval's name with a cutoff (a rank or a recall level)
+    own: str | None = None  # key of `rankings.RANKING_MEASURES`, for measures that trec_eval lacks
+    parameters: tuple[str, ...] = ("rel",)  # allowed in parentheses
 
 
 _AP, _RR, _P, _R = (
@@ -93,7 +77,7 @@ FAMILIES = {
     "NumRelRet": Family("num_rel_ret"),
 }
 _FAMILY_OF_LOWER_CASE = {word.lower(): word for word in FAMILIES}
-# trec_eval's name without the cut-off -> the common name. A measure that is missing keeps trec_eval's name.
+# trec_eval's name without the cutoff -> the common name. Other measures keep trec_eval's name.
 _COMMON = {
     "map": "MAP",
     "map_cut": "MAP",
@@ -117,14 +101,14 @@ _COMMON = {
     "num_ret": "NumRet",
     "num_rel_ret": "NumRelRet",
 }
-# Where ir_measures differs from the common name; None: it has no such measure.
+# Common name -> name in ir_measures, if they differ; None if ir_measures lacks the measure.
 _IR_MEASURES = {"MAP": "AP", "MRR": "RR", "bpref": "Bpref", "GMAP": None}
 _LONGEST_NAME = 200
 _NAME = re.compile(r"([A-Za-z]+)(?:\(([^()]*)\))?(?:@([0-9.]+))?", re.ASCII)
 _INTEGER = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 _DECIMAL = re.compile(r"0*\.\d+", re.ASCII)
 _CUTOFF_OF_SUGGESTIONS = {"IPrec": "0.1"}
-# Names of other toolkits, in lower case, and the names to suggest for them.
+# Name in another toolkit, in lower case -> the name to suggest.
 _ALIASES = {
     "acc": "P",
     "accuracy": "P",
@@ -137,15 +121,13 @@ _ALIASES = {
 
 
 def parse_measures(names: Iterable[str]) -> tuple[Measure, ...]:
-    """The measures of the given names, each measure once, in the given order.
+    """The distinct measures of the given names, in the given order.
 
-    A name is a common one, one of ir_measures (``AP``, ``RR@10``, ``P(rel=2)@5``, ``RBP(p=.8)``), or one of
-    trec_eval: ``map``, with cut-offs as trec_eval reads them (``P.1,5``) or prints them (``P_1``), without
-    cut-offs for its defaults (``P``), or its name for a set of measures (``official``, ``all_trec``). Case
-    does not matter.
+    A name is a common name, a name of ir_measures (``RR@10``, ``P(rel=2)@5``, ``RBP(p=.8)``) or a name of
+    trec_eval; see `trec_eval.printed_names`. Case does not matter.
 
     Raises:
-        UsageError: unknown measures; the message lists all of them, each with the nearest known name.
+        UsageError: a measure is unknown; the message lists all unknown measures with the nearest names.
     """
     parsed: dict[str, Measure] = {}
     unknown: list[str] = []
@@ -168,16 +150,15 @@ def measure_names(names: Iterable[str]) -> tuple[str, ...]:
 
 @cache
 def common_name(name: str) -> str | None:
-    """The common name of a measure by any of its names; None if it is not the name of one measure."""
+    """The common name of a measure; None if ``name`` is unknown or stands for several measures."""
     measures = _parse(name) if len(name) <= _LONGEST_NAME else ()
     return measures[0].name if len(measures) == 1 else None
 
 
 def name_in(naming: Naming, measure: str) -> str:
-    """The name of a measure in a naming; its common name where that naming lacks the measure.
+    """The name of a measure in a naming, or its common name if the naming lacks it.
 
-    trec_eval's names cannot say a relevance level, so a measure with a level of its own has the name of
-    ir_measures there.
+    trec_eval's names have no relevance level; such a measure has the name of ir_measures instead.
     """
     parsed = _parse(measure)[0]
     if naming == "trec_eval" and parsed.level is None and parsed.trec_eval is not None:
@@ -185,8 +166,8 @@ def name_in(naming: Naming, measure: str) -> str:
     if naming == "common":
         return parsed.name
     word = re.split(r"[@(]", parsed.name)[0]
-    other = _IR_MEASURES.get(word, word)
-    return parsed.name if other is None else other + parsed.name[len(word) :]
+    renamed = _IR_MEASURES.get(word, word)
+    return parsed.name if renamed is None else renamed + parsed.name[len(word) :]
 
 
 def is_sum(measure: str) -> bool:
@@ -200,7 +181,7 @@ def is_geometric(measure: str) -> bool:
 
 
 def _parse(name: str) -> tuple[Measure, ...]:
-    """The measures of a name; plugins are imported for an unknown name. Empty if it stays unknown."""
+    """The measures of a name; empty if it is unknown even after plugins are imported."""
     measures = _parse_registered(name)
     if not measures:
         load_plugins()
@@ -219,20 +200,20 @@ def _parse_registered(name: str) -> tuple[Measure, ...]:
 
 
 def _family(word: str) -> Family | None:
-    """The family of ir_measures of a name, in any case; None if there is none."""
-    # By the word itself first: a family may have been registered since this module was imported.
+    """The family of ir_measures with a name, in any case."""
+    # A plugin may have registered the family after `_FAMILY_OF_LOWER_CASE` was built.
     return FAMILIES.get(word) or FAMILIES.get(_FAMILY_OF_LOWER_CASE.get(word.lower(), ""))
 
 
 def _in_trec_eval_case(name: str) -> str:
-    """The name in the case of trec_eval's names, before the cut-offs."""
-    by_lower_case = {known.lower(): known for known in known_measures()}
+    """The name with the part before the cutoffs in trec_eval's case."""
+    by_lower_case = {measure.lower(): measure for measure in known_measures()}
     word, cutoffs = re.fullmatch(r"(.*?)([._]\d.*)?", name, re.DOTALL).groups(default="")  # type: ignore[union-attr]
     return by_lower_case.get(name.lower()) or by_lower_case.get(word.lower(), word) + cutoffs
 
 
 def _common_name(printed: str, level: int | None = None) -> str:
-    """The common name of a measure by the name that trec_eval prints: ``P@5`` for ``P_5``."""
+    """The common name for the name that trec_eval prints: ``P@5`` for ``P_5``."""
     word, cutoff = re.fullmatch(r"(.+?)(?:_([\d.]+))?", printed).groups()  # type: ignore[union-attr]
     if word not in _COMMON:
         return printed
@@ -241,7 +222,7 @@ def _common_name(printed: str, level: int | None = None) -> str:
 
 
 def _of_family(family: Family, written_parameters: str | None, cutoff: str | None) -> Measure | None:
-    """A measure of a family of ir_measures; None if its cut-off or a parameter is not one of the family."""
+    """A measure of a family; None if its cutoff or a parameter is invalid."""
     parameters = _parameters(family, written_parameters)
     if parameters is None:
         return None
@@ -264,21 +245,21 @@ def _of_family(family: Family, written_parameters: str | None, cutoff: str | Non
 
 
 def _parameters(family: Family, written: str | None) -> dict[str, str] | None:
-    """The parameters in parentheses by name; None if the family lacks one, or it is out of range."""
+    """The parameters in parentheses by name; None if one is unknown or out of range."""
     if written is None:
         return {}
-    found: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for part in written.split(","):
         key, _, value = (word.strip() for word in part.lower().partition("="))
         legal = _DECIMAL if key == "p" else _INTEGER
-        if key not in family.parameters or key in found or not legal.fullmatch(value):
+        if key not in family.parameters or key in parameters or not legal.fullmatch(value):
             return None
-        found[key] = value
-    return found if float(found.get("p", PERSISTENCE)) > 0 else None
+        parameters[key] = value
+    return parameters if float(parameters.get("p", PERSISTENCE)) > 0 else None
 
 
 def _suggestion(name: str) -> str:
-    """The nearest known name, or the parameters that a family takes, in parentheses; or an empty string."""
+    """The nearest names, or the parameters of the family, in parentheses; or an empty string."""
     parts = _NAME.fullmatch(name.strip())
     family = _family(parts[1]) if parts is not None else None
     if parts is not None and family is not None and _parameters(family, parts[2]) is None:
@@ -290,7 +271,7 @@ def _suggestion(name: str) -> str:
 
 
 def _near_names(name: str) -> list[str]:
-    """The common names of the measures that an unknown name resembles, the nearest first."""
+    """The common names of the measures nearest to an unknown name."""
     pattern = r"(.*?)(?:\(.*\))?[@._]?([\d.]*)"
     word, cutoff = re.fullmatch(pattern, name.strip().lower(), re.DOTALL).groups()  # type: ignore[union-attr]
     known = {trec_eval.lower(): trec_eval for trec_eval in known_measures()}

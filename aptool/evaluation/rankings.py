@@ -1,7 +1,4 @@
-"""Measures that trec_eval lacks, from the ranking itself: RR with a cut-off, RBP, and the share judged.
-
-The ranking is trec_eval's: score descending, equal scores by answer id descending, in float64.
-"""
+"""Measures that trec_eval lacks, computed from the ranking: RR with a cutoff, RBP, and the share judged."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,32 +11,20 @@ from aptool.formats.trec import rank_candidates
 def measure_rankings(
     qrels: pl.DataFrame, run: pl.DataFrame, measures: Sequence[Measure], level: int
 ) -> dict[str, dict[str, float]]:
-    """Measures of each question that the run ranks and the qrels judge.
-
-    Args:
-        qrels: question_id, answer_id, relevance (integer): unjudged if negative.
-        run: question_id, answer_id, score.
-        measures: of the families in `RANKING_MEASURES`; RR without a cut-off goes to the end.
-        level: the lowest relevance that counts as relevant, for measures without one of their own.
-
-    Returns:
-        question id -> name -> figure.
-    """
+    """Compute measures of `RANKING_MEASURES`: question id -> name -> value, for questions in both frames."""
     keys = ["question_id", "answer_id"]
     judged = run.select(*keys, pl.col("score").cast(pl.Float64))
     judged = judged.join(qrels.select("question_id").unique(), on="question_id", how="semi")
     ranked = rank_candidates(judged).join(
         qrels.select(*keys, pl.col("relevance").cast(pl.Int64)), on=keys, how="left", maintain_order="left"
     )
-    figures = [_figure(measure, measure.level or level).alias(measure.name) for measure in measures]
-    found = ranked.group_by("question_id", maintain_order=True).agg(figures)
-    return {row.pop("question_id"): row for row in found.iter_rows(named=True)}
-
-
-def _figure(measure: Measure, level: int) -> pl.Expr:
-    """The figure of one question, over its candidates in order with columns rank and relevance (or null)."""
-    within = pl.col("rank") <= (pl.len() if measure.cutoff is None else measure.cutoff)
-    return RANKING_MEASURES[measure.family](measure, within, level)
+    expressions = []
+    for measure in measures:
+        within = pl.col("rank") <= (pl.len() if measure.cutoff is None else measure.cutoff)
+        value = RANKING_MEASURES[measure.family](measure, within, measure.level or level)
+        expressions.append(value.alias(measure.name))
+    values = ranked.group_by("question_id", maintain_order=True).agg(expressions)
+    return {row.pop("question_id"): row for row in values.iter_rows(named=True)}
 
 
 def _hits(within: pl.Expr, level: int) -> pl.Expr:
@@ -55,17 +40,18 @@ def _reciprocal_rank(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
 def _rank_biased_precision(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
     """(1 - p) * sum over relevant ranks i of p ** (i - 1) (Moffat and Zobel, 2008, equation 3)."""
     ranks = _hits(within, level)
-    # A column and no literal: polars 1.30 took a literal's power once for all questions.
+    # polars 1.30 computes the power of a literal only once for all questions.
     persistence = ranks * 0 + measure.persistence
     return (1 - measure.persistence) * persistence.pow(ranks - 1).sum()
 
 
 def _judged(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
-    """The share of judged candidates, of those there are where these are fewer than the cut-off."""
+    """The share of judged candidates, among at most as many as the cutoff."""
     return (pl.col("relevance").fill_null(-1) >= 0).filter(within).mean()
 
 
-# Measure, whether a candidate is within its cut-off, and the level -> the figure of a question.
+# Family -> expression over a question's candidates (columns rank and relevance, null if unjudged), from the
+# measure, a mask of the candidates within its cutoff, and the relevance level.
 RANKING_MEASURES: dict[str, Callable[[Measure, pl.Expr, int], pl.Expr]] = {
     "RR": _reciprocal_rank,
     "RBP": _rank_biased_precision,

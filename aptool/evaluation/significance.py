@@ -1,8 +1,7 @@
-"""Whether the difference between two systems is significant: confidence intervals and paired tests.
+"""Confidence intervals and paired significance tests, from one value per question.
 
-Every function takes one value per question. Random draws come from a seed, so equal input gives equal output.
-No result depends on the order of the questions by more than rounding or the random draws, and none depends on
-which of the two systems is called the baseline.
+Random draws come from a seed. The order of the questions matters only for rounding and for the random draws;
+swapping the two systems mirrors every result.
 """
 
 import math
@@ -14,18 +13,16 @@ import numpy as np
 
 Values: TypeAlias = np.ndarray | Sequence[float]
 
-# Of intervals; a test is significant at the level alpha = 1 - CONFIDENCE = 0.05.
+# Coverage of intervals; tests are significant at the level 1 - CONFIDENCE.
 CONFIDENCE = 0.95
-# 10,000 resamples have five beyond each end of the widest interval. Below the lowest confidence, a difference
-# that is likely to be due to chance would be called significant.
+# Of 10,000 resamples, five are beyond each end of the widest interval.
 LOWEST_CONFIDENCE, HIGHEST_CONFIDENCE = 0.5, 0.999
 RESAMPLES = 10_000
 PERMUTATIONS = 100_000
 
-# Random numbers held in memory at a time, so that memory does not grow with the number of draws.
+# Random numbers in memory at a time.
 _BATCH_VALUES = 1 << 21
-# Values are compared relative to the largest one. Mathematically equal values differ by rounding; within this
-# tolerance they count as equal.
+# Values within this tolerance, relative to the largest value, count as equal: they differ by rounding.
 _DIGITS = 12
 _TOLERANCE = 1e-10
 
@@ -38,14 +35,14 @@ class Interval(NamedTuple):
 
 
 class Permutation(NamedTuple):
-    """The outcome of a paired permutation test."""
+    """The result of a paired permutation test."""
 
     p: float  # two-sided, in (0, 1]
-    exact: bool  # over all sign assignments, not over a sample of them
+    exact: bool  # whether p is over all sign assignments instead of a sample
 
 
 class TTest(NamedTuple):
-    """The outcome of a paired t-test."""
+    """The result of a paired t-test."""
 
     t: float
     degrees: int  # of freedom
@@ -53,7 +50,7 @@ class TTest(NamedTuple):
 
 
 class Paired(NamedTuple):
-    """A system against a baseline by one measure; differences are system minus baseline."""
+    """A system compared with a baseline by one measure; differences are system minus baseline."""
 
     questions: int
     baseline: float  # mean
@@ -71,16 +68,12 @@ class Paired(NamedTuple):
 def bootstrap_interval(
     values: Values, *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:
-    """The BCa bootstrap interval of a mean (Efron, 1987: bias-corrected and accelerated).
-
-    The plain percentile interval is too narrow on the side of the long tail, and ranking measures are skewed:
-    most questions score 1 or near 0. BCa corrects for that to second order.
+    """The BCa bootstrap interval of a mean (Efron, 1987); BCa suits the skewed values of ranking measures.
 
     Args:
-        values: (n,) one value per question, n at least 1. If all are equal, the interval has no width: the
-            bootstrap cannot draw values that are not in the sample.
+        values: (n,) one value per question, n at least 1. Equal values give an interval of width 0.
         confidence: coverage of the interval, above 0 and at most `HIGHEST_CONFIDENCE`.
-        resamples: how many samples of n questions are drawn.
+        resamples: number of samples of n questions.
         seed: seed of the draws.
 
     Raises:
@@ -89,42 +82,24 @@ def bootstrap_interval(
     return _bca((_column(values),), _mean, confidence, resamples, seed)
 
 
-def gap_interval(
-    first: Values,
-    second: Values,
-    *,
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Interval:
-    """The BCa bootstrap interval of the difference of two means over different questions, second minus first.
+def gap_interval(first: Values, second: Values, *, confidence: float = CONFIDENCE) -> Interval:
+    """The BCa bootstrap interval of the second mean minus the first, over different questions.
 
-    Args:
-        first: (n,) one value per question, n at least 2.
-        second: (m,) one value per question of another set, such as another split; m at least 2.
-        confidence: as in `bootstrap_interval`.
-        resamples: how many pairs of samples are drawn.
-        seed: seed of the draws.
-
-    Raises:
-        ValueError: as `bootstrap_interval`.
+    Each sample has at least two values; see `bootstrap_interval`.
     """
-    return _bca((_column(first), _column(second)), _difference, confidence, resamples, seed)
+    return _bca((_column(first), _column(second)), _difference, confidence, RESAMPLES, 0)
 
 
 def permutation_test(differences: Values, *, permutations: int = PERMUTATIONS, seed: int = 0) -> Permutation:
-    """The paired permutation test (Fisher's randomisation test): is the mean difference 0?
+    """The paired permutation test (Fisher's randomization test): is the mean difference 0?
 
-    Under the null hypothesis each question's difference is as likely to have the other sign. The p-value is
-    the share of all sign assignments whose sum is at least as far from 0 as the observed one. Ties do not
-    affect it, and equal differences are counted rather than enumerated: for measures of 0 or 1 such as P_1
-    the test is therefore always exact, and is McNemar's exact test.
+    The p-value is the share of sign assignments whose sum is at least as far from 0 as the observed sum.
+    Equal differences are counted, not enumerated; for binary measures, such as P@1, this is McNemar's test.
 
     Args:
-        differences: (n,) one per question, n at least 1.
-        permutations: the test is exact if there are at most this many distinct sums; otherwise this many
-            assignments are drawn, and the observed one is counted among them (Davison and Hinkley, 1997), so
-            that p is never 0.
+        differences: (n,) one value per question, n at least 1.
+        permutations: the test is exact if there are at most this many distinct sums. Otherwise this many sign
+            assignments are drawn and the observed one is added (Davison and Hinkley, 1997), so p is never 0.
         seed: seed of the draws.
 
     Raises:
@@ -136,7 +111,7 @@ def permutation_test(differences: Values, *, permutations: int = PERMUTATIONS, s
         return Permutation(1.0, True)
     sizes = np.round(sizes / sizes.max(), _DIGITS)
     observed = abs(float((np.sign(column) * sizes).sum()))
-    sizes = np.sort(sizes[sizes > 0])  # so that the draws do not depend on the order of the questions
+    sizes = np.sort(sizes[sizes > 0])  # makes the draws independent of the order of the questions
     threshold = observed - _TOLERANCE * sizes.sum()
     groups, counts = np.unique(sizes, return_counts=True)
     if math.prod(int(count) + 1 for count in counts) <= permutations:
@@ -150,16 +125,9 @@ def permutation_test(differences: Values, *, permutations: int = PERMUTATIONS, s
 
 
 def t_test(differences: Values) -> TTest:
-    """The paired t-test, two-sided: is the mean difference 0?
+    """The two-sided paired t-test: is the mean difference 0?
 
-    Its p-value assumes normally distributed means, which holds well for hundreds of questions and badly for
-    ten. A single question has p = 1; equal differences other than 0 have t = ±inf and p = 0.
-
-    Args:
-        differences: (n,) one per question, n at least 1.
-
-    Raises:
-        ValueError: a difference is not finite, or there is none.
+    One question gives p = 1; equal differences other than 0 give t = ±inf and p = 0.
     """
     from scipy.stats import ttest_1samp
 
@@ -168,14 +136,14 @@ def t_test(differences: Values) -> TTest:
     effect = cohens_d(column)
     if effect == 0 or not math.isfinite(effect):
         return TTest(effect, degrees, 0.0 if math.isinf(effect) else 1.0)
-    found = ttest_1samp(column, 0.0)
-    return TTest(float(found.statistic), degrees, float(found.pvalue))
+    result = ttest_1samp(column, 0.0)
+    return TTest(float(result.statistic), degrees, float(result.pvalue))
 
 
 def cohens_d(differences: Values) -> float:
-    """Cohen's d of paired samples: the mean difference in standard deviations of the differences (d_z).
+    """Cohen's d of paired samples (d_z): the mean difference in standard deviations of the differences.
 
-    0 if all differences are 0, ±inf if all are equal but not 0, nan for a single question.
+    0 if all differences are 0, ±inf if they are equal but not 0, nan for one question.
     """
     column = _column(differences)
     if not column.any():
@@ -189,11 +157,7 @@ def cohens_d(differences: Values) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's correction of p-values for multiple tests (Holm, 1979), in the order given.
-
-    Rejecting the hypotheses whose corrected p is at most α keeps the family-wise error rate at most α,
-    whatever the dependence among the tests.
-    """
+    """Holm's correction of p-values for multiple tests (Holm, 1979), in the given order."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     corrected = [0.0] * len(p_values)
     highest = 0.0
@@ -204,7 +168,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def is_significant(p: float, confidence: float = CONFIDENCE) -> bool:
-    """Whether a corrected p-value is significant at the level α = 1 - ``confidence``: p at most α."""
+    """Whether a corrected p-value is at most 1 - ``confidence``."""
     return p <= 1 - confidence
 
 
@@ -216,11 +180,11 @@ def compare_paired(
     permutations: int = PERMUTATIONS,
     seed: int = 0,
 ) -> Paired:
-    """Compares two systems by one measure: means, interval, effect size and both tests.
+    """Compare two systems by one measure: means, interval, effect size and both tests.
 
     Args:
         baseline: (n,) the measure of each question, n at least 1.
-        system: (n,) the same for the other system, in the same order of questions.
+        system: (n,) the measure of the other system, for the same questions in the same order.
         confidence: coverage of the interval of the mean difference.
         permutations: see `permutation_test`.
         seed: seed of the bootstrap and of the permutations.
@@ -264,19 +228,18 @@ def _bca(
     resamples: int,
     seed: int,
 ) -> Interval:
-    """The BCa interval of a statistic of one sample, or of several that are drawn from independently."""
+    """The BCa interval of a statistic of one or several independent samples."""
     from scipy.stats import bootstrap
 
     if not 0 < confidence <= HIGHEST_CONFIDENCE:
         raise ValueError(f"confidence is {confidence}, not above 0 and at most {HIGHEST_CONFIDENCE}")
-    # In units of the largest value, means that are equal but for rounding are equal to `_DIGITS` decimals;
-    # the bias correction counts how many resampled means equal the sample's.
+    # The bias correction counts resampled means equal to the sample mean; scaling makes rounding absolute.
     unit = max(np.abs(sample).max() for sample in samples) or 1.0
     scaled = tuple(sample / unit for sample in samples)
     if all(np.ptp(sample) <= _TOLERANCE for sample in scaled):
         value = float(statistic(*scaled, axis=-1) * unit)
         return Interval(value, value)
-    found = bootstrap(
+    interval = bootstrap(
         scaled,
         statistic,
         n_resamples=resamples,
@@ -286,7 +249,7 @@ def _bca(
         method="BCa",
         rng=np.random.default_rng(seed),
     ).confidence_interval
-    return Interval(float(found.low * unit), float(found.high * unit))
+    return Interval(float(interval.low * unit), float(interval.high * unit))
 
 
 def _column(values: Values) -> np.ndarray:
@@ -297,31 +260,26 @@ def _column(values: Values) -> np.ndarray:
 
 
 def _all_sums(groups: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Every sum of ±differences, and the share of all sign assignments that give it.
+    """Every sum of ±differences, and its share of the sign assignments.
 
     Of c differences of one size, j are negative in C(c, j) of 2^c assignments.
     """
     sums, shares = np.zeros(1), np.ones(1)
     for size, count in zip(groups.tolist(), counts.tolist(), strict=True):
-        own = size * (count - 2 * np.arange(count + 1))
+        partial_sums = size * (count - 2 * np.arange(count + 1))
         ways = np.array([math.comb(count, negative) / 2**count for negative in range(count + 1)])
-        sums = np.add.outer(sums, own).ravel()
+        sums = np.add.outer(sums, partial_sums).ravel()
         shares = np.multiply.outer(shares, ways).ravel()
     return sums, shares
 
 
 def _drawn_sums(sizes: np.ndarray, permutations: int, seed: int) -> Iterator[np.ndarray]:
-    """Sums of ±differences with signs drawn at random, ``permutations`` in all, in blocks."""
+    """``permutations`` sums of ±differences with random signs, in batches."""
     generator = np.random.default_rng(seed)
-    width = -(-len(sizes) // 8)  # eight signs a byte
-    for count in _blocks(permutations, len(sizes)):
+    width = -(-len(sizes) // 8)  # eight signs per byte
+    most = max(1, _BATCH_VALUES // len(sizes))
+    for start in range(0, permutations, most):
+        count = min(most, permutations - start)
         bits = np.frombuffer(generator.bytes(count * width), dtype=np.uint8).reshape(count, width)
         positive = np.unpackbits(bits, axis=1, count=len(sizes))
         yield 2 * (positive @ sizes) - sizes.sum()
-
-
-def _blocks(total: int, width: int) -> Iterator[int]:
-    """Sizes of the batches, of rows of ``width`` values, that add up to ``total`` rows."""
-    most = max(1, _BATCH_VALUES // width)
-    for start in range(0, total, most):
-        yield min(most, total - start)

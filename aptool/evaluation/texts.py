@@ -21,44 +21,40 @@ class FoundTexts(NamedTuple):
 
 
 def find_texts(pools: Iterable[PathOrUrl], pairs: pl.DataFrame, answers: Answers | None = None) -> FoundTexts:
-    """Looks up the texts of several pairs, one row group in memory at a time.
+    """Look up the texts of distinct pairs (question_id, answer_id), with one row group in memory at a time.
 
     Args:
         pools: pools files.
-        pairs: question_id (str), answer_id (str), each pair once. Pairs that are in no file are left out.
+        pairs: question_id, answer_id; pairs that no file has are skipped.
         answers: shared answers of the pools.
-
-    Raises:
-        InputError: a file is not a pools file.
     """
     questions: dict[str, str] = {}
-    found: dict[tuple[str, str], str] = {}
-    wanted = set(pairs["question_id"].to_list())
+    texts: dict[tuple[str, str], str] = {}
+    requested = set(pairs["question_id"].to_list())
     for unit in list_units(pools):
-        read = read_pools(unit, answers)
-        ids = read.question_ids.to_pylist()
-        rows = [row for row, name in enumerate(ids) if name in wanted]
+        batch = read_pools(unit, answers)
+        ids = batch.question_ids.to_pylist()
+        rows = [row for row, name in enumerate(ids) if name in requested]
         if not rows:
             continue
-        questions.update((ids[row], read.questions[row].as_py()) for row in rows)
+        questions.update((ids[row], batch.questions[row].as_py()) for row in rows)
         candidates = pl.DataFrame(
             {
-                "question_id": pl.Series(read.question_ids.take(pa.array(read.pair_question))),
-                "answer_id": pl.Series(read.answer_ids),
-                "text": read.pair_answer,
+                "question_id": pl.Series(batch.question_ids.take(pa.array(batch.pair_question))),
+                "answer_id": pl.Series(batch.answer_ids),
+                "text": batch.pair_answer,
             }
         )
-        here = candidates.join(pairs, on=["question_id", "answer_id"], how="semi")
-        found.update(
-            ((question, answer), read.answers[text].as_py()) for question, answer, text in here.iter_rows()
+        matches = candidates.join(pairs, on=["question_id", "answer_id"], how="semi")
+        texts.update(
+            ((question, answer), batch.answers[text].as_py())
+            for question, answer, text in matches.iter_rows()
         )
-    return FoundTexts(questions, found)
+    return FoundTexts(questions, texts)
 
 
 def find_pair(collection: CollectionFiles, split: str, question_id: str, answer_id: str) -> tuple[str, str]:
-    """The texts of a question and of one of its candidates.
-
-    An answer outside the question's pool is found too if the collection's pools share their answers.
+    """The texts of a question and of a candidate, or of any answer if the collection's pools share answers.
 
     Raises:
         InputError: the collection has no such split, question or answer.

@@ -1,9 +1,7 @@
-"""trec_eval's measures by its own names, computed by pytrec_eval: the only door to that library.
+"""trec_eval's measures, computed by pytrec_eval.
 
-pytrec_eval contains an older trec_eval, and two differences are corrected here. The older version compares
-scores as float32, so that scores 1e-8 apart tie; it is given the dense rank of every score within its
-question instead, which float32 represents exactly. It also has no ``-c`` and returns NaN for an empty
-ranking, so it is never given one.
+pytrec_eval contains an older trec_eval without ``-c``, which compares scores as float32. Scores 1e-8 apart
+would tie, so it gets dense ranks instead of scores; it returns NaN for an empty ranking, so it gets none.
 """
 
 import math
@@ -13,7 +11,7 @@ from functools import cache
 
 import pytrec_eval
 
-# Measures with a cut-off rank, and measures with a recall level or a multiple of R, two decimals at most.
+# Measures with a cutoff rank, and measures with a recall level or a multiple of R, two decimals at most.
 AT_RANK = ("P", "recall", "ndcg_cut", "map_cut", "success", "relative_P")
 _AT_LEVEL = ("iprec_at_recall", "Rprec_mult")
 _NOT_NUMBERS = frozenset({"relstring", "runid"})
@@ -27,18 +25,18 @@ _NO_CANDIDATE = " "
 
 
 def known_measures() -> list[str]:
-    """trec_eval's names without cut-offs, sorted."""
+    """trec_eval's names without cutoffs, sorted."""
     return sorted(pytrec_eval.supported_measures - _NOT_NUMBERS)
 
 
 @cache
 def printed_names(measure: str) -> tuple[str, ...]:
-    """The names that trec_eval prints for ``measure``; none if it is unknown.
+    """The names that trec_eval prints for ``measure``; empty if it is unknown.
 
     Args:
-        measure: one of trec_eval's names (``map``, ``recip_rank``), with cut-offs as trec_eval reads them
-            (``P.1``, ``P.1,5``) or prints them (``P_1``), without cut-offs for its defaults (``P``), or one
-            of its names for a set of measures (``official``, ``set``, ``all_trec``).
+        measure: a name of trec_eval (``map``), with cutoffs as trec_eval reads them (``P.1,5``) or prints
+            them (``P_1``), without cutoffs for the defaults (``P``), or a name of a set of measures
+            (``official``, ``set``, ``all_trec``).
     """
     parts = _PARAMETERS.fullmatch(measure)
     if parts is not None:
@@ -49,11 +47,11 @@ def printed_names(measure: str) -> tuple[str, ...]:
             return tuple(f"{family}_{float(level):.2f}" for level in parameters)
         return ()
     several = pytrec_eval.supported_nicknames.get(measure, {measure})
-    wanted = set(several) & pytrec_eval.supported_measures - _NOT_NUMBERS
-    if not wanted:
+    supported = set(several) & pytrec_eval.supported_measures - _NOT_NUMBERS
+    if not supported:
         return ()
-    # The default cut-offs are in trec_eval, which returns them for a single candidate.
-    evaluator = pytrec_eval.RelevanceEvaluator({"question": {"answer": 1}}, wanted)
+    # Only trec_eval knows its default cutoffs; it returns them for a single candidate.
+    evaluator = pytrec_eval.RelevanceEvaluator({"question": {"answer": 1}}, supported)
     return tuple(evaluator.evaluate({"question": {"answer": 1.0}})["question"])
 
 
@@ -63,16 +61,13 @@ def measure_questions(
     names: tuple[str, ...],
     level: int,
 ) -> dict[str, dict[str, float]]:
-    """Measures of each judged question.
+    """Measures of all judged questions: question id -> name -> value; a question without a ranking counts 0.
 
     Args:
-        judgements: question id -> answer id -> relevance, -1 where it is negative.
-        rankings: question id -> answer id -> dense rank of its score, the lowest first.
-        names: as trec_eval prints them.
+        judgements: question id -> answer id -> relevance, at least -1.
+        rankings: question id -> answer id -> dense rank of its score, lowest first.
+        names: names that trec_eval prints.
         level: the lowest relevance that counts as relevant (trec_eval ``-l``).
-
-    Returns:
-        question id -> name -> figure, for all questions of ``judgements``; a missing one counts 0.
     """
     common = [question for question in judgements if question in rankings]
     judged = {question: judgements[question] for question in common}
@@ -81,21 +76,20 @@ def measure_questions(
         if max(labels.values()) < 0:
             judged[question] = {**labels, _NO_CANDIDATE: 0}
     evaluator = pytrec_eval.RelevanceEvaluator(judged, set(names), relevance_level=level)
-    found: dict[str, dict[str, float]] = evaluator.evaluate(
+    measured: dict[str, dict[str, float]] = evaluator.evaluate(
         {question: rankings[question] for question in common}
     )
     # For a geometric mean pytrec_eval returns logarithms.
     for name in names:
         if name.startswith("gm_"):
-            for values in found.values():
+            for values in measured.values():
                 values[name] = math.exp(values[name])
-    missing = {question: labels for question, labels in judgements.items() if question not in found}
-    found |= {question: _unranked(labels, names, level) for question, labels in missing.items()}
-    return found
+    missing = {question: labels for question, labels in judgements.items() if question not in measured}
+    return measured | {question: _unranked(labels, names, level) for question, labels in missing.items()}
 
 
 def _unranked(judged: Mapping[str, int], names: tuple[str, ...], level: int) -> dict[str, float]:
     """The measures of a question that is missing from the run."""
     relevant = float(sum(value >= level for value in judged.values()))
-    known = {"num_q": 1.0, "num_rel": relevant, "gm_map": _GEOMETRIC_FLOOR, "gm_bpref": _GEOMETRIC_FLOOR}
-    return {name: known.get(name, 0.0) for name in names}
+    values = {"num_q": 1.0, "num_rel": relevant, "gm_map": _GEOMETRIC_FLOOR, "gm_bpref": _GEOMETRIC_FLOOR}
+    return {name: values.get(name, 0.0) for name in names}

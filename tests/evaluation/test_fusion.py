@@ -66,10 +66,3 @@ def test_order_of_runs_does_not_matter_to_the_last_bit():
 
     assert results[0]["score"].n_unique() == 1
     assert all(result.equals(results[0]) for result in results)
-
-
-def test_one_run_is_no_fusion():
-    with pytest.raises(ValueError, match="at least two"):
-        reciprocal_rank_fusion([run_of({"q": {"a": 1}})])
-    with pytest.raises(ValueError, match="at least 0"):
-        reciprocal_rank_fusion([run_of({"q": {"a": 1}})] * 2, k=-1)

@@ -125,5 +125,3 @@ def test_what_cannot_be_fitted_ends_in_one_line():
         learn_fusion([good, bad], qrels.with_columns(question_id="x" + pl.col("question_id")), [good, bad])
     with pytest.raises(AptoolError, match="5 judged questions are too few for 6 folds"):
         cross_fitted([good, bad], qrels, folds=6)
-    with pytest.raises(ValueError, match="1 runs"):
-        learn_fusion([good], qrels, [good])

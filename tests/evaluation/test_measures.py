@@ -265,17 +265,9 @@ def test_no_common_answer_is_an_error():
     assert evaluate(qrels, run_of({"q1": {"D3": 1.0}}), ["map"]).means == {"MAP": 0.0}
 
 
-def test_what_is_no_run_or_qrels_is_refused():
+def test_a_relevance_that_is_too_high_is_refused():
     qrels, run = qrels_of({"q": {"a": 1}}), run_of({"q": {"a": 1.0}})
 
-    with pytest.raises(ValueError, match="not a finite number"):
-        evaluate(qrels, run.with_columns(score=float("nan")))
-    with pytest.raises(ValueError, match="twice"):
-        evaluate(qrels, pl.concat([run, run]))
-    with pytest.raises(ValueError, match="twice"):
-        evaluate(pl.concat([qrels, qrels]), run)
-    with pytest.raises(TypeError, match="not an integer"):
-        evaluate(qrels.cast({"relevance": pl.Float64}), run)
     with pytest.raises(InputError, match="expected at most 1000000"):
         evaluate(qrels.with_columns(relevance=2**40), run)
 
