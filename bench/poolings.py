@@ -27,8 +27,7 @@ from aptool.models.build import POOLINGS, build_ranker, initialize
 from aptool.models.initialization import Corpus
 from aptool.models.pooling import StateOptions
 from aptool.models.ragged import Ragged
-from aptool.reporting.figures import save_plot
-from aptool.reporting.plots import plot_costs
+from aptool.reporting.plots import plot_costs, save_plot
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.scorer import group_by_answer

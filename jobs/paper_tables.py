@@ -1,6 +1,6 @@
 """The paper's tables 3 to 5 beside our results: ``python jobs/paper_tables.py FOLDER``.
 
-FOLDER is the output of ``aptool matrix jobs/reproduce.toml``; the tables go to stdout and to its ``paper.md``.
+FOLDER is the output of ``aptool matrix jobs/reproduce.toml``; the tables also go to its ``paper.md``.
 """
 
 import sys

@@ -92,11 +92,11 @@ def explain(
         wanted = "attentive, abcnn, alignment or token-matching"
         raise UsageError(f"--matrix: {folder} has {pooling} pooling; expected {wanted} pooling")
     if html is not None:
-        from aptool.reporting.html import write_explanation
+        from aptool.reporting.heatmap import write_explanation
 
         write_explanation(html, explanation, model.recipe.preset, str(folder))
     if png is not None:
-        from aptool.reporting.figures import save_explanation
+        from aptool.reporting.heatmap import save_explanation
 
         save_explanation(png, explanation, model.recipe.preset)
     if as_json:

@@ -45,8 +45,7 @@ def plot() -> None:
 def lengths(runs: tuple[str, ...], qrels: str | None, pools: tuple[str, ...], output: str) -> None:
     """Draw accuracy by the maximum length of the relevant answer (figures 3 and 4 of the paper)."""
     from aptool.reporting.curves import accuracy_by_length, relevant_lengths
-    from aptool.reporting.figures import plot_files
-    from aptool.reporting.plots import plot_accuracy_by_length
+    from aptool.reporting.plots import plot_accuracy_by_length, plot_files
 
     plot_files(output)
     read = _read(runs, qrels)
@@ -67,8 +66,7 @@ def lengths(runs: tuple[str, ...], qrels: str | None, pools: tuple[str, ...], ou
 def scores(runs: tuple[str, ...], qrels: str | None, output: str) -> None:
     """Draw the distributions of the scores of relevant answers and of other candidates."""
     from aptool.reporting.curves import score_distribution
-    from aptool.reporting.figures import plot_files
-    from aptool.reporting.plots import plot_scores
+    from aptool.reporting.plots import plot_files, plot_scores
 
     plot_files(output)
     read = _read(runs, qrels)
@@ -83,8 +81,7 @@ def training(models: tuple[str, ...], measure: str | None, output: str) -> None:
     """Draw the loss and a measure on dev by epoch."""
     from aptool.evaluation.names import common_name
     from aptool.reporting.curves import read_history, training_curves
-    from aptool.reporting.figures import plot_files
-    from aptool.reporting.plots import plot_training
+    from aptool.reporting.plots import plot_files, plot_training
 
     plot_files(output)
     models = tuple(dict.fromkeys(model.rstrip("/") for model in models))
@@ -114,8 +111,7 @@ def costs(runs: str, collection: str | None, measure: str | None, output: str) -
     """
     from aptool.evaluation.names import common_name
     from aptool.reporting.curves import COSTS, cost_table
-    from aptool.reporting.figures import plot_files
-    from aptool.reporting.plots import plot_costs
+    from aptool.reporting.plots import plot_costs, plot_files
     from aptool.reporting.runs import read_runs
 
     plot_files(output)
@@ -149,7 +145,7 @@ def _read(runs: tuple[str, ...], qrels: str | None) -> _Runs:
 
 
 def _save(draw: Callable[[pl.DataFrame], Any], data: pl.DataFrame, output: str) -> None:
-    from aptool.reporting.figures import save_plot
+    from aptool.reporting.plots import save_plot
 
     for file in save_plot(draw(data), data, output):
         click.echo(file)

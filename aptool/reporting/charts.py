@@ -1,4 +1,4 @@
-"""The charts of the report: accuracy by answer length and by cost, training curves, score distributions."""
+"""The charts of the report as template values: lines by answer length, epoch and cost; distributions."""
 
 from typing import Any
 
@@ -16,16 +16,23 @@ from aptool.reporting.curves import (
     training_curves,
     was_trained,
 )
-from aptool.reporting.figures import Series, inline_svg
-from aptool.reporting.plots import LEAST_QUESTIONS, Theme, histogram_chart, line_chart, line_style
-from aptool.reporting.runs import ACCURACY, CollectionResults
+from aptool.reporting.plots import (
+    LEAST_QUESTIONS,
+    Series,
+    Theme,
+    histogram_chart,
+    inline_svg,
+    line_chart,
+    line_style,
+)
+from aptool.reporting.runs import CollectionResults
 
-# In small collections, accuracies over fewer than this share of the questions are not drawn.
+# In small collections, accuracies over fewer than this share of the questions are left out.
 _LEAST_SHARE = 0.05
 _BINS = 30
-# In inches of 72 points, which become CSS pixels.
+# In inches of 72 points; a point becomes a CSS pixel.
 _SIZE, _SMALL_SIZE = (560 / 72, 300 / 72), (250 / 72, 110 / 72)
-# The colours of the page's light theme, each replaced by the page's variable.
+# The colours of the page's light theme and the CSS variables that replace them.
 _VARIABLES = {
     "#635c55": "--soft",
     "#e6e1db": "--rule",
@@ -53,25 +60,20 @@ PAGE_THEME = Theme(
 
 
 def line_charts(results: CollectionResults, prefix: str) -> list[dict[str, Any]]:
-    """The template values of each line chart.
-
-    Args:
-        results: the systems on a collection.
-        prefix: of the ids in the page.
-    """
+    """The template values of accuracy by answer length and of training curves; ``prefix`` starts every id."""
     note = "Over the questions whose relevant answer has at most this many words."
     x_label = "maximum words"
-    wanted = [(_by_length(results), "P@1 by length of the relevant answer", note, x_label)]
+    charts = [(_by_length(results), "P@1 by length of the relevant answer", note, x_label)]
     histories = _histories(results)
     if histories is not None:
         columns = [f"dev_{results.measures[0]}", *(name for name in histories.columns if name[:4] == "dev_")]
         dev = next((name for name in columns if name in histories.columns), None)
         if dev is not None:
             heading = f"{dev.removeprefix('dev_')} on dev by epoch"
-            wanted.append((_by_epoch(histories, dev), heading, "Mean over seeds.", "epoch"))
+            charts.append((_by_epoch(histories, dev), heading, "Mean over seeds.", "epoch"))
         note = "Mean over pairs and seeds. Different losses are not comparable."
-        wanted.append((_by_epoch(histories, "loss"), "Training loss by epoch", note, "epoch"))
-    drawn = [chart for chart in wanted if chart[0]["x"].n_unique() > 1]  # a single point is no line
+        charts.append((_by_epoch(histories, "loss"), "Training loss by epoch", note, "epoch"))
+    drawn = [chart for chart in charts if chart[0]["x"].n_unique() > 1]  # a single point is no line
     return [_chart(results, f"{prefix}-chart{number}-", *chart) for number, chart in enumerate(drawn)]
 
 
@@ -80,8 +82,8 @@ def cost_charts(results: CollectionResults, costs: pl.DataFrame, prefix: str) ->
 
     Args:
         results: the systems on a collection.
-        costs: rows of `costs.cost_table` of the collection, by its main measure.
-        prefix: of the ids in the page.
+        costs: rows of `curves.cost_table` of the collection, by its main measure.
+        prefix: prefix of the ids in the page.
     """
     main = results.measures[0]
     charts = []
@@ -97,7 +99,7 @@ def cost_charts(results: CollectionResults, costs: pl.DataFrame, prefix: str) ->
 
 
 def histograms(results: CollectionResults, prefix: str) -> list[tuple[str, Markup]]:
-    """(system, SVG element) with the score distribution of the first seed of each system."""
+    """The score distribution of the first seed of each system: name, SVG element."""
     qrels = read_qrels(results.collection.qrels(results.split))
     runs = {system.name: read_run(system.entries[0].run).frame for system in results.systems}
     shares = score_distribution(runs, qrels, bins=_BINS)
@@ -115,7 +117,7 @@ def histograms(results: CollectionResults, prefix: str) -> list[tuple[str, Marku
 
 
 def _slots(results: CollectionResults) -> dict[str, int]:
-    """Number of each system's line style: trained systems first, by their main measure."""
+    """Line style number of each system: trained systems first, by their main measure."""
     main = results.measures[0]
     by_rank = sorted(results.systems, key=lambda system: (not system.configs, -system.means[main]))
     return {system.name: slot for slot, system in enumerate(by_rank)}
@@ -133,7 +135,7 @@ def _by_length(results: CollectionResults) -> pl.DataFrame:
     answers = read_answers(collection.answers) if collection.answers else None
     lengths = relevant_lengths([collection.pools(split)], read_qrels(collection.qrels(split)), answers)
     accuracy = {system.name: system.per_question for system in results.systems}
-    points = accuracy_by_length(accuracy, lengths, measure=ACCURACY)
+    points = accuracy_by_length(accuracy, lengths)
     enough = min(LEAST_QUESTIONS, _LEAST_SHARE * lengths.height)
     return points.filter(pl.col("questions") >= enough).rename({"length": "x", "accuracy": "y"})
 
@@ -164,7 +166,7 @@ def _chart(
     *,
     log: bool = False,
 ) -> dict[str, Any]:
-    """A chart, its key and its data table, from system, x, y and perhaps questions."""
+    """The template values of a chart of points: system, x, y and optionally questions."""
     slots, drawn = _slots(results), set(points["system"])
     names = [system.name for system in results.systems if system.name in drawn]
     styles = {name: line_style(PAGE_THEME, slots[name]) for name in names}
@@ -184,7 +186,7 @@ def _chart(
         variables=_VARIABLES,
         series=series,
     )
-    # At first only the trained systems and the baseline are shown; others, such as fusions, would hide them.
+    # Initially, only trained systems and the baseline are visible: fusions would hide them.
     trained = {system.name for system in results.systems if system.configs}
     shown = trained | {results.baseline} if trained else set(names)
     wide = points.pivot("system", index="x", values="y", aggregate_function="first").sort("x")

@@ -1,4 +1,4 @@
-"""Tables for the charts: accuracy by answer length, training curves, distributions of scores."""
+"""Data of the charts: accuracy by answer length, training curves, distributions of scores, costs."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,19 +15,20 @@ from aptool.formats.location import PathOrUrl, location
 from aptool.formats.object_folder import located
 from aptool.formats.pools import Answers, list_units, read_pools
 from aptool.formats.storage import stat
-from aptool.reporting.runs import TABLE, Runs
+from aptool.reporting.runs import ACCURACY, TABLE, Runs
 from aptool.text.tokenizer import WordTokenizer
 
 HISTORY = "training/history.jsonl"
-# Points of a curve are at multiples of a round number; their highest number.
-_MOST_POINTS = 40
+_MOST_POINTS = 40  # points of a curve, at multiples of a round number
 _ROUND_STEPS = (1, 2, 5)
+# Columns of costs and their titles in charts.
+COSTS = {"bytes_per_answer": "bytes kept of an answer", "pairs_per_second": "pairs scored in a second"}
 
 
 def relevant_lengths(
     pools: Iterable[PathOrUrl], qrels: pl.DataFrame, answers: Answers | None = None
 ) -> pl.DataFrame:
-    """The length of the relevant answer of each question, or of the shortest if there are several.
+    """The length of the shortest relevant answer of each question.
 
     Args:
         pools: pools files.
@@ -35,26 +36,23 @@ def relevant_lengths(
         answers: shared answers of the pools.
 
     Returns:
-        question_id (str), tokens (i64: words and punctuation marks of the tokenizer), one row per question
-        with a relevant answer in its pool, in the order of the files.
-
-    Raises:
-        InputError: a file is not a pools file.
+        question_id (str), tokens (i64: words and punctuation marks), one row per question with a relevant
+        answer in its pool, in the order of the files.
     """
     judged = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
     tokenizer = WordTokenizer.from_words([])
     parts = []
     for unit in list_units(pools):
-        read = read_pools(unit, answers)
+        batch = read_pools(unit, answers)
         candidates = pl.DataFrame(
             {
-                "question_id": pl.Series(read.question_ids.take(pa.array(read.pair_question))),
-                "answer_id": pl.Series(read.answer_ids),
-                "text": read.pair_answer,
+                "question_id": pl.Series(batch.question_ids.take(pa.array(batch.pair_question))),
+                "answer_id": pl.Series(batch.answer_ids),
+                "text": batch.pair_answer,
             }
         )
         relevant = candidates.join(judged, on=["question_id", "answer_id"], how="semi", maintain_order="left")
-        texts = read.answers.take(pa.array(relevant["text"].to_numpy())).to_pylist()
+        texts = batch.answers.take(pa.array(relevant["text"].to_numpy())).to_pylist()
         tokens = pl.Series("tokens", [len(tokenizer.split(text)) for text in texts], dtype=pl.Int64)
         parts.append(relevant.select("question_id", tokens))
     empty = pl.DataFrame(schema={"question_id": pl.String, "tokens": pl.Int64})
@@ -65,19 +63,17 @@ def accuracy_by_length(
     accuracy: Mapping[str, pl.DataFrame],
     lengths: pl.DataFrame,
     *,
-    measure: str = "P@1",
     thresholds: Sequence[int] | None = None,
 ) -> pl.DataFrame:
-    """Accuracy over the questions whose relevant answer has at most a length (figures 3 and 4 of the paper).
+    """Accuracy by the maximum length of the relevant answer (figures 3 and 4 of the paper).
 
     Args:
-        accuracy: for each system question_id and ``measure``, as in `measures.Evaluation.per_question`.
-        lengths: question_id, tokens, from `relevant_lengths`; other questions are left out.
-        measure: the column that is averaged.
-        thresholds: maximum lengths; by default those of `length_thresholds`.
+        accuracy: question_id and `ACCURACY` of each system, as in `Evaluation.per_question`.
+        lengths: table of `relevant_lengths`; questions without a length are left out.
+        thresholds: maximum lengths; None for `length_thresholds`.
 
     Returns:
-        system (str), length (i64: the maximum length), questions (i64: number of questions), accuracy (f64).
+        system (str), length (i64: maximum length), questions (i64: number of questions), accuracy (f64).
         Lengths without a question are left out.
     """
     if thresholds is None:
@@ -88,15 +84,15 @@ def accuracy_by_length(
     for system, frame in accuracy.items():
         both = frame.join(lengths, on="question_id", how="inner").sort("tokens", "question_id")
         counts = np.searchsorted(both["tokens"].to_numpy(), limits, side="right")
-        sums = np.concatenate([[0.0], np.cumsum(both[measure].to_numpy())])
-        some = counts > 0
+        sums = np.concatenate([[0.0], np.cumsum(both[ACCURACY].to_numpy())])
+        nonempty = counts > 0
         parts.append(
             pl.DataFrame(
                 {
-                    "system": [system] * int(some.sum()),
-                    "length": limits[some],
-                    "questions": counts[some],
-                    "accuracy": sums[counts[some]] / counts[some],
+                    "system": [system] * int(nonempty.sum()),
+                    "length": limits[nonempty],
+                    "questions": counts[nonempty],
+                    "accuracy": sums[counts[nonempty]] / counts[nonempty],
                 },
                 schema=empty,
             )
@@ -114,12 +110,12 @@ def length_thresholds(tokens: np.ndarray) -> list[int]:
     steps = (step * 10**power for power in range(19) for step in _ROUND_STEPS)
     step = next(step for step in steps if usual / step <= _MOST_POINTS)
     first = -(-int(tokens.min()) // step) * step
-    round_ones = [length for length in range(max(first, step), int(usual) + step, step) if length < longest]
-    return [*round_ones, longest]
+    lengths = range(max(first, step), int(usual) + step, step)
+    return [*(length for length in lengths if length < longest), longest]
 
 
 def was_trained(model: PathOrUrl) -> bool:
-    """Whether a model was trained for at least one epoch; otherwise its history is empty."""
+    """Whether a model was trained for at least one epoch."""
     from aptool.models.model import CONFIG  # loads torch, which eval does not need
 
     path = located(location(model), CONFIG, HISTORY)
@@ -127,17 +123,11 @@ def was_trained(model: PathOrUrl) -> bool:
 
 
 def read_history(model: PathOrUrl) -> pl.DataFrame:
-    """The training history of a model.
-
-    Args:
-        model: the model folder.
+    """Read the training history of a model folder.
 
     Returns:
         One row per epoch: epoch, loss (mean loss), active (share of pairs with a loss), learning_rate,
         ``dev_NAME`` for each measure on the dev split, and ``seconds_NAME``, as far as recorded.
-
-    Raises:
-        InputError: the folder has no history, or it is malformed.
     """
     from aptool.models.model import CONFIG  # loads torch, which eval does not need
 
@@ -165,7 +155,7 @@ def read_history(model: PathOrUrl) -> pl.DataFrame:
 
 
 def training_curves(histories: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """The histories of several systems (see `read_history`) in one table, with a column ``system``."""
+    """Concatenate the histories of several systems, with a column ``system``."""
     return pl.concat(
         [frame.select(pl.lit(system).alias("system"), pl.all()) for system, frame in histories.items()],
         how="diagonal_relaxed",
@@ -178,14 +168,14 @@ def score_distribution(
     """Distributions of the scores of relevant answers and of other candidates.
 
     Args:
-        runs: for each system question_id, answer_id, score; questions that are not in the qrels are left out.
+        runs: question_id, answer_id, score of each system; questions without qrels are left out.
         qrels: question_id, answer_id, relevance; a candidate without judgement is not relevant.
-        bins: number of bins of equal width over each system's scores; by default the square root of the
-            number of relevant candidates, clipped to 10 to 40.
+        bins: number of bins of equal width over each system's scores; None for the square root of the number
+            of relevant candidates, clipped to 10 to 40.
 
     Returns:
-        system (str), low, high (f64: bounds of a bin), relevant, others (f64: the share of the relevant, and
-        of the other, candidates in the bin; 0 if there are none). Each sums to 1 over a system's bins.
+        system (str), low, high (f64: bounds of a bin), relevant, others (f64: share of the relevant and of
+        the other candidates in the bin, 0 if there are none). Shares sum to 1 over a system's bins.
     """
     judged = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
     parts = []
@@ -210,7 +200,7 @@ def _edges(system: str, scores: np.ndarray, count: int) -> np.ndarray:
     try:
         with np.errstate(over="raise"):
             return np.histogram_bin_edges(scores, count)
-    except (ValueError, FloatingPointError) as error:  # too few floats are in that range, or it is no float
+    except (ValueError, FloatingPointError) as error:  # the range has too few floats, or overflows
         low, high = scores.min(), scores.max()
         raise AptoolError(
             f"{system}: scores from {low} to {high}; expected a range that {count} bins divide"
@@ -218,35 +208,24 @@ def _edges(system: str, scores: np.ndarray, count: int) -> np.ndarray:
 
 
 def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An epoch's entry as a flat row."""
+    """Flatten the history entry of an epoch."""
     row: dict[str, Any] = {}
     for key, value in entry.items():
         if key == "dev" and isinstance(value, dict):
-            row |= {f"dev_{name}": one for name, one in MeasureValues.from_any_names(value).items()}
+            row |= {f"dev_{name}": measured for name, measured in MeasureValues.from_any_names(value).items()}
         elif key == "seconds" and isinstance(value, dict):
-            row |= {f"seconds_{name}": one for name, one in value.items()}
+            row |= {f"seconds_{name}": seconds for name, seconds in value.items()}
         elif isinstance(value, int | float):
             row[key] = value
     return row
 
 
-# Columns of costs, with what they are called in charts.
-COSTS = {"bytes_per_answer": "bytes kept of an answer", "pairs_per_second": "pairs scored in a second"}
-
-
 def cost_table(runs: Runs, measure: str) -> pl.DataFrame:
-    """The trained systems of a folder of runs.
-
-    Args:
-        runs: the folder.
-        measure: one of those of its table.
+    """The accuracy and costs of the trained systems of a folder of runs.
 
     Returns:
-        collection (str), system (str), the measure, `COSTS` and train_seconds (f64, means over seeds; null
-        where not known), in the order of the table; systems without any of `COSTS` are left out.
-
-    Raises:
-        InputError: its table is not one of `aptool matrix`.
+        collection (str), system (str), the measure, `COSTS` and train_seconds (f64: means over seeds, or
+        null), in the order of the table; systems without any of `COSTS` are left out.
     """
     try:
         rows = [
@@ -262,6 +241,6 @@ def cost_table(runs: Runs, measure: str) -> pl.DataFrame:
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         expected = "the results of `aptool matrix`"
         raise InputError(runs.folder / TABLE, place="lines", value=repr(error), expected=expected) from error
-    figures = dict.fromkeys((measure, *COSTS, "train_seconds"), pl.Float64)
-    frame = pl.DataFrame(rows, schema={"collection": pl.String, "system": pl.String, **figures})
+    numbers = dict.fromkeys((measure, *COSTS, "train_seconds"), pl.Float64)
+    frame = pl.DataFrame(rows, schema={"collection": pl.String, "system": pl.String, **numbers})
     return frame.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in COSTS))

@@ -1,56 +1,47 @@
-"""HTML pages: self-contained files that load nothing.
-
-The templates escape every text; styles and scripts are inline.
-"""
+"""Self-contained HTML pages from templates that escape every text, and tables in Markdown and LaTeX."""
 
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from aptool.errors import AptoolError, printable
+from aptool.errors import AptoolError
 from aptool.formats.atomic import atomic_file
 from aptool.formats.location import PathOrUrl
-from aptool.models.explain import Explanation, pieces
+from aptool.models.explain import pieces
 from aptool.version import install_command
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-
-def write_explanation(path: PathOrUrl, explanation: Explanation, name: str, model: str) -> None:
-    """Writes the page of an explanation.
-
-    Args:
-        path: the HTML file.
-        explanation: the explanation.
-        name: name of the system.
-        model: path of the model folder.
-
-    Raises:
-        AptoolError: jinja2 is not installed.
-        InputError: the file cannot be written.
-    """
-    write_page(path, "explain.html", {"explanation": explanation, "name": name, "model": printable(model)})
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        # After the end of a row, a bracket would start an argument.
+        "[": "{[}",
+        "]": "{]}",
+        # Characters that LaTeX has only in formulas.
+        "−": "$-$",
+        "Δ": r"$\Delta$",
+        **{character: f"\\{character}" for character in "{}#$%&_"},
+    }
+)
+# Characters that Markdown interprets; an underscore between letters or digits is no emphasis.
+_MARKDOWN = re.compile(r"[\\`*<>|\[\]]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
 def write_page(path: PathOrUrl, template: str, values: dict[str, Any]) -> None:
-    """Writes a page from a template of this package.
-
-    Raises:
-        AptoolError: jinja2 is not installed.
-        InputError: the file cannot be written.
-    """
+    """Render a template of this package into a file."""
     page = environment().get_template(template)
     with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(page.generate(values))
 
 
 def environment() -> "Environment":
-    """The templates of this package, which escape all values.
-
-    Raises:
-        AptoolError: jinja2 is not installed.
-    """
+    """The templates of this package; raise an `AptoolError` unless jinja2 is installed."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
         from markupsafe import Markup
@@ -61,8 +52,7 @@ def environment() -> "Environment":
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
 
-    def source(name: str) -> Markup:
-        """The source of a style sheet or script of this package."""
+    def source(name: str) -> Markup:  # of a style sheet or script
         return Markup(loader.get_source(templates, name)[0].rstrip())
 
     templates.globals.update(
@@ -71,32 +61,12 @@ def environment() -> "Environment":
     return templates
 
 
-_LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        # After the end of a row a bracket would be an argument.
-        "[": "{[}",
-        "]": "{]}",
-        # Signs that LaTeX has in formulas only.
-        "−": "$-$",
-        "Δ": r"$\Delta$",
-        **{character: f"\\{character}" for character in "{}#$%&_"},
-    }
-)
-# An underscore between letters or digits is no emphasis, nor are most other signs of Markdown within a word.
-_MARKDOWN = re.compile(r"[\\`*<>|\[\]]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-
-
 def markdown_table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """A Markdown table.
+    """Format rows of equal length, column titles first, as a Markdown table.
 
     Args:
-        rows: rows of equal length; the first holds the column titles.
-        left: number of leading columns that are aligned left; the others, figures, are aligned right.
+        rows: the cells.
+        left: number of leading columns that are aligned left; further columns are aligned right.
 
     Returns:
         Lines that each end in a line break.
@@ -107,7 +77,7 @@ def markdown_table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
 
 
 def latex_table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """A LaTeX table with the rules of the package booktabs; arguments and lines as in `markdown_table`."""
+    """Format rows as a LaTeX table with the rules of booktabs; arguments as in `markdown_table`."""
     columns = "l" * left + "r" * (len(rows[0]) - left)
     title, *body = [" & ".join(_one_line(cell).translate(_LATEX) for cell in row) + r" \\" for row in rows]
     lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", title, r"\midrule", *body]
@@ -115,5 +85,5 @@ def latex_table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
 
 
 def _one_line(cell: str) -> str:
-    """The cell with line breaks and other unprintable characters as spaces."""
+    """Replace line breaks and other unprintable characters by spaces."""
     return "".join(character if character.isprintable() else " " for character in cell)

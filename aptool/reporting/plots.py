@@ -1,19 +1,23 @@
-"""Charts of the tables of `reporting.curves`, as matplotlib figures for files and for the report.
+"""Charts of the tables of `reporting.curves`, drawn by matplotlib into files and into HTML pages.
 
-A theme gives the colours. The theme for files has a transparent background and colours that are legible on
-white and on black: Okabe and Ito's palette, which is safe for colour-blind readers. Systems also differ in
-dashes and markers.
+A `Theme` has the colours. `FILE_THEME` is legible on white and on black and safe for colour-blind readers
+(Okabe and Ito's palette on a transparent background); systems also differ in dashes and markers.
 """
 
 from __future__ import annotations
 
+import io
+import math
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
+from xml.etree import ElementTree
 
 import polars as pl
 
-from aptool.errors import AptoolError
-from aptool.reporting.points import logarithmic, name_points
+from aptool.errors import AptoolError, InputError, UsageError
+from aptool.formats.atomic import atomic_file, check_writable
+from aptool.formats.location import Location, PathOrUrl, location
 from aptool.version import install_command
 
 if TYPE_CHECKING:
@@ -22,8 +26,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Curves over fewer questions than this are not drawn: a single question changes them too much.
+# Curves over fewer questions are not drawn: a single question changes them too much.
 LEAST_QUESTIONS = 20
+_SUFFIXES = (".png", ".svg")
+_DOTS_PER_INCH = 160
+_FILE_SIZE = (6.4, 4.0)  # inches
+_ID = re.compile(r'\bid="|\bhref="#|url\(#')
+# Offsets of a label from its point, in points of 1/72 inch, in the order of preference.
+_LABEL_OFFSETS = ((5, 3), (-5, 3), (5, -9), (-5, -9))
 
 
 class Theme(NamedTuple):
@@ -52,32 +62,44 @@ class Theme(NamedTuple):
     line_width: float
 
 
-class LineStyle(NamedTuple):
-    """How the line of a system is drawn."""
-
-    colour: str
-    dashes: Any
-    marker: str
-
-
 FILE_THEME = Theme(
     text="#767676",
     grid="#76767640",
     relevant="#0072B2",
     other="#D55E00",
-    # Okabe and Ito's colours with a contrast of at least 3:1 to white and to black; yellow, orange and sky
-    # blue have less.
+    # The colours of the palette with a contrast of at least 3:1 to both white and black.
     colours=("#0072B2", "#D55E00", "#009E73", "#C770A2"),
     dashes=("-", (0, (5, 2)), (0, (1, 1.5))),
     markers=("o", "s", "^", "D", "v", "P"),
     font_size=10,
     line_width=1.8,
 )
-_FILE_SIZE = (6.4, 4.0)  # inches
+
+
+class LineStyle(NamedTuple):
+    """The style of a system's line."""
+
+    colour: str
+    dashes: Any
+    marker: str
+
+
+class Series(NamedTuple):
+    """A line of a chart in a page.
+
+    Attributes:
+        name: name of the system.
+        classes: CSS classes of the line.
+        titles: tooltip of each point.
+    """
+
+    name: str
+    classes: str
+    titles: Sequence[str]
 
 
 def line_style(theme: Theme, number: int) -> LineStyle:
-    """The style of the line with a number, from 0: all combinations of colours and dashes in turn."""
+    """The style of line ``number``, from 0: every combination of colours and dashes in turn."""
     return LineStyle(
         theme.colours[number % len(theme.colours)],
         theme.dashes[number // len(theme.colours) % len(theme.dashes)],
@@ -86,7 +108,7 @@ def line_style(theme: Theme, number: int) -> LineStyle:
 
 
 def plot_accuracy_by_length(data: pl.DataFrame, *, least_questions: int = LEAST_QUESTIONS) -> Figure:
-    """Accuracy over the questions with answers up to a length (figures 3 and 4), one line per system.
+    """Draw accuracy by the maximum length of the relevant answer (figures 3 and 4), one line per system.
 
     Args:
         data: table of `curves.accuracy_by_length`.
@@ -102,16 +124,15 @@ def plot_accuracy_by_length(data: pl.DataFrame, *, least_questions: int = LEAST_
 
 
 def plot_training(data: pl.DataFrame, *, measure: str | None = None) -> Figure:
-    """Loss and a dev measure by epoch, one line per system; the best epoch on dev is marked.
+    """Draw loss and a dev measure by epoch, one line per system; the best epoch on dev is circled.
 
     Args:
         data: table of `curves.training_curves`.
-        measure: the column shown below the loss, such as ``dev_MAP``; by default the first dev measure.
+        measure: column below the loss, such as ``dev_MAP``; None for the first dev measure.
     """
     measure = measure or next((name for name in data.columns if name.startswith("dev_")), None)
     rows, styles = 1 if measure is None else 2, _styles(data)
-    height = _FILE_SIZE[1] * (1 if rows == 1 else 0.65 * rows)
-    with _figure(FILE_THEME, (_FILE_SIZE[0], height), rows=rows) as (figure, panels):
+    with _figure(FILE_THEME, _panels_size(rows, 0.65), rows=rows) as (figure, panels):
         _lines(panels[0], data, "epoch", "loss", styles)
         panels[0].set_ylabel("mean training loss")
         panels[0].set_ylim(bottom=0)
@@ -129,52 +150,46 @@ def plot_training(data: pl.DataFrame, *, measure: str | None = None) -> Figure:
 
 
 def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> Figure:
-    """Accuracy against what it costs, one panel for each cost, a named point for each system.
+    """Draw a measure against costs, one panel per cost and one labeled point per system.
 
     Args:
-        data: rows of `costs.cost_table` of one collection.
-        measure: its column.
-        titles: what each column of costs is called.
+        data: rows of `curves.cost_table` of one collection.
+        measure: column of the measure.
+        titles: axis label of each column of costs.
     """
     drawn = [name for name in titles if data[name].is_not_null().any()]
-    height = _FILE_SIZE[1] * (1 if len(drawn) == 1 else 0.85 * len(drawn))
+    colours, markers = FILE_THEME.colours, FILE_THEME.markers
     styles = {
-        system: LineStyle(
-            FILE_THEME.colours[number % len(FILE_THEME.colours)],
-            "",
-            FILE_THEME.markers[number // len(FILE_THEME.colours) % len(FILE_THEME.markers)],
-        )
+        system: LineStyle(colours[number % len(colours)], "", markers[number // len(colours) % len(markers)])
         for number, system in enumerate(data["system"])
     }
-    size = (_FILE_SIZE[0] * 1.2, height)
-    with _figure(FILE_THEME, size, rows=len(drawn), share_x=False) as (figure, panels):
+    width, height = _panels_size(len(drawn), 0.85)
+    with _figure(FILE_THEME, (width * 1.2, height), rows=len(drawn), share_x=False) as (figure, panels):
         for name, axes in zip(drawn, panels, strict=True):
             _lines(axes, data, name, measure, styles)
-            logarithmic(axes)
+            _logarithmic(axes)
             axes.set_xlabel(titles[name])
             axes.set_ylabel(measure)
-        figure.draw_without_rendering()  # lays the panels out: only then is it known which names would meet
+        figure.draw_without_rendering()  # lays out the panels; labels are placed by distances on the page
         for name, axes in zip(drawn, panels, strict=True):
-            points = data.drop_nulls(name).select("system", name, measure).rows()
-            name_points(axes, points, FILE_THEME.text, FILE_THEME.font_size - 2, 72 / figure.dpi)
+            _label_points(axes, data.drop_nulls(name).select("system", name, measure).rows(), 72 / figure.dpi)
     return figure
 
 
 def plot_scores(data: pl.DataFrame) -> Figure:
-    """Distributions of the scores of relevant answers and of other candidates, one panel per system.
+    """Draw the score distributions of relevant answers and of other candidates, one panel per system.
 
     Args:
         data: table of `curves.score_distribution`.
     """
     systems = data["system"].unique(maintain_order=True).to_list()
     rows = len(systems)
-    height = _FILE_SIZE[1] * (1 if rows == 1 else 0.65 * rows)
-    with _figure(FILE_THEME, (_FILE_SIZE[0], height), rows=rows, share_x=False) as (figure, panels):
+    with _figure(FILE_THEME, _panels_size(rows, 0.65), rows=rows, share_x=False) as (figure, panels):
         for system, axes in zip(systems, panels, strict=True):
-            named = _histograms(axes, data.filter(pl.col("system") == system), FILE_THEME)
+            handles = _histograms(axes, data.filter(pl.col("system") == system), FILE_THEME)
             axes.set_ylabel("share of candidates")
             axes.set_xlabel(f"score of {system}")
-        _legend(panels[0], named)  # that of the last panel: all are drawn alike
+        _legend(panels[0], handles)  # the same in every panel
     return figure
 
 
@@ -189,32 +204,32 @@ def line_chart(
     x_label: str,
     log: bool = False,
 ) -> Figure:
-    """Lines over whole numbers, one per system, without a legend.
+    """Draw one line per system, without a legend.
 
     The artists have the group ids ``series-0``, ``series-1``, ... in the order of ``styles``.
 
     Args:
         data: system (str), and the columns ``x`` and ``y``.
-        x: column of the x axis.
+        x: column of the x axis: whole numbers, or positive numbers if ``log``.
         y: column of the y axis.
         styles: style of each system's line.
         theme: colours and sizes.
         size: width and height, inches.
         x_label: label of the x axis.
-        log: whether the x axis is logarithmic, for any positive numbers.
+        log: logarithmic x axis.
     """
     with _figure(theme, size) as (figure, (axes,)):
         _lines(axes, data, x, y, styles)
         axes.set_xlabel(x_label, loc="right")
         if log:
-            logarithmic(axes)
+            _logarithmic(axes)
         else:
             _whole_numbers(axes)
     return figure
 
 
 def histogram_chart(data: pl.DataFrame, *, theme: Theme, size: tuple[float, float]) -> Figure:
-    """Distributions of the scores of one system, with ticks at the ends of the score axis alone.
+    """Draw the score distributions of one system, with ticks only at the ends of the score axis.
 
     Args:
         data: rows of `curves.score_distribution` of one system.
@@ -234,8 +249,120 @@ def histogram_chart(data: pl.DataFrame, *, theme: Theme, size: tuple[float, floa
     return figure
 
 
+def svg(figure: Figure, prefix: str = "") -> str:
+    """Render a figure as an ``<svg>`` element with text as text; equal figures give equal strings.
+
+    Args:
+        figure: a figure.
+        prefix: prefix of every id, so that several figures can be in one page.
+    """
+    import matplotlib
+
+    # With a fixed salt and without a date, equal figures give equal files.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "aptool"}):
+        file = io.StringIO()
+        figure.savefig(
+            file,
+            format="svg",
+            transparent=True,
+            metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")),
+        )
+    element = file.getvalue()[file.getvalue().index("<svg") :]
+    return re.sub(r"<[^>]*>", lambda tag: _ID.sub(rf"\g<0>{prefix}", tag[0]), element)
+
+
+def inline_svg(
+    figure: Figure,
+    prefix: str,
+    *,
+    classes: str,
+    label: str,
+    variables: Mapping[str, str],
+    series: Sequence[Series] = (),
+) -> str:
+    """Render a figure as an ``<svg>`` element of an HTML page, in the page's size and colours.
+
+    All text is escaped by the XML writers of matplotlib and of this function.
+
+    Args:
+        figure: a figure.
+        prefix: prefix of every id.
+        classes: CSS classes of the element.
+        label: description of the figure for screen readers.
+        variables: CSS variables by the colours (``#rrggbb``, lower case) that they replace.
+        series: the lines with the group ids ``series-0``, ``series-1``, ...; the group of a line gets the
+            classes, the name as ``data-series``, and a tooltip at every point.
+    """
+    root = ElementTree.fromstring(svg(figure, prefix))
+    for parent in root.iter():
+        parent.tag = _local(parent.tag)
+        for name in [name for name in parent.attrib if name.startswith("{")]:
+            parent.set(_local(name), parent.attrib.pop(name))
+        if "style" in parent.attrib:
+            for colour, variable in variables.items():
+                parent.set("style", parent.attrib["style"].replace(colour, f"var({variable})"))
+        # matplotlib's style sheet would apply to the whole page.
+        for child in [child for child in parent if _local(child.tag) in ("style", "metadata")]:
+            parent.remove(child)
+    root.attrib = {"viewBox": root.attrib["viewBox"], "class": classes, "role": "img", "aria-label": label}
+    groups = {element.get("id"): element for element in root.iter("g")}
+    for number, line in enumerate(series):
+        group = groups[f"{prefix}series-{number}"]
+        group.set("class", line.classes)
+        group.set("data-series", line.name)
+        for point, title in zip(group.iter("use"), line.titles, strict=True):
+            ElementTree.SubElement(point, "title").text = title
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def save_plot(figure: Figure, data: pl.DataFrame, path: PathOrUrl) -> list[Location]:
+    """Write a figure and, under the same name, its data as CSV.
+
+    Args:
+        figure: the figure.
+        data: the data shown.
+        path: ``NAME.png`` or ``NAME.svg``, or ``NAME`` for both.
+
+    Returns:
+        The files, the data last.
+
+    Raises:
+        UsageError: the name has another suffix.
+        InputError: a file cannot be written, or the CSV file exists with other columns.
+    """
+    images, table = plot_files(path)
+    _check_replaceable(table, data.columns)
+    for image in images:
+        with atomic_file(image) as temporary:
+            if image.suffix == ".svg":
+                temporary.write_text(svg(figure), encoding="utf-8")
+            else:
+                figure.savefig(temporary, format="png", transparent=True, dpi=_DOTS_PER_INCH)
+    with atomic_file(table) as temporary:
+        data.write_csv(temporary)
+    return [*images, table]
+
+
+def plot_files(path: PathOrUrl) -> tuple[list[Location], Location]:
+    """The images and the table that `save_plot` writes; raise if it could not write them."""
+    check_installed()
+    given = location(path)
+    if given.name in ("", ".."):
+        raise UsageError(f"{str(path)!r}: expected the name of a file")
+    if given.suffix in _SUFFIXES:
+        images, table = [given], given.with_suffix(".csv")
+    elif given.suffix:
+        raise UsageError(f"{path}: expected a name ending in one of {', '.join(_SUFFIXES)}, or no suffix")
+    else:
+        images = [given.with_name(given.name + suffix) for suffix in _SUFFIXES]
+        table = given.with_name(given.name + ".csv")
+    for file in (*images, table):
+        check_writable(file)
+    return images, table
+
+
 def check_installed() -> None:
-    """Raises an `AptoolError` unless matplotlib is installed."""
+    """Raise an `AptoolError` unless matplotlib is installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -246,11 +373,7 @@ def check_installed() -> None:
 def _figure(
     theme: Theme, size: tuple[float, float], *, rows: int = 1, share_x: bool = True
 ) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure with panels below each other, in the style of a theme; no window system is used.
-
-    Raises:
-        AptoolError: matplotlib is not installed.
-    """
+    """A figure with panels below each other, in the style of a theme; no window system is used."""
     check_installed()
     import matplotlib
     from matplotlib.figure import Figure
@@ -269,11 +392,9 @@ def _figure(
         "legend.frameon": False,
         "legend.labelcolor": theme.text,
         "lines.linewidth": theme.line_width,
-        # A marker is drawn for every point of a line, however many there are.
-        "path.simplify": False,
+        "path.simplify": False,  # every point of a line has a marker
         "text.color": theme.text,
-        # Names of systems are shown as they are, not as formulas.
-        "text.parse_math": False,
+        "text.parse_math": False,  # names of systems are not formulas
         "xtick.color": theme.text,
         "ytick.color": theme.text,
         "xtick.labelsize": theme.font_size,
@@ -288,6 +409,12 @@ def _figure(
         figure.align_ylabels()
 
 
+def _panels_size(rows: int, share: float) -> tuple[float, float]:
+    """Size of a file's figure; of several panels, each has a share of the usual height."""
+    width, height = _FILE_SIZE
+    return width, height * (1 if rows == 1 else share * rows)
+
+
 def _styles(data: pl.DataFrame) -> dict[str, LineStyle]:
     systems = data["system"].unique(maintain_order=True)
     return {system: line_style(FILE_THEME, number) for number, system in enumerate(systems)}
@@ -295,10 +422,10 @@ def _styles(data: pl.DataFrame) -> dict[str, LineStyle]:
 
 def _lines(axes: Axes, data: pl.DataFrame, x: str, y: str, styles: Mapping[str, LineStyle]) -> None:
     for number, (system, style) in enumerate(styles.items()):
-        own = data.filter((pl.col("system") == system) & pl.col(y).is_not_null())
+        points = data.filter((pl.col("system") == system) & pl.col(y).is_not_null())
         axes.plot(
-            own[x],
-            own[y],
+            points[x],
+            points[y],
             label=system,
             color=style.colour,
             linestyle=style.dashes,
@@ -309,8 +436,8 @@ def _lines(axes: Axes, data: pl.DataFrame, x: str, y: str, styles: Mapping[str, 
 
 
 def _histograms(axes: Axes, data: pl.DataFrame, theme: Theme) -> dict[str, Any]:
-    """Outlines of both distributions, the relevant answers hatched; returns what a legend shows, by name."""
-    named = {}
+    """Draw outlines of both distributions, the relevant answers hatched; return legend handles by label."""
+    handles = {}
     edges = [*data["low"], data["high"].item(-1)]
     for column, colour, hatch, label in (
         ("others", theme.other, "", "other candidates"),
@@ -319,12 +446,12 @@ def _histograms(axes: Axes, data: pl.DataFrame, theme: Theme) -> dict[str, Any]:
         axes.stairs(data[column], edges, color=colour, linewidth=1.5)
         parts = [axes.stairs(data[column], edges, fill=True, color=f"{colour}40", linewidth=0)]
         if hatch:
-            # Lines by themselves: in an SVG the pattern of a filled patch has no transparency.
+            # A patch of its own: in an SVG the hatching of a filled patch has no transparency.
             lines = axes.stairs(data[column], edges, fill=True, edgecolor=colour, hatch=hatch, linewidth=0)
             lines.set_facecolor("none")
             parts.append(lines)
-        named[label] = tuple(parts)
-    return named
+        handles[label] = tuple(parts)
+    return handles
 
 
 def _whole_numbers(axes: Axes) -> None:
@@ -333,13 +460,84 @@ def _whole_numbers(axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
+def _logarithmic(axes: Axes) -> None:
+    """Make the x axis logarithmic, with round numbers as ticks over any range."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    axes.set_xscale("log")
+    axes.margins(x=0.15, y=0.1)  # room for labels at the points
+    low, high = axes.get_xlim()
+    decades = math.log10(high / low)
+    ticks = LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)) if decades > 1 else MaxNLocator(5)
+    axes.xaxis.set_major_locator(ticks)
+    # matplotlib's own tick labels are formulas, which the style turns off.
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _short(value: float) -> str:
+    """1500 as 1.5k."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+def _label_points(axes: Axes, points: Sequence[tuple[Any, ...]], points_per_pixel: float) -> None:
+    """Label points (label, x, y) from the highest, each at the first offset where no other label is."""
+    from matplotlib.transforms import Bbox
+
+    size = FILE_THEME.font_size - 2
+    taken: list[Bbox] = []
+    for label, x, y in sorted(points, key=lambda point: -point[2]):
+        across, up = axes.transData.transform((x, y)) * points_per_pixel
+        width = 0.55 * size * len(label)
+        boxes = [
+            Bbox.from_bounds(across + dx - (width if dx < 0 else 0), up + dy, width, size)
+            for dx, dy in _LABEL_OFFSETS
+        ]
+        free = (number for number, box in enumerate(boxes) if not any(map(box.overlaps, taken)))
+        chosen = next(free, 0)
+        taken.append(boxes[chosen])
+        axes.annotate(
+            label,
+            (x, y),
+            _LABEL_OFFSETS[chosen],
+            textcoords="offset points",
+            horizontalalignment="right" if _LABEL_OFFSETS[chosen][0] < 0 else "left",
+            fontsize=size,
+            color=FILE_THEME.text,
+        )
+
+
 def _named_lines(axes: Axes) -> dict[str, Any]:
     return {str(line.get_label()): line for line in axes.get_lines()}
 
 
-def _legend(axes: Axes, named: Mapping[str, Any]) -> None:
+def _legend(axes: Axes, handles: Mapping[str, Any]) -> None:
     # Labels are passed explicitly: matplotlib leaves out labels that begin with an underscore.
-    handles, labels = list(named.values()), list(named)
     axes.legend(
-        handles, labels, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.3, handlelength=2.6
+        list(handles.values()),
+        list(handles),
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=4,
+        borderaxespad=0.3,
+        handlelength=2.6,
     )
+
+
+def _check_replaceable(path: Location, columns: list[str]) -> None:
+    """Raise if a file is something other than an earlier table with these columns."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        header = file.readline().decode(errors="replace").strip()
+    if header != ",".join(columns):
+        expected = f"no file, or an earlier table of this plot: {','.join(columns)}"
+        raise InputError(path, place="line 1", value=header, expected=expected)
+
+
+def _local(name: str) -> str:
+    """A name without its XML namespace, as in HTML."""
+    return name.rpartition("}")[2]

@@ -249,7 +249,7 @@ def test_the_strongest_words_come_first_and_of_equals_the_earlier():
 
 def test_image_has_the_words_in_order_on_colours_by_weight(by_hand):
     pytest.importorskip("matplotlib")
-    from aptool.reporting.figures import plot_explanation
+    from aptool.reporting.heatmap import plot_explanation
 
     (found,) = explain_pairs(by_hand("ap-cnn"), [("One two", "red, green " + "blue " * 30)], alignment=True)
     figure = plot_explanation(found, "mine")

@@ -39,13 +39,6 @@ def plots():
     return plots
 
 
-@pytest.fixture
-def figures(plots):
-    from aptool.reporting import figures
-
-    return figures
-
-
 # Data
 
 
@@ -214,7 +207,7 @@ def test_best_epoch_is_circled(plots, tmp_path):
     assert dev.get_ylabel() == "MAP on dev"
 
 
-def test_every_axis_has_a_label_and_nothing_is_hidden_by_a_name(plots, figures):
+def test_every_axis_has_a_label_and_nothing_is_hidden_by_a_name(plots):
     run = frame(("q1", "a", 1.0), ("q1", "b", 0.0), columns=("question_id", "answer_id", "score"))
     # Names that matplotlib would leave out of a legend, or typeset as a formula.
     names = ["_a", "$x_1$", "<b>&amp;"]
@@ -225,14 +218,14 @@ def test_every_axis_has_a_label_and_nothing_is_hidden_by_a_name(plots, figures):
         for axes in figure.axes:
             assert axes.get_ylabel()
             assert axes.get_xlabel()
-        words = [text.text for text in ElementTree.fromstring(figures.svg(figure)).iter(f"{SVG}text")]
+        words = [text.text for text in ElementTree.fromstring(plots.svg(figure)).iter(f"{SVG}text")]
         assert all(any(name in word for word in words) for name in names)
 
 
-def test_svg_is_the_same_every_time_and_can_share_a_page(plots, figures):
+def test_svg_is_the_same_every_time_and_can_share_a_page(plots):
     data = accuracy_by_length({"s": P_1}, LENGTHS)
 
-    first, second = (figures.svg(plots.plot_accuracy_by_length(data), prefix="one-") for _ in range(2))
+    first, second = (plots.svg(plots.plot_accuracy_by_length(data), prefix="one-") for _ in range(2))
 
     assert first == second
     assert first.startswith("<svg")
@@ -264,12 +257,12 @@ def test_contrast_on_white_and_on_black(plots, page):
     assert contrast(plots.FILE_THEME.text) >= 4.5
 
 
-def test_background_is_transparent_and_the_data_lies_beside(plots, figures, tmp_path):
+def test_background_is_transparent_and_the_data_lies_beside(plots, tmp_path):
     from PIL import Image
 
     data = accuracy_by_length({"s": P_1}, LENGTHS)
 
-    files = figures.save_plot(plots.plot_accuracy_by_length(data), data, tmp_path / "out" / "lengths")
+    files = plots.save_plot(plots.plot_accuracy_by_length(data), data, tmp_path / "out" / "lengths")
 
     assert [file.name for file in files] == ["lengths.png", "lengths.svg", "lengths.csv"]
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == sorted(file.name for file in files)
@@ -277,10 +270,10 @@ def test_background_is_transparent_and_the_data_lies_beside(plots, figures, tmp_
     assert pl.read_csv(files[2]).equals(data)
 
 
-def test_names_of_files(plots, figures, tmp_path):
-    assert figures.plot_files(tmp_path / "a.svg") == ([tmp_path / "a.svg"], tmp_path / "a.csv")
+def test_names_of_files(plots, tmp_path):
+    assert plots.plot_files(tmp_path / "a.svg") == ([tmp_path / "a.svg"], tmp_path / "a.csv")
     with pytest.raises(UsageError, match=r"a\.pdf: expected a name ending in one of \.png, \.svg"):
-        figures.plot_files(tmp_path / "a.pdf")
+        plots.plot_files(tmp_path / "a.pdf")
 
 
 # The command

@@ -15,8 +15,7 @@ from aptool.models.explain import TextWeights, Window
 from aptool.reporting.browse import packed_spans, packed_weights
 from aptool.reporting.charts import _VARIABLES as VARIABLES
 from aptool.reporting.charts import PAGE_THEME
-from aptool.reporting.figures import Series, inline_svg
-from aptool.reporting.plots import histogram_chart, line_chart, line_style
+from aptool.reporting.plots import Series, histogram_chart, inline_svg, line_chart, line_style
 from aptool.reporting.tables import interval_bar
 
 
