@@ -41,13 +41,13 @@ def data() -> None:
 @click.option("--limit", type=whole_number(0), metavar="N", help="Maximum number of functions.")
 def functions(out: Location | None, output: Location | None, limit: int | None) -> None:
     """Build the collection of functions: code search over the installed Python packages."""
-    from aptool.datasets.functions import build
+    from aptool.datasets.functions import import_functions
     from aptool.datasets.importing import check_output
     from aptool.formats.collection import CollectionFiles
 
     out = one_output(output, out)
     check_output(out)
-    build(out, limit=limit)
+    import_functions(out, limit=limit)
     report_collection(CollectionFiles(out))
 
 
@@ -207,9 +207,9 @@ def wikiqa(splits: tuple[str, ...], output: str, questions: str) -> None:
     The paper's questions are those of --questions answerable.
     """
     from aptool.datasets.importing import parse_splits
-    from aptool.datasets.wikiqa import build
+    from aptool.datasets.wikiqa import import_wikiqa
 
-    report_collection(build(output, parse_splits(splits), questions=questions))
+    report_collection(import_wikiqa(output, parse_splits(splits), questions=questions))
 
 
 @import_.command()
@@ -230,10 +230,10 @@ def trecqa(splits: tuple[str, ...], output: str, questions: str, variant: str | 
     from typing import cast
 
     from aptool.datasets.importing import parse_splits
-    from aptool.datasets.trecqa import Variant, build
+    from aptool.datasets.trecqa import Variant, import_trecqa
 
     stated = cast("Variant | None", variant)
-    collection = build(output, parse_splits(splits), questions=questions, variant=stated)
+    collection = import_trecqa(output, parse_splits(splits), questions=questions, variant=stated)
     details = collection.manifest["details"]
     logger.info(f"variant: {details['variant'] or 'none'} ({details['variant_decided']})")
     report_collection(collection)
@@ -259,9 +259,11 @@ def trecqa(splits: tuple[str, ...], output: str, questions: str, variant: str | 
 )
 def insuranceqa(folder: str, output: str, questions: str, pool_size: str, tokens: str) -> None:
     """Import InsuranceQA from FOLDER, the V1 or V2 of github.com/shuzi/insuranceQA."""
-    from aptool.datasets.insuranceqa import build
+    from aptool.datasets.insuranceqa import import_insuranceqa
 
-    collection = build(output, folder, questions=questions, pool_size=int(pool_size), tokens=tokens)
+    collection = import_insuranceqa(
+        output, folder, questions=questions, pool_size=int(pool_size), tokens=tokens
+    )
     for split in collection.manifest["details"].get("splits_not_found", []):
         logger.info(f"{split}: skipped, its file is not in {folder}")
     report_collection(collection)

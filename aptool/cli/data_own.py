@@ -194,12 +194,12 @@ def hf(
     FOLDER is local, or hf://datasets/ORG/NAME. A row is a pair, or a question with a list of candidates.
     """
     from aptool.datasets.column_names import ColumnNames
-    from aptool.datasets.huggingface import build
+    from aptool.datasets.huggingface import import_huggingface
     from aptool.datasets.importing import collection_name, parse_splits
 
     policies = _import_policies(options)
     names = ColumnNames(**options)
-    collection = build(
+    collection = import_huggingface(
         output,
         dataset,
         names,

@@ -123,9 +123,9 @@ def default_collection() -> Path:
         logger.info(f"COLLECTION not given: {COLLECTION}")
         return COLLECTION
     logger.info(f"COLLECTION not given: {COLLECTION}, which is built first")
-    from aptool.datasets.functions import build
+    from aptool.datasets.functions import import_functions
 
-    build(COLLECTION, limit=None)
+    import_functions(COLLECTION, limit=None)
     return COLLECTION
 
 

@@ -86,11 +86,11 @@ def beir(
     **cut: Any,
 ) -> None:
     """Import a data set in the layout of BEIR: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv."""
-    from aptool.datasets.beir import build
+    from aptool.datasets.retrieval_sources import import_beir
 
     given = _by_split(runs)
     report_collection(
-        build(
+        import_beir(
             output,
             folder,
             name=_checked(name),
@@ -111,10 +111,12 @@ def beir(
 @questions_option
 def mteb(folder: Location, output: str, split: str, name: str | None, conflicts: Any, questions: str) -> None:
     """Import a reranking task in the layout of MTEB: corpus, queries, qrels and top_ranked."""
-    from aptool.datasets.mteb import build
+    from aptool.datasets.mteb import import_mteb
 
     report_collection(
-        build(output, folder, split=split, name=_checked(name), questions=questions, conflicts=conflicts)
+        import_mteb(
+            output, folder, split=split, name=_checked(name), questions=questions, conflicts=conflicts
+        )
     )
 
 
@@ -143,7 +145,7 @@ def msmarco(
     **cut: Any,
 ) -> None:
     """Import MS MARCO passage ranking: collection, queries, qrels and top1000 files."""
-    from aptool.datasets.msmarco import SplitFiles, build
+    from aptool.datasets.retrieval_sources import SplitFiles, import_msmarco
 
     asked, judged, first = _by_split(queries), _by_split(qrels), _by_split(top)
     lacking = [split for split in asked if split not in judged]
@@ -153,7 +155,9 @@ def msmarco(
         raise UsageError(f"split {split!r}: expected it in --queries and in --qrels")
     splits = {split: SplitFiles(path, judged[split], first.get(split)) for split, path in asked.items()}
     report_collection(
-        build(output, collection, splits, options=_options(cut), questions=questions, conflicts=conflicts)
+        import_msmarco(
+            output, collection, splits, options=_options(cut), questions=questions, conflicts=conflicts
+        )
     )
 
 
@@ -175,14 +179,14 @@ def ir_datasets(
     **cut: Any,
 ) -> None:
     """Import data sets of the ir_datasets catalogue, such as test=beir/scifact/test."""
-    from aptool.datasets.ir_datasets import build, load
+    from aptool.datasets.retrieval_sources import import_ir_datasets, load_ir_dataset
 
     named = _by_split(datasets)
-    found = {split: load(identifier) for split, identifier in named.items()}
+    found = {split: load_ir_dataset(identifier) for split, identifier in named.items()}
     called = _checked(name) or re.sub(r"[^A-Za-z0-9_-]+", "-", next(iter(named.values())))
     given = _by_split(runs)
     report_collection(
-        build(
+        import_ir_datasets(
             output,
             found,
             name=called,
@@ -221,8 +225,8 @@ def pools(
     """
     from aptool.datasets.corpus import FileCorpus, read_queries
     from aptool.datasets.importing import collection_name
-    from aptool.datasets.msmarco import read_top
     from aptool.datasets.retrieval import Topics, write_retrieval_collection
+    from aptool.datasets.retrieval_sources import read_top
     from aptool.formats.trec import read_qrels
 
     texts, judgements, first = read_queries(queries), read_qrels(qrels), read_top(run)

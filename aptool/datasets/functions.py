@@ -50,7 +50,7 @@ Splits = dict[str, list[Function]]
 Dropped = dict[str, Counter[str]]
 
 
-def build(
+def import_functions(
     out: PathOrUrl,
     limit: int | None = None,
     *,

@@ -43,7 +43,7 @@ class DataFiles(NamedTuple):
     splits: dict[str, list[str]]
 
 
-def build(
+def import_huggingface(
     out: str | Path,
     folder: str,
     names: ColumnNames,
@@ -99,8 +99,8 @@ def data_files(folder: str, config: str | None = None) -> DataFiles:
     """The data files of a data set.
 
     Args:
-        folder: see `build`.
-        config: see `build`.
+        folder: see `import_huggingface`.
+        config: see `import_huggingface`.
 
     Raises:
         InputError: there is no such folder, configuration or data file.

@@ -46,7 +46,7 @@ class Release(NamedTuple):
     columns: dict[str, tuple[int, int, int | None]]
 
 
-def build(
+def import_insuranceqa(
     out: PathOrUrl,
     folder: str,
     *,

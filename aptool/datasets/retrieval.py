@@ -1,10 +1,9 @@
-"""Pools out of a first-stage run and a corpus: how a retrieval collection becomes one for reranking.
+"""Pools from a first-stage run and a corpus: a retrieval collection becomes a collection for re-ranking.
 
 The corpus is streamed: once for the texts of the candidates, which become the shared answers of the
-collection, and twice before that where BM25 retrieves. Memory grows with the candidates, not with the corpus.
+collection, and twice more where BM25 retrieves. Memory grows with the candidates, not with the corpus.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
@@ -21,16 +20,18 @@ from aptool.formats.location import PathOrUrl
 from aptool.formats.trec import rank_candidates
 from aptool.text.first_stage import Ranking, retrieve
 
+RUN_SCHEMA = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
+
 
 class Topics(NamedTuple):
-    """The questions of a split, their judgements and what a first stage retrieved for them.
+    """The queries of a split with their judgements and first-stage run.
 
     Attributes:
-        path: what messages call the split's source.
-        queries: text by query id.
+        path: source of the split, for messages.
+        queries: query id -> text.
         qrels: question_id, answer_id, relevance; may be empty.
         run: question_id, answer_id, score; None to retrieve with BM25.
-        run_path: what messages call the run.
+        run_path: source of the run, for messages.
         conflicts: contradictory judgements that were resolved.
     """
 
@@ -43,20 +44,22 @@ class Topics(NamedTuple):
 
 
 class PoolOptions(NamedTuple):
-    """How pools are cut from a run.
+    """How pools are cut from a run; the last three options are for training.
 
     Attributes:
-        depth: candidates of each question kept from the top of the run.
-        negatives: of these, how many that are not judged relevant are kept, drawn at random; None keeps all.
-            For training: a pool that was thinned out says nothing about a first stage.
-        add_relevant: add the relevant documents that the first stage missed; for training alike.
-        seed: of the draws.
+        depth: candidates per question, from the top of the run.
+        negatives: of these, non-relevant candidates to keep, drawn at random; None keeps all.
+        add_relevant: add the relevant documents that the first stage missed.
+        seed: random seed of the draws.
     """
 
     depth: int = 100
     negatives: int | None = None
     add_relevant: bool = False
     seed: int = 0
+
+
+DEFAULT_OPTIONS = PoolOptions()
 
 
 def write_retrieval_collection(
@@ -69,63 +72,48 @@ def write_retrieval_collection(
     options: PoolOptions,
     questions: str = "all",
 ) -> CollectionFiles:
-    """Writes a collection with one pool for each query, the texts shared by all pools.
+    """Write a collection with one pool per query and shared answers.
 
-    The manifest's ``details.first_stage`` counts, for each split, the relevant documents that are in no pool.
+    The manifest's ``details.first_stage`` counts per split the relevant documents that are in no pool.
 
     Args:
         out: the collection's folder.
         name: one word.
-        source: where the data came from, in words.
+        source: description of the data's origin.
         corpus: the documents.
         splits: the topics of each split.
         options: how pools are cut.
-        questions: which questions are kept; see `CollectionWriter`.
-
-    Raises:
-        InputError: a file is not what it should be, a judged query has no text, the run and the queries share
-            no id, or the corpus lacks a candidate.
-        AptoolError: no question of a split is left.
+        questions: see `CollectionWriter`.
     """
     check_output(out)
-    cut: dict[str, pl.DataFrame] = {}
-    missed: dict[str, dict[str, int]] = {}
     for topics in splits.values():
-        _check_judged(topics)
-    retrieved = _retrieved(corpus, splits, options.depth)
+        _check_queries(topics)
+    retrieved = _retrieve(corpus, splits, options.depth)
+    candidates: dict[str, pl.DataFrame] = {}
+    first_stage: dict[str, dict[str, Any]] = {}
     for split, topics in splits.items():
-        run = topics.run
-        if run is None:
-            run = retrieved[split]
-        else:
-            _check_same_queries(topics, run)
-        cut[split], missed[split] = cut_pools(run, topics.qrels, options)
-    wanted = pl.concat([frame.select("answer_id") for frame in cut.values()]).unique()
-    details: dict[str, Any] = {
-        "pools": options._asdict(),
-        "first_stage": {
-            split: {"system": "BM25" if splits[split].run is None else "run", **counts}
-            for split, counts in missed.items()
-        },
-    }
+        run = topics.run if topics.run is not None else retrieved[split]
+        candidates[split], counts = cut_pools(run, topics.qrels, options)
+        first_stage[split] = {"system": "BM25" if topics.run is None else "run", **counts}
+    answer_ids = pl.concat([frame.select("answer_id") for frame in candidates.values()]).unique()
     return write_collection(
         out,
         name=name,
         source=source,
         splits={
-            split: SplitPools(topics.path, _pools(topics, cut[split]), topics.conflicts)
+            split: SplitPools(topics.path, _pools(topics, candidates[split]), topics.conflicts)
             for split, topics in splits.items()
         },
         questions=questions,
-        details=details,
-        answers=_texts(corpus, wanted["answer_id"]),
+        details={"pools": options._asdict(), "first_stage": first_stage},
+        answers=_texts(corpus, set(answer_ids["answer_id"])),
     )
 
 
 def cut_pools(
     run: pl.DataFrame, qrels: pl.DataFrame, options: PoolOptions
 ) -> tuple[pl.DataFrame, dict[str, int]]:
-    """The candidates of each question, and how many relevant documents the first stage missed.
+    """Select the candidates of each question from a run.
 
     Args:
         run: question_id, answer_id, score.
@@ -133,8 +121,8 @@ def cut_pools(
         options: see `PoolOptions`.
 
     Returns:
-        question_id, answer_id, in the order of the run; counts ``relevant`` (judged relevant),
-        ``relevant_missed`` (not in the run down to the depth) and ``relevant_added``.
+        question_id and answer_id in the order of the run; and the numbers of relevant documents:
+        ``relevant`` (all), ``relevant_missed`` (not in the run down to the depth) and ``relevant_added``.
     """
     keys = ["question_id", "answer_id"]
     top = rank_candidates(run).filter(pl.col("rank") <= options.depth).select(*keys, "rank")
@@ -142,18 +130,16 @@ def cut_pools(
     missed = relevant.join(top, on=keys, how="anti")
     counts = {"relevant": relevant.height, "relevant_missed": missed.height, "relevant_added": 0}
     if options.negatives is not None:
-        is_relevant = top.join(relevant, on=keys, how="semi")
-        others = top.join(relevant, on=keys, how="anti")
-        draws = np.random.default_rng(options.seed).random(others.height)
-        place = pl.col("draw").rank("ordinal").over("question_id")
-        sampled = (
-            others.with_columns(draw=pl.Series(draws)).filter(place <= options.negatives).select(top.columns)
-        )
-        top = pl.concat([is_relevant, sampled])
+        positives = top.join(relevant, on=keys, how="semi")
+        negatives = top.join(relevant, on=keys, how="anti")
+        draws = pl.Series(np.random.default_rng(options.seed).random(negatives.height))
+        order = pl.col("draw").rank("ordinal").over("question_id")
+        sampled = negatives.with_columns(draw=draws).filter(order <= options.negatives).select(top.columns)
+        top = pl.concat([positives, sampled])
     if options.add_relevant:
         counts["relevant_added"] = missed.height
-        behind = missed.with_columns(rank=pl.lit(options.depth + 1, dtype=top.schema["rank"]))
-        top = pl.concat([top, behind])
+        last = missed.with_columns(rank=pl.lit(options.depth + 1, dtype=top.schema["rank"]))
+        top = pl.concat([top, last])
     return top.sort("question_id", "rank", "answer_id").select(keys), counts
 
 
@@ -163,76 +149,60 @@ def _pools(topics: Topics, candidates: pl.DataFrame) -> Iterator[LabelledPool]:
         for (question,), frame in topics.qrels.partition_by("question_id", as_dict=True).items()
     }
     pools = candidates.partition_by("question_id", as_dict=True, maintain_order=True)
-    nothing = candidates.clear()
+    empty = candidates.clear()
     for question, text in topics.queries.items():
-        ids = pools.get((question,), nothing)["answer_id"].to_list()
+        ids = pools.get((question,), empty)["answer_id"].to_list()
         yield LabelledPool(question, text, ids, None, relevance.get(question, {}))
 
 
-def _texts(corpus: Corpus, wanted: pl.Series) -> Iterator[tuple[str, str]]:
-    """The wanted documents, in the order of the corpus.
-
-    Raises:
-        InputError: the corpus lacks one, or has one twice.
-    """
-    left = set(wanted.to_list())
-    total, found = len(left), Counter[str]()
-    for file, entry in corpus.entries():
-        if entry.id in left:
-            left.remove(entry.id)
-            found[entry.id] += 1
+def _texts(corpus: Corpus, answer_ids: set[str]) -> Iterator[tuple[str, str]]:
+    """Read the ids and texts of the candidates, in the order of the corpus."""
+    missing = set(answer_ids)
+    for entry in corpus.entries():
+        if entry.id in missing:
+            missing.remove(entry.id)
             yield entry.id, entry.text
-        elif found.get(entry.id):
-            raise InputError(file, place=entry.place, column="id", value=entry.id, expected="each id once")
-    if left:
-        first = min(left)
-        problem = f"{len(left):,} of {total:,} candidates not found, such as {first!r}"
+        elif entry.id in answer_ids:
+            expected = "each id once"
+            raise InputError(entry.file, place=entry.place, column="id", value=entry.id, expected=expected)
+    if missing:
+        problem = f"{len(missing):,} of {len(answer_ids):,} candidates not found, such as {min(missing)!r}"
         raise InputError(str(corpus), problem=problem, expected="a text for every candidate of the run")
 
 
-def _check_judged(topics: Topics) -> None:
-    """Checks that every judged query has a text: one that was left out would count in no figure."""
+def _check_queries(topics: Topics) -> None:
+    """Check that all judged queries have a text, as no measure would count the others, and suit the run."""
     judged = topics.qrels["question_id"].unique(maintain_order=True)
     unknown = [question for question in judged if question not in topics.queries]
     if unknown:
         queries = "query" if len(unknown) == 1 else "queries"
         problem = f"{len(unknown):,} judged {queries} without a text, such as {unknown[0]!r}"
         raise InputError(topics.path, problem=problem, expected="a text for every judged query")
+    if topics.run is not None:
+        ranked = topics.run["question_id"].unique(maintain_order=True)
+        if not any(question in topics.queries for question in ranked):
+            first = next(iter(topics.queries), "none")
+            problem = f"no query of {topics.path}: the first ids are {ranked[0]!r} here and {first!r} there"
+            raise InputError(topics.run_path, problem=problem, expected="a run over these queries")
 
 
-def _check_same_queries(topics: Topics, run: pl.DataFrame) -> None:
-    asked = run["question_id"].unique(maintain_order=True)
-    if not any(question in topics.queries for question in asked):
-        theirs, ours = asked[0], next(iter(topics.queries), "none")
-        problem = f"no query of {topics.path}: the first ids are {theirs!r} here and {ours!r} there"
-        raise InputError(topics.run_path, problem=problem, expected="a run over these queries")
-
-
-def _retrieved(corpus: Corpus, splits: Mapping[str, Topics], depth: int) -> dict[str, pl.DataFrame]:
-    """The run of BM25 for each split that has none: question_id, answer_id, score.
-
-    Raises:
-        AptoolError: there is no document.
-    """
+def _retrieve(corpus: Corpus, splits: Mapping[str, Topics], depth: int) -> dict[str, pl.DataFrame]:
+    """Retrieve with BM25 for each split without a run: question_id, answer_id, score."""
 
     def documents() -> Iterator[tuple[str, str]]:
-        return ((entry.id, entry.text) for _, entry in corpus.entries())
+        return ((entry.id, entry.text) for entry in corpus.entries())
 
-    lacking = {split: topics.queries for split, topics in splits.items() if topics.run is None}
-    if lacking and next(documents(), None) is None:
+    queries = {split: topics.queries for split, topics in splits.items() if topics.run is None}
+    if queries and next(documents(), None) is None:
         raise AptoolError(f"{corpus}: no document; expected at least one")
-    texts = [text for queries in lacking.values() for text in queries.values()]
+    texts = [text for by_id in queries.values() for text in by_id.values()]
     rankings = iter(retrieve(documents, texts, depth) if texts else ())
-    return {
-        split: _run(list(queries), list(islice(rankings, len(queries)))) for split, queries in lacking.items()
-    }
+    return {split: _run(list(by_id), islice(rankings, len(by_id))) for split, by_id in queries.items()}
 
 
-def _run(questions: list[str], rankings: list[Ranking]) -> pl.DataFrame:
-    """The rankings of some questions as a frame: question_id, answer_id, score."""
-    schema = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
+def _run(questions: list[str], rankings: Iterator[Ranking]) -> pl.DataFrame:
     frames = [
-        pl.DataFrame({"question_id": question, "answer_id": ids.tolist(), "score": scores}, schema=schema)
+        pl.DataFrame({"question_id": question, "answer_id": ids.tolist(), "score": scores}, schema=RUN_SCHEMA)
         for question, (ids, scores) in zip(questions, rankings, strict=True)
     ]
-    return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
+    return pl.concat(frames) if frames else pl.DataFrame(schema=RUN_SCHEMA)

@@ -34,7 +34,7 @@ _BLOCKS = ("question", "positive", "negative")
 _TOKENS, _HEADS, _ANNOTATED = 0, 3, 5
 
 
-def build(
+def import_trecqa(
     out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all", variant: Variant | None = None
 ) -> CollectionFiles:
     """Imports TREC-QA.

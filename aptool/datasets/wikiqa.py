@@ -22,7 +22,7 @@ PARQUET = Columns("question_id", "question", "answer_id", "answer", "label")
 _PARQUET_MAGIC = b"PAR1"
 
 
-def build(out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all") -> CollectionFiles:
+def import_wikiqa(out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all") -> CollectionFiles:
     """Imports WikiQA.
 
     Args:

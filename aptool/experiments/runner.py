@@ -5,7 +5,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from aptool.config import Recipe, load_recipe
-from aptool.datasets import insuranceqa, trecqa, wikiqa
+from aptool.datasets.insuranceqa import import_insuranceqa
+from aptool.datasets.trecqa import import_trecqa
+from aptool.datasets.wikiqa import import_wikiqa
 from aptool.errors import AptoolError, InputError, error_with
 from aptool.experiments.folds import open_folds, pool_folds
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, list_trials
@@ -141,10 +143,10 @@ class Runner:
         """Opens a collection, which is built or imported first where the matrix says so."""
         build, path = evaluated.build, evaluated.path
         if build == "functions" and not path.exists():
-            from aptool.datasets.functions import build as build_functions
+            from aptool.datasets.functions import import_functions
 
             logger.info(f"building {path}")
-            build_functions(path, limit=evaluated.limit)
+            import_functions(path, limit=evaluated.limit)
         elif build in PUBLISHED and not (path / MANIFEST).exists():
             # The same files give the same fingerprint, so importing them again makes no result outdated.
             imported = self._output / "collections" / name
@@ -162,7 +164,7 @@ class Runner:
 def import_published(name: str, folder: Location, out: Location) -> CollectionFiles:
     """Import a published data set, with the questions that the paper keeps; the test split may be missing."""
     if name == "insuranceqa":
-        return insuranceqa.build(out, str(folder / "V1" if (folder / "V1").is_dir() else folder))
+        return import_insuranceqa(out, str(folder / "V1" if (folder / "V1").is_dir() else folder))
     files = {split: folder / file for split, file in PUBLISHED[name].items()}
     splits = {split: str(file) for split, file in files.items() if file.exists()}
     for split in ("train", "dev"):
@@ -170,5 +172,5 @@ def import_published(name: str, folder: Location, out: Location) -> CollectionFi
             expected = f"{files[split].name}, or a collection built by `aptool data import {name}`"
             raise InputError(folder, problem=f"no split {split!r}", expected=expected)
     if name == "wikiqa":
-        return wikiqa.build(out, splits, questions="answerable")
-    return trecqa.build(out, splits, questions="both-labels")
+        return import_wikiqa(out, splits, questions="answerable")
+    return import_trecqa(out, splits, questions="both-labels")

@@ -81,7 +81,7 @@ def test_the_built_in_collection_is_built_if_it_is_not_there(aptool, folder, col
         assert (str(path), limit) == ("data/functions", None)
         shutil.copytree(collection_folder, path)
 
-    monkeypatch.setattr("aptool.datasets.functions.build", build)
+    monkeypatch.setattr("aptool.datasets.functions.import_functions", build)
 
     trained = aptool("train", "--preset", "qa-cnn", *tiny("qa-cnn", "training.epochs=1"))
 

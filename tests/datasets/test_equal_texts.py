@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import aptool
-from aptool.datasets import huggingface, mteb
 from aptool.datasets.column_names import ColumnNames
+from aptool.datasets.huggingface import import_huggingface
+from aptool.datasets.mteb import import_mteb
 
 ROWS = [("who?", "me", 1), ("who?", "you", 0), ("why?", "so", 1), ("why?", "you", 0)]
 EXPECTED = {"who?": {"me", "you"}, "why?": {"so", "you"}}
@@ -37,7 +38,7 @@ def from_hub_layout(folder):
     rows = [{"question": q, "answer": a, "label": label} for q, a, label in ROWS]
     (folder / "data").mkdir()
     pq.write_table(pa.Table.from_pylist(rows), folder / "data" / "test-00000-of-00001.parquet")
-    return huggingface.build(folder / "out", str(folder / "data"), ColumnNames(), name="mine")
+    return import_huggingface(folder / "out", str(folder / "data"), ColumnNames(), name="mine")
 
 
 def from_mteb(folder):
@@ -45,7 +46,7 @@ def from_mteb(folder):
     rows.append({"query": "why?", "positive": ["so"], "negative": ["you"]})
     (folder / "task").mkdir()
     (folder / "task" / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return mteb.build(folder / "out", folder / "task", split="test")
+    return import_mteb(folder / "out", folder / "task", split="test")
 
 
 @pytest.mark.parametrize("importer", [from_table, from_json_lines, from_frame, from_hub_layout, from_mteb])

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aptool.datasets import leaks
-from aptool.datasets.functions import build, split_of
+from aptool.datasets.functions import import_functions, split_of
 from aptool.datasets.source_code import (
     SourceFile,
     answer_words,
@@ -271,7 +271,7 @@ def assert_splits_apart(found):
 
 
 def test_no_text_and_no_near_copy_stands_in_two_splits(tree, tmp_path):
-    build(tmp_path / "out", sources=tree)
+    import_functions(tmp_path / "out", sources=tree)
     found, _, _ = contents(tmp_path / "out")
     assert_splits_apart(found)
     names = {row[0].split(":")[1]: split for split in SPLITS for row in found[split]}
@@ -295,7 +295,7 @@ def test_versions_of_one_function_are_one(tmp_path, tree):
     twins = definition("get", "Ask the server for its time", words)
     twins += definition("get_later", "Asks the server for the time", [*words[:11], "more"], "async ")
     extra = source_file(tree[0].path.with_name(module_of("train", 1000)), twins)
-    build(tmp_path / "out", sources=[*tree, extra])
+    import_functions(tmp_path / "out", sources=[*tree, extra])
     found, _, _ = contents(tmp_path / "out")
     kept = [row[0].split(":")[1] for row in found["train"] if "server" in row[1]]
     assert len(kept) == 1
@@ -304,7 +304,7 @@ def test_versions_of_one_function_are_one(tmp_path, tree):
 
 
 def test_a_pool_is_the_gold_and_the_best_others_of_its_split(tree, tmp_path):
-    build(tmp_path / "out", sources=tree)
+    import_functions(tmp_path / "out", sources=tree)
     found, pools, _ = contents(tmp_path / "out")
     for split, rows in found.items():
         answers = {gold: answer for _, _, gold, answer in rows}
@@ -326,19 +326,19 @@ def digests(folder):
 
 
 def test_the_same_files_elsewhere_give_the_same_bytes(tree, tmp_path):
-    build(tmp_path / "one", sources=tree)
+    import_functions(tmp_path / "one", sources=tree)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     moved = [source_file(elsewhere / source.name, source.path.read_bytes()) for source in reversed(tree)]
-    build(tmp_path / "two", sources=moved)
+    import_functions(tmp_path / "two", sources=moved)
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
 
 
 def test_limits(tree, tmp_path):
     with pytest.raises(UsageError, match="limit 99: expected at least 100"):
-        build(tmp_path / "out", 99, sources=tree)
+        import_functions(tmp_path / "out", 99, sources=tree)
     assert not (tmp_path / "out").exists()
-    build(tmp_path / "out", 100, sources=tree)
+    import_functions(tmp_path / "out", 100, sources=tree)
     sizes = json.loads((tmp_path / "out" / "collection.json").read_text())["splits"]
     # 91, 3 and 6 in a hundred.
     assert {split: size["questions"] for split, size in sizes.items()} == {"train": 91, "dev": 3, "test": 6}
@@ -346,8 +346,8 @@ def test_limits(tree, tmp_path):
 
 def test_installed_packages_in_small(tmp_path):
     """Real text: in two processes with different hash seeds, the same bytes, and splits that stand apart."""
-    code = "import sys; from pathlib import Path; from aptool.datasets.functions import build; "
-    code += "build(Path(sys.argv[1]), 200)"
+    code = "import sys; from pathlib import Path; from aptool.datasets.functions import import_functions; "
+    code += "import_functions(Path(sys.argv[1]), 200)"
     for seed in ("1", "2"):
         subprocess.run(
             [sys.executable, "-c", code, tmp_path / seed],

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from aptool.datasets.column_names import ColumnNames
-from aptool.datasets.huggingface import build, data_files
+from aptool.datasets.huggingface import data_files, import_huggingface
 from aptool.errors import InputError
 from aptool.formats.pools import list_units, read_pools
 from aptool.formats.trec import read_qrels
@@ -40,7 +40,7 @@ def test_parquet_shards_by_split(tmp_path):
     parquet(root / "data" / "validation-00000-of-00001.parquet", PAIRS)
     (root / "README.md").write_text("# Mine\n")
 
-    collection = build(tmp_path / "out", str(root), NAMES, name="mine")
+    collection = import_huggingface(tmp_path / "out", str(root), NAMES, name="mine")
 
     assert sizes(collection) == {"train": 3, "dev": 3}
     assert read_qrels(collection.qrels("train")).rows() == [
@@ -78,17 +78,17 @@ def test_the_card_says_which_files(tmp_path):
         "- config_name: de\n  data_files: de/*.parquet\n---\n# Mine\n"
     )
 
-    english = build(
+    english = import_huggingface(
         tmp_path / "en-out", str(root), NAMES, name="mine", splits={"train": "train", "test": "heldout"}
     )
-    german = build(tmp_path / "de-out", str(root), NAMES, name="mine", config="de")
+    german = import_huggingface(tmp_path / "de-out", str(root), NAMES, name="mine", config="de")
 
     assert sizes(english) == {"train": 3, "test": 1}
     assert sizes(german) == {"train": 2}
     with pytest.raises(InputError, match="no config 'fr'; expected one of en, de"):
         data_files(str(root), "fr")
     with pytest.raises(InputError, match="no split 'test'; expected one of train, heldout"):
-        build(tmp_path / "x", str(root), NAMES, name="mine", splits={"test": "test"})
+        import_huggingface(tmp_path / "x", str(root), NAMES, name="mine", splits={"test": "test"})
 
 
 def test_a_question_a_row_with_lists(tmp_path):
@@ -99,7 +99,7 @@ def test_a_question_a_row_with_lists(tmp_path):
     ]
     parquet(root / "test" / "0.parquet", rows)
 
-    collection = build(tmp_path / "out", str(root), ColumnNames(), name="mine")
+    collection = import_huggingface(tmp_path / "out", str(root), ColumnNames(), name="mine")
 
     assert sizes(collection) == {"test": 5}
     assert read_qrels(collection.qrels("test")).filter(relevance=1).rows() == [
@@ -116,7 +116,7 @@ def test_an_id_is_a_text_or_a_whole_number(tmp_path, value):
     (root / "train.jsonl").write_text(json.dumps(row) + "\n")
 
     with pytest.raises(InputError, match=r"row 1: column 'qid': .*: expected a text or a whole number"):
-        build(tmp_path / "out", str(root), ColumnNames(question_id="qid"), name="mine")
+        import_huggingface(tmp_path / "out", str(root), ColumnNames(question_id="qid"), name="mine")
 
 
 def test_positions_and_labels_agree(tmp_path):
@@ -125,7 +125,7 @@ def test_positions_and_labels_agree(tmp_path):
     parquet(root / "test" / "0.parquet", rows)
 
     with pytest.raises(InputError, match=r"column 'label': \[0, 1\]: expected \[1, 0\], as 'relevant' says"):
-        build(tmp_path / "out", str(root), ColumnNames(), name="mine")
+        import_huggingface(tmp_path / "out", str(root), ColumnNames(), name="mine")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv"])
@@ -144,7 +144,7 @@ def test_columns_that_are_not_there_are_answered_with_those_that_are(tmp_path, k
         match=r"column 'answer': expected such a column \(--answer NAME says which\) or a list 'candidates'; "
         "the row has 'query', 'passage', 'label'",
     ):
-        build(tmp_path / "out", str(root), ColumnNames(question="query"), name="mine")
+        import_huggingface(tmp_path / "out", str(root), ColumnNames(question="query"), name="mine")
     assert not (tmp_path / "out").exists()
 
 
@@ -164,7 +164,7 @@ def test_a_remote_folder(tmp_path):
     memory = fsspec.filesystem("memory")
     memory.pipe("/mine/data/train.jsonl", "".join(json.dumps(row) + "\n" for row in PAIRS).encode())
     try:
-        collection = build(tmp_path / "out", "memory://mine", NAMES, name="mine")
+        collection = import_huggingface(tmp_path / "out", "memory://mine", NAMES, name="mine")
     finally:
         memory.rm("/mine", recursive=True)
 

@@ -18,9 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aptool.datasets import insuranceqa, own_data, trecqa, wikiqa
+from aptool.datasets import own_data
 from aptool.datasets.column_names import ColumnNames
+from aptool.datasets.insuranceqa import import_insuranceqa
 from aptool.datasets.policies import ImportPolicies
+from aptool.datasets.trecqa import import_trecqa
+from aptool.datasets.wikiqa import import_wikiqa
 from aptool.errors import AptoolError
 
 EXAMPLES = 60
@@ -53,7 +56,7 @@ WIKIQA = Format(
             "Q2\twhat is lime?\tD2\tLime\tD2-0\tLime is\t0",
         )
     },
-    lambda folder, out: wikiqa.build(out, {"train": f"{folder}/a.tsv"}),
+    lambda folder, out: import_wikiqa(out, {"train": f"{folder}/a.tsv"}),
     lambda files: {"train": rows(files["a.tsv"]) - 1},
 )
 TREC_LINES = Format(
@@ -63,7 +66,7 @@ TREC_LINES = Format(
         "b.toks": text("me .", "café & you", "so ."),
         "sim.txt": text("1", "0", "0"),
     },
-    lambda folder, out: trecqa.build(out, {"dev": folder}),
+    lambda folder, out: import_trecqa(out, {"dev": folder}),
     lambda files: {"dev": rows(files["id.txt"])},
 )
 
@@ -89,7 +92,7 @@ JACANA = Format(
             "</QApairs>",
         )
     },
-    lambda folder, out: trecqa.build(out, {"dev": f"{folder}/a.xml"}),
+    lambda folder, out: import_trecqa(out, {"dev": f"{folder}/a.xml"}),
     lambda files: {
         "dev": sum(
             line.rstrip("\r") in ("<positive>", "<negative>") for line in files["a.xml"].decode().split("\n")
@@ -103,7 +106,7 @@ INSURANCEQA = Format(
         "question.train.token_idx.label": text("idx_1 idx_2\t1 2", "idx_1\t3"),
         "question.dev.label.token_idx.pool": text("1\tidx_2\t1 2 3 2", "2\tidx_1\t3 2"),
     },
-    lambda folder, out: insuranceqa.build(out, folder),
+    lambda folder, out: import_insuranceqa(out, folder),
     lambda files: {
         "train": labels(files["question.train.token_idx.label"], 1),
         "dev": labels(files["question.dev.label.token_idx.pool"], 2),
@@ -323,7 +326,7 @@ def test_parquet_with_other_values(draws):
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     form = WIKIQA._replace(
-        build=lambda folder, out: wikiqa.build(out, {"train": f"{folder}/a.parquet"}),
+        build=lambda folder, out: import_wikiqa(out, {"train": f"{folder}/a.parquet"}),
     )
     result = run(form, {"a.parquet": buffer.getvalue()})
     if not isinstance(result, str):
@@ -337,5 +340,5 @@ def test_parquet_cut_short_is_an_error(share):
     buffer = io.BytesIO()
     pq.write_table(pa.table(PARQUET_ROWS), buffer)
     data = buffer.getvalue()
-    form = WIKIQA._replace(build=lambda folder, out: wikiqa.build(out, {"train": f"{folder}/a.parquet"}))
+    form = WIKIQA._replace(build=lambda folder, out: import_wikiqa(out, {"train": f"{folder}/a.parquet"}))
     assert isinstance(run(form, {"a.parquet": data[: int(share * len(data))]}), str)

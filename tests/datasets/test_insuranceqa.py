@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from aptool.datasets import insuranceqa
+from aptool.datasets.insuranceqa import import_insuranceqa
 from aptool.errors import InputError, UsageError
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
@@ -63,7 +63,7 @@ def test_published_counts_of_v1(tmp_path):
         for label in range(1, 24982):
             words = " ".join(f"idx_{chance.randint(1, 22352)}" for _ in range(3))
             file.write(f"{label}\t{words}\n")
-    collection = insuranceqa.build(tmp_path / "out", str(folder))
+    collection = import_insuranceqa(tmp_path / "out", str(folder))
     # 12,887 training questions with 18,540 links to answers; 1,000 x 500 = 500,000 dev candidates.
     train, dev = counts_of(collection)["train"], counts_of(collection)["dev"]
     assert train[0] == 12887
@@ -78,14 +78,14 @@ def test_published_counts_of_v1(tmp_path):
 @needs_data
 def test_published_v1_without_its_answers_file(tmp_path):
     with pytest.raises(InputError) as error:
-        insuranceqa.build(tmp_path / "out", f"{DATA}/insuranceqa/V1")
+        import_insuranceqa(tmp_path / "out", f"{DATA}/insuranceqa/V1")
     assert str(error.value).startswith(f"{DATA}/insuranceqa/V1/answers.label.token_idx: file not found")
     assert "github.com/shuzi/insuranceQA" in str(error.value)
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_v1(tmp_path, packed):
-    collection = insuranceqa.build(tmp_path / "out", write_folder(tmp_path / "V1", V1, packed))
+    collection = import_insuranceqa(tmp_path / "out", write_folder(tmp_path / "V1", V1, packed))
     assert collection.name == "insuranceqa-v1"
     assert counts_of(collection) == {"train": (2, 3, 3), "dev": (1, 3, 1)}
     assert dropped(collection) == {"train": 1, "dev": 1}
@@ -107,25 +107,25 @@ def test_v1(tmp_path, packed):
 @pytest.mark.parametrize("packed", [False, True])
 def test_v2(tmp_path, packed):
     folder = write_folder(tmp_path / "V2", V2, packed)
-    collection = insuranceqa.build(tmp_path / "out", folder, pool_size=100)
+    collection = import_insuranceqa(tmp_path / "out", folder, pool_size=100)
     assert collection.name == "insuranceqa-v2"
     assert counts_of(collection) == {"train": (2, 4, 2), "dev": (1, 2, 2), "test": (1, 2, 1)}
     # Kept, as trec_eval has it, and counted: answer 1 of train-1, answer 2 of dev-1.
     missing = collection.manifest["policies"]["relevant_missing_from_pool_kept"]
     assert missing == {"train": 1, "dev": 1, "test": 0}
     assert collection.manifest["details"]["pool_size"] == 100
-    both = insuranceqa.build(tmp_path / "both", folder, pool_size=100, questions="both-labels")
+    both = import_insuranceqa(tmp_path / "both", folder, pool_size=100, questions="both-labels")
     assert counts_of(both)["train"] == (1, 2, 1)
 
 
 def test_pool_size_that_is_not_there(tmp_path):
     with pytest.raises(InputError, match=r"label2answer.*|none of the files"):
-        insuranceqa.build(tmp_path / "out", write_folder(tmp_path / "V2", {"vocabulary": "idx_1\ta\n"}))
+        import_insuranceqa(tmp_path / "out", write_folder(tmp_path / "V2", {"vocabulary": "idx_1\ta\n"}))
 
 
 def test_v1_training_questions_have_no_wrong_candidate(tmp_path):
     with pytest.raises(UsageError, match="no non-relevant candidates"):
-        insuranceqa.build(tmp_path / "out", write_folder(tmp_path / "V1", V1), questions="both-labels")
+        import_insuranceqa(tmp_path / "out", write_folder(tmp_path / "V1", V1), questions="both-labels")
 
 
 @pytest.mark.parametrize(
@@ -150,13 +150,13 @@ def test_v1_training_questions_have_no_wrong_candidate(tmp_path):
 def test_what_is_wrong_is_said_with_file_and_line(tmp_path, name, text, message):
     files = {key: value for key, value in {**V1, name: text}.items() if value is not None}
     with pytest.raises(InputError) as error:
-        insuranceqa.build(tmp_path / "out", write_folder(tmp_path / "V1", files))
+        import_insuranceqa(tmp_path / "out", write_folder(tmp_path / "V1", files))
     assert message in str(error.value)
 
 
 def test_the_folder_above(tmp_path):
     write_folder(tmp_path / "V1", V1)
     with pytest.raises(InputError, match="none of the files of InsuranceQA"):
-        insuranceqa.build(tmp_path / "out", str(tmp_path))
+        import_insuranceqa(tmp_path / "out", str(tmp_path))
     with pytest.raises(InputError, match="files of both versions"):
-        insuranceqa.build(tmp_path / "out", write_folder(tmp_path / "both", {**V1, **V2}), pool_size=100)
+        import_insuranceqa(tmp_path / "out", write_folder(tmp_path / "both", {**V1, **V2}), pool_size=100)

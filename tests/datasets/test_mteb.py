@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from aptool.datasets import mteb
+from aptool.datasets.mteb import import_mteb
 from aptool.errors import InputError
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
@@ -43,7 +43,7 @@ def questions(collection, split):
 
 @pytest.mark.parametrize(("split", "wanted"), [("test", ["q1", "q2"]), ("train", ["q3"])])
 def test_every_file_of_a_split_is_read_and_no_other(task, tmp_path, split, wanted):
-    collection = mteb.build(tmp_path / "out", task, split=split)
+    collection = import_mteb(tmp_path / "out", task, split=split)
 
     assert questions(collection, split) == wanted
     rows = read_qrels(collection.qrels(split)).rows()
@@ -52,7 +52,7 @@ def test_every_file_of_a_split_is_read_and_no_other(task, tmp_path, split, wante
 
 def test_a_split_that_is_not_there_is_not_made_of_another(task, tmp_path):
     with pytest.raises(InputError, match=r"top_ranked: no file of split 'validation'; .* train, test"):
-        mteb.build(tmp_path / "out", task, split="validation")
+        import_mteb(tmp_path / "out", task, split="validation")
 
     older = tmp_path / "older"
     for split in ("train", "validation"):
@@ -60,13 +60,13 @@ def test_a_split_that_is_not_there_is_not_made_of_another(task, tmp_path):
     with pytest.raises(
         InputError, match=r"older: no file of split 'test'; expected one of train, validation"
     ):
-        mteb.build(tmp_path / "out", older)
+        import_mteb(tmp_path / "out", older)
 
 
 def test_judged_queries_without_candidates_are_counted(task, tmp_path):
     (task / "top_ranked" / "test-00001-of-00002.jsonl").unlink()
 
-    collection = mteb.build(tmp_path / "out", task)
+    collection = import_mteb(tmp_path / "out", task)
 
     assert collection.manifest["policies"]["questions_without_candidates_dropped"] == {"test": 1}
     assert collection.manifest["details"]["first_stage"]["test"]["relevant"] == 2
@@ -76,7 +76,7 @@ def test_judged_queries_without_a_text_are_refused(task, tmp_path):
     (task / "queries" / "test-00001-of-00002.jsonl").unlink()
 
     with pytest.raises(InputError, match="1 judged query without a text, such as 'q2'"):
-        mteb.build(tmp_path / "out", task)
+        import_mteb(tmp_path / "out", task)
 
 
 @pytest.mark.parametrize("score", [0.9, float("nan"), 1e400, 1e30, None, [1]])
@@ -84,4 +84,4 @@ def test_a_label_that_is_no_whole_number_is_refused(task, tmp_path, score):
     lines(task / "qrels" / "test-00000-of-00002.jsonl", judged("q1", "d1", score))
 
     with pytest.raises(InputError, match=r"test-00000-of-00002\.jsonl: line 1: column 'score'"):
-        mteb.build(tmp_path / "out", task)
+        import_mteb(tmp_path / "out", task)

@@ -10,8 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from aptool.datasets import insuranceqa, own_data, trecqa, wikiqa
+from aptool.datasets import own_data
 from aptool.datasets.column_names import ColumnNames
+from aptool.datasets.insuranceqa import import_insuranceqa
+from aptool.datasets.trecqa import import_trecqa
+from aptool.datasets.wikiqa import import_wikiqa
 from aptool.errors import InputError
 
 FILES = {
@@ -102,10 +105,10 @@ ONE_QUESTION = (1, 2, 1)
 
 def test_every_format(root, tmp_path):
     out = tmp_path / "out"
-    assert counts_of(wikiqa.build(out, {"train": f"{root}/w/a.tsv"})) == {"train": ONE_QUESTION}
-    assert counts_of(wikiqa.build(out, {"train": f"{root}/w/train.parquet"})) == {"train": ONE_QUESTION}
-    assert counts_of(trecqa.build(out, {"dev": f"{root}/t/"})) == {"dev": ONE_QUESTION}
-    assert counts_of(insuranceqa.build(out, f"{root}/V1")) == {"dev": ONE_QUESTION}
+    assert counts_of(import_wikiqa(out, {"train": f"{root}/w/a.tsv"})) == {"train": ONE_QUESTION}
+    assert counts_of(import_wikiqa(out, {"train": f"{root}/w/train.parquet"})) == {"train": ONE_QUESTION}
+    assert counts_of(import_trecqa(out, {"dev": f"{root}/t/"})) == {"dev": ONE_QUESTION}
+    assert counts_of(import_insuranceqa(out, f"{root}/V1")) == {"dev": ONE_QUESTION}
     table = own_data.import_rows(out, {"test": f"{root}/own/a.csv"}, ColumnNames(), name="mine")
     assert counts_of(table) == {"test": ONE_QUESTION}
     layout = ColumnNames(answer="text")
@@ -115,17 +118,17 @@ def test_every_format(root, tmp_path):
 
 def test_what_is_not_there_is_named(root, tmp_path):
     with pytest.raises(InputError) as error:
-        wikiqa.build(tmp_path / "out", {"train": f"{root}/w/none.tsv"})
+        import_wikiqa(tmp_path / "out", {"train": f"{root}/w/none.tsv"})
     assert str(error.value).startswith(f"{root}/w/none.tsv: ")
     with pytest.raises(InputError) as error:
-        insuranceqa.build(tmp_path / "out", f"{root}/w")
+        import_insuranceqa(tmp_path / "out", f"{root}/w")
     assert str(error.value).startswith(f"{root}/w: none of the files of InsuranceQA; ")
 
 
 def test_a_server_that_refuses_is_one_line(http_root, tmp_path):
     for build, path in (
-        (wikiqa.build, f"{http_root}/refused.tsv"),
-        (trecqa.build, f"{http_root}/refused.xml"),
+        (import_wikiqa, f"{http_root}/refused.tsv"),
+        (import_trecqa, f"{http_root}/refused.xml"),
     ):
         with pytest.raises(InputError) as error:
             build(tmp_path / "out", {"dev": path})

@@ -7,8 +7,15 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from aptool.datasets import beir, ir_datasets, msmarco, mteb
+from aptool.datasets.mteb import import_mteb
 from aptool.datasets.retrieval import PoolOptions, cut_pools
+from aptool.datasets.retrieval_sources import (
+    SplitFiles,
+    import_beir,
+    import_ir_datasets,
+    import_msmarco,
+    load_ir_dataset,
+)
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
@@ -63,7 +70,7 @@ def pools_in(collection, split="test"):
 
 
 def test_beir_with_bm25_as_first_stage(folder, tmp_path):
-    collection = beir.build(tmp_path / "out", folder)
+    collection = import_beir(tmp_path / "out", folder)
 
     # Worked out by hand: a document is retrieved if it shares a word with the query.
     assert pools_in(collection) == {
@@ -80,7 +87,7 @@ def test_beir_with_a_run(folder, tmp_path):
     run = tmp_path / "first.run"
     run.write_text("q1 Q0 d4 1 9 x\nq1 Q0 d2 2 8 x\nq1 Q0 d1 3 7 x\nq2 Q0 d2 1 1 x\n")
 
-    collection = beir.build(tmp_path / "out", folder, runs={"test": str(run)}, options=PoolOptions(depth=2))
+    collection = import_beir(tmp_path / "out", folder, runs={"test": str(run)}, options=PoolOptions(depth=2))
 
     assert {q: list(pool) for q, pool in pools_in(collection).items()} == {"q1": ["d4", "d2"], "q2": ["d2"]}
     stage = collection.manifest["details"]["first_stage"]["test"]
@@ -126,8 +133,8 @@ def test_msmarco_files(tmp_path):
     ranked = tsv(tmp_path / "ranked.tsv", [("11", 4, 1), ("11", 3, 2), ("12", 1, 1)])
 
     for first in (top, ranked):
-        files = {"dev": msmarco.SplitFiles(str(queries), str(qrels), str(first))}
-        collection = msmarco.build(tmp_path / "out", collection_file, files)
+        files = {"dev": SplitFiles(str(queries), str(qrels), str(first))}
+        collection = import_msmarco(tmp_path / "out", collection_file, files)
 
         assert pools_in(collection, "dev") == {
             "11": {"3": "passage 3", "4": "passage 4"},
@@ -142,7 +149,7 @@ def test_mteb_top_ranked_keeps_the_order_of_its_candidates(folder, tmp_path):
     (folder / "qrels" / "test.tsv").rename(folder / "qrels.tsv")
     (folder / "qrels").rmdir()
 
-    collection = mteb.build(tmp_path / "out", folder)
+    collection = import_mteb(tmp_path / "out", folder)
 
     assert {q: list(pool) for q, pool in pools_in(collection).items()} == {"q1": ["d4", "d1", "d3"]}
 
@@ -151,7 +158,7 @@ def test_mteb_rows_of_texts(tmp_path):
     root = tmp_path / "AskUbuntu"
     lines(root / "test.jsonl", [{"query": "how", "positive": ["so"], "negative": ["no", "never"]}])
 
-    collection = mteb.build(tmp_path / "out", root)
+    collection = import_mteb(tmp_path / "out", root)
 
     assert list(pools_in(collection)["q0"].values()) == ["so", "no", "never"]
     assert read_qrels(collection.qrels("test"))["relevance"].sum() == 1
@@ -191,8 +198,8 @@ class Catalogued:
 def test_ir_datasets_objects(tmp_path):
     scored = [("q1", "d3", 1.5), ("q1", "d1", 2.5), ("q2", "d1", 1.0)]
 
-    collection = ir_datasets.build(tmp_path / "out", {"test": Catalogued(scored)}, name="x")
-    retrieved = ir_datasets.build(tmp_path / "bm25", {"test": Catalogued([])}, name="x")
+    collection = import_ir_datasets(tmp_path / "out", {"test": Catalogued(scored)}, name="x")
+    retrieved = import_ir_datasets(tmp_path / "bm25", {"test": Catalogued([])}, name="x")
 
     assert {q: list(pool) for q, pool in pools_in(collection).items()} == {"q1": ["d1", "d3"], "q2": ["d1"]}
     assert set(pools_in(retrieved)["q2"]) == {"d1", "d2"}
@@ -209,7 +216,7 @@ def test_a_data_set_of_the_library_itself(tmp_path):
     files["qrels_trec"].write_text("".join(f"{q} 0 {d} {label}\n" for q, d, label in QRELS))
     dataset = library.create_dataset(**{name: str(file) for name, file in files.items()})
 
-    collection = ir_datasets.build(tmp_path / "out", {"test": dataset}, name="x")
+    collection = import_ir_datasets(tmp_path / "out", {"test": dataset}, name="x")
 
     assert pools_in(collection)["q2"] == {"d1": texts["d1"], "d2": texts["d2"]}
     assert sorted(read_qrels(collection.qrels("test")).iter_rows()) == sorted(QRELS)
@@ -269,7 +276,7 @@ def test_mistakes_name_file_and_place(folder, tmp_path, spoil, message):
     spoil(folder)
 
     with pytest.raises(InputError, match=message):
-        beir.build(tmp_path / "out", folder)
+        import_beir(tmp_path / "out", folder)
 
     assert not (tmp_path / "out").exists()
 
@@ -279,9 +286,9 @@ def test_a_run_over_other_ids_shows_the_first_of_both(folder, tmp_path):
     run.write_text("PLAIN-1 Q0 d4 1 9 x\n")
 
     with pytest.raises(InputError, match=r"'PLAIN-1' here and 'q1' there"):
-        beir.build(tmp_path / "out", folder, runs={"test": str(run)})
+        import_beir(tmp_path / "out", folder, runs={"test": str(run)})
     with pytest.raises(InputError, match=r"a run for split 'dev'; expected one of test"):
-        beir.build(tmp_path / "out", folder, runs={"dev": str(run)})
+        import_beir(tmp_path / "out", folder, runs={"dev": str(run)})
 
 
 def test_a_candidate_that_the_corpus_lacks_is_counted_and_named(folder, tmp_path):
@@ -289,19 +296,19 @@ def test_a_candidate_that_the_corpus_lacks_is_counted_and_named(folder, tmp_path
     run.write_text("q1 Q0 d1 1 9 x\nq1 Q0 d77 2 8 x\nq2 Q0 d78 1 8 x\n")
 
     with pytest.raises(InputError, match=r"corpus\.jsonl: 2 of 3 candidates not found, such as 'd77'"):
-        beir.build(tmp_path / "out", folder, runs={"test": str(run)})
+        import_beir(tmp_path / "out", folder, runs={"test": str(run)})
 
 
 def test_what_a_catalogue_lacks_is_one_line(tmp_path, monkeypatch):
     without = Catalogued([])
     without.has_qrels = lambda: False
     with pytest.raises(AptoolError, match="no qrels; expected documents, queries and qrels"):
-        ir_datasets.build(tmp_path / "out", {"test": without}, name="x")
+        import_ir_datasets(tmp_path / "out", {"test": without}, name="x")
     monkeypatch.setitem(__import__("sys").modules, "ir_datasets", None)
     with pytest.raises(
         AptoolError, match=re.escape(f"needs the package ir_datasets: {install_command('ir-datasets')}")
     ):
-        ir_datasets.load("beir/scifact/test")
+        load_ir_dataset("beir/scifact/test")
 
 
 def test_msmarco_splits_must_match(aptool, tmp_path):
@@ -350,7 +357,7 @@ def test_contradictory_judgements_of_a_catalogue(tmp_path):
     dataset.qrels_iter = lambda: iter(judged)
 
     with pytest.raises(InputError, match=r"x: test: judgement 2: column 'score': 0: expected the score 1"):
-        ir_datasets.build(tmp_path / "out", {"test": dataset}, name="x")
-    kept = ir_datasets.build(tmp_path / "out", {"test": dataset}, name="x", conflicts="max")
+        import_ir_datasets(tmp_path / "out", {"test": dataset}, name="x")
+    kept = import_ir_datasets(tmp_path / "out", {"test": dataset}, name="x", conflicts="max")
 
     assert kept.manifest["policies"]["contradictory_labels_max_kept"] == {"test": 1}

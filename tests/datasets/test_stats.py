@@ -7,8 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from aptool.cli.data import data
-from aptool.datasets import trecqa, wikiqa
 from aptool.datasets.stats import describe
+from aptool.datasets.trecqa import import_trecqa
+from aptool.datasets.wikiqa import import_wikiqa
 from aptool.formats.collection import CollectionWriter, LabelledPool
 
 DATA = os.environ.get("APTOOL_DATA")
@@ -103,7 +104,7 @@ def test_json_holds_what_the_table_shows(small):
 def test_table_1_of_the_paper(tmp_path):
     """Questions exactly; M and L as near as whitespace tokens come to the paper's rounded means."""
     files = {split: f"{DATA}/wikiqa/WikiQA-{split}.tsv" for split in ("train", "dev")}
-    found = describe(wikiqa.build(tmp_path / "w", files, questions="answerable"), words="whitespace").splits
+    found = describe(import_wikiqa(tmp_path / "w", files, questions="answerable"), words="whitespace").splits
     assert (found["train"].questions, found["dev"].questions) == (873, 126)
     assert (round(found["train"].M), round(found["dev"].M)) == (6, 6)
     assert round(found["dev"].pool_mean) == 9
@@ -112,7 +113,7 @@ def test_table_1_of_the_paper(tmp_path):
 
     folders = {"train": f"{DATA}/trecqa/train-all", "dev": f"{DATA}/trecqa/clean-dev"}
     found = describe(
-        trecqa.build(tmp_path / "t", folders, questions="both-labels"), words="whitespace"
+        import_trecqa(tmp_path / "t", folders, questions="both-labels"), words="whitespace"
     ).splits
     assert (found["train"].questions, found["dev"].questions) == (1162, 65)
     assert (round(found["dev"].M), round(found["dev"].L)) == (8, 28)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from aptool.datasets import trecqa
+from aptool.datasets.trecqa import import_trecqa, read_pools
 from aptool.errors import InputError, UsageError
 from aptool.formats.trec import read_qrels
 
@@ -72,7 +72,7 @@ def counts_of(collection):
 )
 def test_published_counts(tmp_path, dev, questions, expected, variant):
     folders = {"train": f"{DATA}/trecqa/train-all", "dev": f"{DATA}/trecqa/{dev}"}
-    collection = trecqa.build(tmp_path / "out", folders, questions=questions)
+    collection = import_trecqa(tmp_path / "out", folders, questions=questions)
     assert counts_of(collection) == expected
     assert collection.manifest["details"]["variant"] == variant
     assert collection.name == f"trecqa-{variant}"
@@ -82,27 +82,27 @@ def test_published_counts(tmp_path, dev, questions, expected, variant):
 def test_published_counts_of_jacana(tmp_path):
     files = {split: f"{DATA}/trecqa/{split}.xml" for split in ("train", "dev")}
     # 94 and 82 questions, of which one each comes without any candidate.
-    collection = trecqa.build(tmp_path / "all", files)
+    collection = import_trecqa(tmp_path / "all", files)
     assert counts_of(collection) == {"train": (93, 4718, 348), "dev": (81, 1148, 222)}
     read = {split: counts["questions"] for split, counts in collection.manifest["details"]["read"].items()}
     assert read == {"train": 94, "dev": 82}
     assert collection.manifest["policies"]["questions_without_candidates_dropped"] == {"train": 1, "dev": 1}
-    both = trecqa.build(tmp_path / "both", files, questions="both-labels")
+    both = import_trecqa(tmp_path / "both", files, questions="both-labels")
     assert counts_of(both)["train"][0] == 78
     assert counts_of(both)["dev"] == (65, 1117, 205)
 
 
 def test_jacana_is_read_by_lines(tmp_path):
-    collection = trecqa.build(tmp_path / "out", {"dev": write_lines(tmp_path / "dev.xml", JACANA)})
+    collection = import_trecqa(tmp_path / "out", {"dev": write_lines(tmp_path / "dev.xml", JACANA)})
     assert counts_of(collection) == {"dev": (2, 3, 1)}
     assert read_qrels(collection.qrels("dev")).rows() == [("1", "1-0", 1), ("1", "1-1", 0), ("2", "2-0", 0)]
-    (pool, _) = list(trecqa.read_pools(str(tmp_path / "dev.xml")))[:2]
+    (pool, _) = list(read_pools(str(tmp_path / "dev.xml")))[:2]
     assert pool.question == "Who founded Farrar & Straus ?"
     assert pool.texts == ["Roger Straus <did", "AT&T"]
 
 
 def test_questions_are_told_apart_by_id_not_text(tmp_path):
-    collection = trecqa.build(tmp_path / "out", {"train": write_folder(tmp_path / "in", PAIRS)})
+    collection = import_trecqa(tmp_path / "out", {"train": write_folder(tmp_path / "in", PAIRS)})
     assert counts_of(collection) == {"train": (2, 4, 2)}
 
 
@@ -110,14 +110,14 @@ def test_blank_line_and_missing_newline_at_the_end(tmp_path):
     folder = write_folder(tmp_path / "in", PAIRS)
     (tmp_path / "in/b.toks").write_text("me .\nyou .\nme .\nus .\n\n", encoding="utf-8")
     (tmp_path / "in/sim.txt").write_text("1\n0\n0\n1", encoding="utf-8")
-    assert counts_of(trecqa.build(tmp_path / "out", {"train": folder})) == {"train": (2, 4, 2)}
+    assert counts_of(import_trecqa(tmp_path / "out", {"train": folder})) == {"train": (2, 4, 2)}
 
 
 def test_files_of_different_length_are_named_with_their_lengths(tmp_path):
     folder = write_folder(tmp_path / "in", PAIRS)
     write_lines(tmp_path / "in/b.toks", ["me .", "you .", "me ."])
     with pytest.raises(InputError) as error:
-        trecqa.build(tmp_path / "out", {"train": folder})
+        import_trecqa(tmp_path / "out", {"train": folder})
     assert str(error.value) == f"{folder}/b.toks: 3 lines; expected as many as {folder}/id.txt has: 4"
 
 
@@ -131,14 +131,14 @@ def test_files_of_different_length_are_named_with_their_lengths(tmp_path):
     ],
 )
 def test_variant(tmp_path, stated, rows, variant, decided):
-    collection = trecqa.build(tmp_path / "out", {"dev": write_folder(tmp_path / "in", rows)}, variant=stated)
+    collection = import_trecqa(tmp_path / "out", {"dev": write_folder(tmp_path / "in", rows)}, variant=stated)
     details = collection.manifest["details"]
     assert (details["variant"], details["variant_decided"]) == (variant, decided)
 
 
 def test_train_alone_is_no_variant(tmp_path):
     # Question 8 has a wrong answer only, but training questions are the same in raw and clean TREC-QA.
-    collection = trecqa.build(tmp_path / "out", {"train": write_folder(tmp_path / "in", PAIRS[:3])})
+    collection = import_trecqa(tmp_path / "out", {"train": write_folder(tmp_path / "in", PAIRS[:3])})
     assert collection.manifest["details"]["variant"] is None
     assert collection.name == "trecqa"
 
@@ -146,9 +146,9 @@ def test_train_alone_is_no_variant(tmp_path):
 def test_stated_clean_is_checked(tmp_path):
     folder = write_folder(tmp_path / "in", PAIRS[:3])
     with pytest.raises(InputError, match=r"question '8': .*one label only"):
-        trecqa.build(tmp_path / "out", {"dev": folder}, variant="clean")
+        import_trecqa(tmp_path / "out", {"dev": folder}, variant="clean")
     with pytest.raises(UsageError, match="clean TREC-QA"):
-        trecqa.build(tmp_path / "out", {"dev": folder}, variant="raw", questions="both-labels")
+        import_trecqa(tmp_path / "out", {"dev": folder}, variant="raw", questions="both-labels")
 
 
 def without(*indices):
@@ -174,6 +174,6 @@ def without(*indices):
 def test_what_is_wrong_with_a_jacana_file(tmp_path, lines, message):
     path = write_lines(tmp_path / "dev.xml", lines)
     with pytest.raises(InputError) as error:
-        trecqa.build(tmp_path / "out", {"dev": path})
+        import_trecqa(tmp_path / "out", {"dev": path})
     assert str(error.value).startswith(path)
     assert message in str(error.value)

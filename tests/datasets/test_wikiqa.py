@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from aptool.datasets import wikiqa
+from aptool.datasets.wikiqa import import_wikiqa
 from aptool.errors import InputError
 from aptool.formats.pools import list_units, read_pools
 from aptool.formats.trec import read_qrels
@@ -45,7 +45,7 @@ def texts_of(collection, split):
 )
 def test_published_counts(tmp_path, questions, train, dev):
     files = {split: f"{DATA}/wikiqa/WikiQA-{split}.tsv" for split in ("train", "dev")}
-    collection = wikiqa.build(tmp_path / "wikiqa", files, questions=questions)
+    collection = import_wikiqa(tmp_path / "wikiqa", files, questions=questions)
     counted = {split: tuple(counts.values()) for split, counts in collection.manifest["splits"].items()}
     assert counted == {"train": train, "dev": dev}
     dropped = collection.manifest["policies"].get("questions_dropped_not_answerable", {"train": 0, "dev": 0})
@@ -54,7 +54,7 @@ def test_published_counts(tmp_path, questions, train, dev):
 
 def test_quotation_marks_are_text(tmp_path):
     # A CSV reader would take rows 3 and 4 for one row, whose quotation marks are gone.
-    collection = wikiqa.build(tmp_path / "out", {"train": write_tsv(tmp_path / "a.tsv", ROWS)})
+    collection = import_wikiqa(tmp_path / "out", {"train": write_tsv(tmp_path / "a.tsv", ROWS)})
     assert texts_of(collection, "train") == [
         "A cave .",
         '"Water" forms them .',
@@ -70,8 +70,8 @@ def test_hub_parquet_has_the_same_pools_under_derived_ids(tmp_path):
     rows = [(r[0], r[1], r[3], r[5], int(r[6])) for r in cells]
     table = pa.table(dict(zip(columns, zip(*rows, strict=True), strict=True)))
     pq.write_table(table, tmp_path / "train-00000.parquet", row_group_size=3)
-    from_hub = wikiqa.build(tmp_path / "hub", {"train": str(tmp_path / "train-00000.parquet")})
-    from_tsv = wikiqa.build(tmp_path / "tsv", {"train": write_tsv(tmp_path / "a.tsv", ROWS)})
+    from_hub = import_wikiqa(tmp_path / "hub", {"train": str(tmp_path / "train-00000.parquet")})
+    from_tsv = import_wikiqa(tmp_path / "tsv", {"train": write_tsv(tmp_path / "a.tsv", ROWS)})
     assert from_hub.manifest["splits"] == from_tsv.manifest["splits"]
     assert texts_of(from_hub, "train") == texts_of(from_tsv, "train")
     qrels = read_qrels(from_hub.qrels("train")).rows()
@@ -84,13 +84,13 @@ def test_parquet_parts_of_a_split(tmp_path):
         values = [[value] for value in ("Q1", "why?", "Why", answer, part)]
         pq.write_table(pa.table(dict(zip(columns, values, strict=True))), tmp_path / f"{part}.parquet")
     for path in (f"{tmp_path}/*.parquet", str(tmp_path)):
-        collection = wikiqa.build(tmp_path.parent / "out-of-parts", {"train": path})
+        collection = import_wikiqa(tmp_path.parent / "out-of-parts", {"train": path})
         assert texts_of(collection, "train") == ["no", "yes"]
 
 
 def test_a_row_twice_is_one_candidate_and_counted(tmp_path):
     path = write_tsv(tmp_path / "a.tsv", [ROWS[0], ROWS[1], ROWS[0]])
-    collection = wikiqa.build(tmp_path / "out", {"dev": path})
+    collection = import_wikiqa(tmp_path / "out", {"dev": path})
     assert collection.manifest["splits"]["dev"]["candidates"] == 2
     assert collection.manifest["policies"]["duplicate_candidates_dropped"] == {"dev": 1}
     assert collection.manifest["details"]["read"]["dev"] == {"questions": 1, "candidates": 3}
@@ -98,7 +98,7 @@ def test_a_row_twice_is_one_candidate_and_counted(tmp_path):
 
 def test_pairs_of_a_question_need_not_stand_together(tmp_path):
     path = write_tsv(tmp_path / "a.tsv", [ROWS[0], ROWS[2], ROWS[1]])
-    collection = wikiqa.build(tmp_path / "out", {"dev": path})
+    collection = import_wikiqa(tmp_path / "out", {"dev": path})
     assert texts_of(collection, "dev") == ["A cave .", '"Water" forms them .', '"Lime is an old word']
 
 
@@ -119,7 +119,7 @@ def test_pairs_of_a_question_need_not_stand_together(tmp_path):
 def test_what_is_wrong_is_said_with_its_line(tmp_path, header, rows, message):
     path = write_tsv(tmp_path / "a.tsv", rows, header)
     with pytest.raises(InputError) as error:
-        wikiqa.build(tmp_path / "out", {"train": path})
+        import_wikiqa(tmp_path / "out", {"train": path})
     assert str(error.value).startswith(path)
     assert message in str(error.value)
     assert not (tmp_path / "out").exists()
@@ -139,5 +139,5 @@ def test_parquet_that_is_not_wikiqa(tmp_path, changes, message):
     columns = {name: values for name, values in {**columns, **changes}.items() if values is not None}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     with pytest.raises(InputError) as error:
-        wikiqa.build(tmp_path / "out", {"train": str(tmp_path / "a.parquet")})
+        import_wikiqa(tmp_path / "out", {"train": str(tmp_path / "a.parquet")})
     assert message in str(error.value)

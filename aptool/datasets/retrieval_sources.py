@@ -1,0 +1,279 @@
+"""Importers of retrieval data sets: BEIR, MS MARCO passage ranking and the ir_datasets catalogue.
+
+Each importer reads a corpus, queries and judgements, and a first-stage run where there is one. BM25 retrieves
+for the other splits. Queries without a judgement are left out.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+from typing_extensions import override
+
+from aptool.datasets.corpus import (
+    Corpus,
+    Entry,
+    FileCorpus,
+    Judgement,
+    judgement_frame,
+    read_judgements,
+    read_queries,
+)
+from aptool.datasets.lines import read_rows
+from aptool.datasets.policies import Conflicts, Resolution
+from aptool.datasets.retrieval import (
+    DEFAULT_OPTIONS,
+    RUN_SCHEMA,
+    PoolOptions,
+    Topics,
+    write_retrieval_collection,
+)
+from aptool.errors import AptoolError, InputError, UsageError, first_line
+from aptool.formats.collection import CollectionFiles
+from aptool.formats.location import Location, PathOrUrl, location
+from aptool.formats.trec import read_run
+from aptool.version import install_command
+
+# Rows held as Python objects at one time; a polars column takes a tenth of their memory.
+_CHUNK = 500_000
+
+
+class SplitFiles(NamedTuple):
+    """The files of one split of MS MARCO."""
+
+    queries: str
+    qrels: str
+    top: str | None  # None: BM25 retrieves
+
+
+def import_beir(
+    out: PathOrUrl,
+    folder: PathOrUrl,
+    *,
+    name: str | None = None,
+    runs: Mapping[str, str] | None = None,
+    options: PoolOptions = DEFAULT_OPTIONS,
+    questions: str = "all",
+    conflicts: Resolution = "error",
+) -> CollectionFiles:
+    """Import a data set in the layout of BEIR (Thakur et al., 2021).
+
+    Args:
+        out: the collection's folder.
+        folder: with ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``, which has lines of
+            ``query-id<TAB>corpus-id<TAB>score`` below a header.
+        name: name of the collection; None is the folder's.
+        runs: split -> a first-stage run file; BM25 retrieves for a split without one.
+        options: how pools are cut.
+        questions: see `CollectionWriter`.
+        conflicts: see `ImportPolicies`.
+    """
+    root = location(folder)
+    corpus, queries = _beir_file(root, "corpus.jsonl"), read_queries(str(_beir_file(root, "queries.jsonl")))
+    qrels_folder = root / "qrels"
+    files = (
+        [file for file in qrels_folder.iterdir() if file.suffix == ".tsv"] if qrels_folder.is_dir() else []
+    )
+    if not files:
+        raise InputError(qrels_folder, problem="no judgements", expected="SPLIT.tsv, such as test.tsv")
+    unused_runs = dict(runs or {})
+    splits: dict[str, Topics] = {}
+    for file in sorted(files):
+        resolved = Conflicts(conflicts)
+        qrels = judgement_frame(str(file), read_judgements(str(file)), resolved)
+        judged = qrels["question_id"].unique(maintain_order=True)
+        texts = {query: queries[query] for query in judged if query in queries}
+        run = unused_runs.pop(file.stem, None)
+        frame = read_run(run).frame if run is not None else None
+        splits[file.stem] = Topics(str(file), texts, qrels, frame, str(run), resolved)
+    if unused_runs:
+        split, run = next(iter(unused_runs.items()))
+        raise InputError(run, problem=f"a run for split {split!r}", expected=f"one of {', '.join(splits)}")
+    return write_retrieval_collection(
+        out,
+        name=name or "-".join(root.resolve().name.split()),
+        source="BEIR, github.com/beir-cellar/beir",
+        corpus=FileCorpus(str(corpus)),
+        splits=splits,
+        options=options,
+        questions=questions,
+    )
+
+
+def _beir_file(root: Location, name: str) -> Location:
+    for candidate in (root / name, root / f"{name}.gz"):
+        if candidate.is_file():
+            return candidate
+    raise InputError(root / name, problem="file not found", expected="a folder in the layout of BEIR")
+
+
+def import_msmarco(
+    out: PathOrUrl,
+    collection: str | Path,
+    splits: Mapping[str, SplitFiles],
+    *,
+    options: PoolOptions = DEFAULT_OPTIONS,
+    questions: str = "all",
+    conflicts: Resolution = "error",
+) -> CollectionFiles:
+    """Import MS MARCO passage ranking (Bajaj et al., 2016).
+
+    Args:
+        out: the collection's folder.
+        collection: ``collection.tsv``, with lines of ``pid<TAB>passage``.
+        splits: the files of each split: ``queries.SPLIT.tsv``, ``qrels.SPLIT.tsv`` and a first stage in one
+            of the formats of `read_top`.
+        options: how pools are cut.
+        questions: see `CollectionWriter`.
+        conflicts: see `ImportPolicies`.
+    """
+    topics = {}
+    for split, files in splits.items():
+        resolved = Conflicts(conflicts)
+        qrels = judgement_frame(files.qrels, read_judgements(files.qrels), resolved)
+        texts = _judged(read_queries(files.queries), qrels)
+        if not texts:
+            problem = f"no judgement of a query of {files.queries}: {qrels['question_id'][0]!r} is the first"
+            raise InputError(files.qrels, problem=problem, expected="judgements of these queries")
+        run = read_top(files.top) if files.top is not None else None
+        topics[split] = Topics(files.queries, texts, qrels, run, str(files.top), resolved)
+    return write_retrieval_collection(
+        out,
+        name="msmarco",
+        source="MS MARCO passage ranking, microsoft.github.io/msmarco",
+        corpus=FileCorpus(collection),
+        splits=topics,
+        options=options,
+        questions=questions,
+    )
+
+
+def read_top(path: str | Path) -> pl.DataFrame:
+    """Read a first stage: question_id, answer_id, score, higher is better.
+
+    The file is a run in TREC's format, MS MARCO's ``qid<TAB>pid<TAB>rank``, or its ``top1000``
+    (``qid<TAB>pid<TAB>query<TAB>passage``). The candidates of ``top1000`` are unordered and all have score 0.
+    """
+    frames: list[pl.DataFrame] = []
+    rows: list[tuple[str, str, float]] = []
+    for number, line in read_rows(path):
+        if len(rows) == _CHUNK:
+            frames.append(pl.DataFrame(rows, schema=RUN_SCHEMA, orient="row"))
+            rows.clear()
+        fields = line.split("\t")
+        if len(fields) == 4:
+            rows.append((fields[0], fields[1], 0.0))
+        elif len(fields) == 3 and fields[2].strip().isdecimal():
+            rows.append((fields[0], fields[1], -float(fields[2])))
+        elif len(line.split()) == 6:
+            return read_run(path).frame
+        else:
+            expected = "qid<TAB>pid<TAB>query<TAB>passage, qid<TAB>pid<TAB>rank, or a TREC run"
+            raise InputError(path, place=f"line {number}", problem=f"{len(fields)} fields", expected=expected)
+    frame = pl.concat([*frames, pl.DataFrame(rows, schema=RUN_SCHEMA, orient="row")])
+    if frame.is_empty():
+        raise InputError(path, problem="no line", expected="a first stage")
+    return frame.unique(["question_id", "answer_id"], keep="first", maintain_order=True)
+
+
+def load_ir_dataset(name: str) -> Any:
+    """Load a data set of the ir_datasets catalogue (MacAvaney et al., 2021)."""
+    try:
+        import ir_datasets
+    except ImportError as error:
+        install = install_command("ir-datasets")
+        raise AptoolError(f"ir-datasets {name} needs the package ir_datasets: {install}") from error
+    try:
+        return ir_datasets.load(name)
+    except KeyError as error:
+        expected = "a data set of ir-datasets.com, such as 'beir/scifact/test'"
+        raise UsageError(f"{name!r}: expected {expected}") from error
+
+
+def import_ir_datasets(
+    out: PathOrUrl,
+    datasets: Mapping[str, Any],
+    *,
+    name: str,
+    runs: Mapping[str, str] | None = None,
+    options: PoolOptions = DEFAULT_OPTIONS,
+    questions: str = "all",
+    conflicts: Resolution = "error",
+) -> CollectionFiles:
+    """Import data sets of ir_datasets, one per split, over one corpus.
+
+    Args:
+        out: the collection's folder.
+        datasets: split -> data set (any object with ir_datasets' iterators); the corpus is the first one's.
+        name: name of the collection.
+        runs: split -> a first-stage run file; without one, the data set's scored documents are the run.
+        options: how pools are cut.
+        questions: see `CollectionWriter`.
+        conflicts: see `ImportPolicies`.
+    """
+    topics: dict[str, Topics] = {}
+    for split, dataset in datasets.items():
+        for part in ("docs", "queries", "qrels"):
+            if not getattr(dataset, f"has_{part}")():
+                expected = "documents, queries and qrels"
+                raise AptoolError(f"{name}: split {split!r}: no {part}; expected {expected}")
+        path, resolved = f"{name}: {split}", Conflicts(conflicts)
+        with _one_line_errors(path):
+            queries = {query.query_id: query.default_text() for query in dataset.queries_iter()}
+            judgements = (
+                Judgement(f"judgement {number}", row.query_id, row.doc_id, int(row.relevance))
+                for number, row in enumerate(dataset.qrels_iter(), 1)
+            )
+            qrels = judgement_frame(path, judgements, resolved)
+        run = (runs or {}).get(split)
+        frame = read_run(run).frame if run is not None else None
+        if frame is None and dataset.has_scoreddocs():
+            with _one_line_errors(path):
+                scored = [(row.query_id, row.doc_id, float(row.score)) for row in dataset.scoreddocs_iter()]
+            frame = pl.DataFrame(scored, schema=RUN_SCHEMA, orient="row")
+        run_path = run or f"{name}: scored documents"
+        topics[split] = Topics(path, _judged(queries, qrels), qrels, frame, run_path, resolved)
+    return write_retrieval_collection(
+        out,
+        name=name,
+        source=f"ir_datasets: {name}",
+        corpus=_CatalogueCorpus(name, next(iter(datasets.values()))),
+        splits=topics,
+        options=options,
+        questions=questions,
+    )
+
+
+def _judged(queries: Mapping[str, str], qrels: pl.DataFrame) -> dict[str, str]:
+    judged = set(qrels["question_id"])
+    return {query: text for query, text in queries.items() if query in judged}
+
+
+class _CatalogueCorpus(Corpus):
+    """The documents of a data set of ir_datasets."""
+
+    def __init__(self, name: str, dataset: Any) -> None:
+        self._path = f"{name}: documents"
+        self._dataset = dataset
+
+    def __str__(self) -> str:
+        return self._path
+
+    @override
+    def entries(self) -> Iterator[Entry]:
+        with _one_line_errors(self._path):
+            for number, document in enumerate(self._dataset.docs_iter()):
+                yield Entry(self._path, f"document {number}", document.doc_id, document.default_text())
+
+
+@contextmanager
+def _one_line_errors(path: str) -> Iterator[None]:
+    """Raise any failure of a download or file of the catalogue as an `InputError`."""
+    try:
+        yield
+    except AptoolError:
+        raise
+    except Exception as error:  # each data set of ir_datasets raises its own exceptions
+        raise InputError(path, problem=first_line(error), expected="a readable data set") from error
