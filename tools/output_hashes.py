@@ -122,7 +122,7 @@ def hash_file(file: Path) -> str:
 
         tensors = sorted(load_file(file).items())
         return digest(
-            b"".join(f"{name} {one.dtype} {one.shape}".encode() + one.tobytes() for name, one in tensors)
+            b"".join(f"{name} {item.dtype} {item.shape}".encode() + item.tobytes() for name, item in tensors)
         )
     return digest(file.read_bytes())
 
@@ -216,7 +216,7 @@ def share_answers(imported: Path, folder: Path) -> None:
     table = pq.read_table(imported / "test.pools.parquet")
     rows, shared = table.to_pylist(), imported / "answers.parquet"
     # An import may have shared the repeated answers already.
-    known = (
+    existing = (
         {row["answer_id"]: row["text"] for row in pq.read_table(shared).to_pylist()}
         if shared.exists()
         else {}
@@ -225,7 +225,7 @@ def share_answers(imported: Path, folder: Path) -> None:
     for row in rows:
         for candidate in row["candidates"]:
             name, text = candidate["answer_id"], candidate["text"]
-            texts[name] = known[name] if text is None else text
+            texts[name] = existing[name] if text is None else text
             candidate["text"] = None
     answers = [{"answer_id": name, "text": text} for name, text in sorted(texts.items())]
     schema = pa.schema([pa.field("answer_id", pa.string(), False), pa.field("text", pa.string(), False)])
@@ -255,7 +255,7 @@ def candidates_of(file: Path) -> dict[str, list[str]]:
     import pyarrow.parquet as pq
 
     rows = pq.read_table(file).to_pylist()
-    return {row["question_id"]: [one["answer_id"] for one in row["candidates"]] for row in rows}
+    return {row["question_id"]: [item["answer_id"] for item in row["candidates"]] for row in rows}
 
 
 def matrix(folder: Path) -> Iterator[tuple[str, str]]:

@@ -10,20 +10,20 @@ from pathlib import Path
 
 def judgements(data: bytes) -> dict[str, dict[str, int]]:
     """question -> answer -> relevance."""
-    found: dict[str, dict[str, int]] = defaultdict(dict)
+    values: dict[str, dict[str, int]] = defaultdict(dict)
     for line in _lines(data):
         question, _, answer, relevance = line
-        found[question][answer] = int(relevance)
-    return found
+        values[question][answer] = int(relevance)
+    return values
 
 
 def scores(data: bytes) -> dict[str, dict[str, float]]:
     """question -> answer -> score."""
-    found: dict[str, dict[str, float]] = defaultdict(dict)
+    values: dict[str, dict[str, float]] = defaultdict(dict)
     for line in _lines(data):
         question, _, answer, _, score, *_ = line
-        found[question][answer] = float(score)
-    return found
+        values[question][answer] = float(score)
+    return values
 
 
 def _lines(data: bytes) -> list[list[str]]:
@@ -41,7 +41,7 @@ def measures(qrels: dict[str, dict[str, int]], run: dict[str, dict[str, float]])
         )
         relevant = [labels.get(answer, 0) > 0 for answer, _ in ranked]
         total = sum(value > 0 for value in labels.values())
-        ranks = [rank for rank, one in enumerate(relevant, 1) if one]
+        ranks = [rank for rank, is_relevant in enumerate(relevant, 1) if is_relevant]
         sums["MAP"] += sum(n / rank for n, rank in enumerate(ranks, 1)) / total if total else 0.0
         sums["MRR"] += 1 / ranks[0] if ranks else 0.0
         sums["P@1"] += float(bool(ranks) and ranks[0] == 1)
@@ -58,12 +58,12 @@ def pool_texts(folder: str) -> list[tuple[str, str, str, str]]:
         (
             row["question_id"],
             row["question"],
-            one["answer_id"],
-            one["text"] or texts.get(one["answer_id"], ""),
+            candidate["answer_id"],
+            candidate["text"] or texts.get(candidate["answer_id"], ""),
         )
         for path in sorted(Path(folder).glob("*.pools.parquet"))
         for row in pq.read_table(path).to_pylist()
-        for one in row["candidates"]
+        for candidate in row["candidates"]
     ]
 
 
@@ -77,38 +77,38 @@ def table(data: bytes) -> list[tuple[str, str, int]]:
 
 def text_vectors(data: bytes, dim: int) -> dict[str, list[float]]:
     """word -> numbers, for the rows that have nothing unusual."""
-    found: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
         fields = line.strip(b" \t\r").split(b" ")
         if len(fields) == dim + 1 and fields[0]:
             try:
-                found.setdefault(fields[0].decode(), [float(field) for field in fields[1:]])
+                values.setdefault(fields[0].decode(), [float(field) for field in fields[1:]])
             except ValueError:
                 continue
-    return found
+    return values
 
 
 def binary_vectors(data: bytes) -> dict[bytes, tuple[float, ...]]:
     """word -> numbers of a word2vec binary file."""
     head, _, rest = data.partition(b"\n")
     count, dim = map(int, head.split())
-    found: dict[bytes, tuple[float, ...]] = {}
+    values: dict[bytes, tuple[float, ...]] = {}
     for _ in range(count):
         word, _, rest = rest.partition(b" ")
-        found.setdefault(word.lstrip(b"\n"), struct.unpack(f"<{dim}f", rest[: 4 * dim]))
+        values.setdefault(word.lstrip(b"\n"), struct.unpack(f"<{dim}f", rest[: 4 * dim]))
         rest = rest[4 * dim :]
-    return found
+    return values
 
 
 def listing(folder: Path) -> dict[str, tuple[int, int, int]]:
     """Every path of a folder with its size, time and kind."""
-    found = {}
+    values = {}
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
         is_folder = path.is_dir() and not path.is_symlink()
-        found[str(path.relative_to(folder))] = (
+        values[str(path.relative_to(folder))] = (
             status.st_mode,
             0 if is_folder else status.st_size,
             0 if is_folder else status.st_mtime_ns,
         )
-    return found
+    return values

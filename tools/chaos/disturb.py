@@ -1,4 +1,4 @@
-"""What happens to a command that runs in a process of its own: it is killed, its disk fails, its clock jumps.
+"""What happens to a command that runs in a separate process: it is killed, its disk fails, its clock jumps.
 
 Operations on files are counted as the interpreter announces them (``sys.addaudithook``), so that a process is
 stopped at the same place each time.

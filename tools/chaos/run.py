@@ -1,6 +1,6 @@
 """Commands that are killed, starved and run twice, and then run again: the bytes are those of a quiet run.
 
-Every trial follows from the seed and its number, but for when threads of a process take turns. A failure is
+Every trial follows from the seed and its number, except the scheduling of threads. A failure is
 printed with the command that repeats it.
 """
 
@@ -51,7 +51,7 @@ class Quiet(NamedTuple):
 
 
 class Child:
-    """A command in a process of its own, which has loaded all it needs already."""
+    """A command in a separate process, which has loaded all it needs already."""
 
     def __init__(self, scene: Scene, folder: Path, what: Disturbance, counts: Path | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,17 +130,17 @@ def names(folder: Path) -> set[str]:
 
 def undisturbed(scene: Scene, base: Path) -> Quiet:
     """Runs a command twice."""
-    found = []
+    results = []
     for turn in ("first", "second"):
         folder, counts = base / f"quiet-{scene.name}" / turn, base / f"quiet-{scene.name}.count"
         began = time.monotonic()
         child = Child(scene, folder, Disturbance("none"), counts)
         assert child.wait() == 0, child.words()
         spent = int(1000 * (time.monotonic() - began))
-        found.append((hashes(folder / OUT), names(folder / OUT), int(counts.read_text()), spent))
-    (one, written, changes, _), (two, _, _, spent) = found
-    same = {name: digest for name, digest in one.items() if not TIMED.fullmatch(name)}
-    other = [name for name, digest in same.items() if two.get(name) != digest]
+        results.append((hashes(folder / OUT), names(folder / OUT), int(counts.read_text()), spent))
+    (first, written, changes, _), (second, _, _, spent) = results
+    same = {name: digest for name, digest in first.items() if not TIMED.fullmatch(name)}
+    other = [name for name, digest in same.items() if second.get(name) != digest]
     assert same, f"{scene.name}: no file to compare"
     assert not other, f"{scene.name}: other bytes without any disturbance: {other[:3]}"
     largest = max(path.stat().st_size for path in (folder / OUT).rglob("*") if path.is_file())
@@ -158,13 +158,17 @@ def trial(scene: Scene, quiet: Quiet, what: Disturbance, folder: Path) -> str:
     for child, code in zip(children, codes, strict=True):
         words = child.words()
         assert not any("Traceback" in line for line in words), words[-3:]
-        assert code in (0, 1, 130, *(-one for one in SIGNALS)), f"exit code {code}: {words[-3:]}"
+        assert code in (0, 1, 130, *(-signal for signal in SIGNALS)), f"exit code {code}: {words[-3:]}"
         if code == 1 and what.kind not in KILLS:
             said = [line for line in words if line.startswith("aptool: ")]
             assert len(said) == 1, words[-5:]
             assert f"{OUT}/" in said[0], f"does not name the output: {said[0]}"
-    there = hashes(folder / OUT) if (folder / OUT).exists() else {}
-    half = [name for name, digest in quiet.hashes.items() if name in there and there[name] != digest]
+    written_files = hashes(folder / OUT) if (folder / OUT).exists() else {}
+    half = [
+        name
+        for name, digest in quiet.hashes.items()
+        if name in written_files and written_files[name] != digest
+    ]
     assert not half, f"half-written: {half[:3]}"
     if what.kind == "twice":
         assert 0 in codes, f"none of two wins: {codes}"
@@ -174,8 +178,8 @@ def trial(scene: Scene, quiet: Quiet, what: Disturbance, folder: Path) -> str:
             )
     again = Child(scene, folder, Disturbance("none"))
     assert again.wait() == 0, f"does not recover: {again.words()[-3:]}"
-    found = hashes(folder / OUT)
-    other = [name for name, digest in quiet.hashes.items() if found.get(name) != digest]
+    results = hashes(folder / OUT)
+    other = [name for name, digest in quiet.hashes.items() if results.get(name) != digest]
     assert not other, f"other bytes: {other[:3]}"
     left = names(folder / OUT) - quiet.names
     assert not left, f"left behind: {sorted(left)[:3]}"
@@ -237,7 +241,7 @@ def main() -> int:
 
 
 def load(world: Path) -> None:
-    """Prepares the inputs in a process of its own; here loads what each command would, and runs nothing."""
+    """Prepares the inputs in a separate process; here loads what each command would, and runs nothing."""
     process = os.fork()
     if process == 0:
         try:

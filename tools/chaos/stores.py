@@ -37,7 +37,7 @@ class Faults:
         self.number = 0
 
     def before(self, method: str, path: str) -> int | None:
-        """A status in place of the server's answer; None passes the request on."""
+        """A status instead of the answer of the server; None passes the request on."""
         with self._lock:
             chance = self._random.random()
             self.number += chance < 0.1
@@ -83,12 +83,12 @@ def trial(
     words = last.words()
     assert codes[-1] == 0, f"ended with {codes}: {words[-3:]}"
     assert not any("Traceback" in line for line in words), words[-3:]
-    found = objects(url, bucket)
-    assert found.keys() == expected.keys(), f"other objects: {sorted(found.keys() ^ expected.keys())[:5]}"
+    stored = objects(url, bucket)
+    assert stored.keys() == expected.keys(), f"other objects: {sorted(stored.keys() ^ expected.keys())[:5]}"
     other = [
         name
         for name in expected
-        if not name.endswith((".yml", ".json", ".jsonl")) and found[name] != expected[name]
+        if not name.endswith((".yml", ".json", ".jsonl")) and stored[name] != expected[name]
     ]
     assert not other, f"other bytes: {other[:3]}"
     return " ".join(map(str, codes))
@@ -114,7 +114,9 @@ def main() -> int:
             scene = random_.choice(store_scenes(base / "world", bucket))
             if scene.name not in quiet:
                 still = s3.new_bucket(url)
-                (first,) = [one for one in store_scenes(base / "world", still) if one.name == scene.name]
+                (first,) = [
+                    other for other in store_scenes(base / "world", still) if other.name == scene.name
+                ]
                 assert Child(first, base / "work", Disturbance("none")).wait() == 0
                 quiet[scene.name] = objects(url, still)
             faults = Faults(kind, random_)

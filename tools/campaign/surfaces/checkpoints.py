@@ -58,8 +58,8 @@ def checkpoints(case: Case) -> None:
     outputs = ("x.run", "x.run.parts", "x.run.ir-metadata.yml")
     pools = case.world.collection / "test.pools.parquet"
     if case.run("score", pools, "--model", "m", "--output", "x.run", outputs=outputs) is not None:
-        found, expected = (
+        actual, expected = (
             readers.scores(data) for data in (Path("x.run").read_bytes(), content(case.world.run))
         )
-        assert {q: set(found[q]) for q in found} == {q: set(expected[q]) for q in expected}
+        assert {q: set(actual[q]) for q in actual} == {q: set(expected[q]) for q in expected}
     assert not Path("ran").exists(), "ran code of the folder"

@@ -65,9 +65,11 @@ def _score_model(case: Case, *, same: bool) -> None:
     outputs = ("x.run", "x.run.parts", "x.run.ir-metadata.yml")
     if case.run("score", pools, "--model", "m", "--output", "x.run", outputs=outputs) is None:
         return
-    found, expected = (readers.scores(data) for data in (Path("x.run").read_bytes(), content(case.world.run)))
-    assert {q: set(found[q]) for q in found} == {q: set(expected[q]) for q in expected}
-    assert not same or found == expected, "other scores"
+    actual, expected = (
+        readers.scores(data) for data in (Path("x.run").read_bytes(), content(case.world.run))
+    )
+    assert {q: set(actual[q]) for q in actual} == {q: set(expected[q]) for q in expected}
+    assert not same or actual == expected, "other scores"
 
 
 @surface(5)
@@ -82,13 +84,13 @@ def states(case: Case) -> None:
         flip(case.random, data) if case.random.random() < 0.7 else mutate_bytes(case.random, data)
     )
     try:
-        found = load_state(Path("s"), "key")
+        actual = load_state(Path("s"), "key")
     except AptoolError as error:
         case.ended = str(error.exit_code)
         assert "\n" not in str(error)
         return
     case.ended = "0"
-    assert found is None or (repr(found) == repr(expected)), "another state"
+    assert actual is None or (repr(actual) == repr(expected)), "another state"
 
 
 @surface(3)
@@ -102,9 +104,9 @@ def caches(case: Case) -> None:
     write_tensors(Path("x"), {"vectors": matrix}, {})
     Path("x").write_bytes(flip(case.random, Path("x").read_bytes()))
     try:
-        found, _ = read_tensors(Path("x"), checked=True)
+        actual, _ = read_tensors(Path("x"), checked=True)
     except AptoolError as error:
         case.ended = str(error.exit_code)
         return
     case.ended = "0"
-    assert torch.equal(found["vectors"], matrix)
+    assert torch.equal(actual["vectors"], matrix)

@@ -8,7 +8,7 @@ from typing import Any
 from case import Case, surface
 from world import World, command, small_options
 
-_PLOTS = (".csv", ".png", ".svg")  # what `aptool plot` adds to a name, or puts in place of its end
+_PLOTS = (".csv", ".png", ".svg")  # suffixes of the files of `aptool plot`
 
 
 @surface(8)
@@ -62,21 +62,21 @@ def _commands() -> list[tuple[str, tuple[str, ...]]]:
 
 @functools.cache
 def _options(name: str) -> list[str]:
-    """The options of a command that take a value, but for those that would write anywhere or wait."""
+    """The options of a command that take a value, except options that write anywhere or wait."""
     import click
 
     from aptool.cli.main import cli
 
-    found: Any = cli
-    context = click.Context(found)
+    group: Any = cli
+    context = click.Context(group)
     for word in name.split():
-        found = found.get_command(context, word)
-        if found is None:
+        group = group.get_command(context, word)
+        if group is None:
             return []
     left_out = {"--cluster", "--output", "--html", "--png", "--per-question"}
     return [
         option
-        for parameter in found.params
+        for parameter in group.params
         if isinstance(parameter, click.Option) and not parameter.is_flag
         for option in parameter.opts
         if option not in left_out
@@ -92,7 +92,7 @@ def urls(case: Case) -> None:
     url = _url(case)
     pools, qrels = case.world.collection / "test.pools.parquet", case.world.collection / "test.qrels"
     model = ("--model", case.world.model)
-    asked = case.random.choice(
+    chosen = case.random.choice(
         (
             ("score", url, *model, "--output", "x.run"),
             ("score", pools, *model, "--output", url),
@@ -117,7 +117,7 @@ def urls(case: Case) -> None:
     )
     begin = url.partition("/")[0]
     outputs = ("x.run", "x.run.parts", "x.run.ir-metadata.yml", "c", "m", "m.training", "s", "t")
-    case.run(*asked, outputs=(*outputs, begin, f"{begin}.parts", f"{begin}.ir-metadata.yml"))
+    case.run(*chosen, outputs=(*outputs, begin, f"{begin}.parts", f"{begin}.ir-metadata.yml"))
 
 
 def _url(case: Case) -> str:

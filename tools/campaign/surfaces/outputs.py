@@ -34,7 +34,7 @@ _ODD_YAML = (
 
 @surface(3)
 def sidecars(case: Case) -> None:
-    """Metadata beside a run that is made anew: what an author added stays, or the run is not made."""
+    """Metadata of a run that is written again: an author's additions stay, or the run is refused."""
     shutil.copy(case.world.run, "x.run")
     whole = content(Path(f"{case.world.run}.ir-metadata.yml"))
     kind = case.random.randrange(3)
@@ -60,8 +60,8 @@ def sidecars(case: Case) -> None:
 
 def _document(data: bytes) -> dict[object, object] | None:
     with contextlib.suppress(ValueError, yaml.YAMLError, RecursionError):
-        found = yaml.load(data.decode("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        return found if isinstance(found, dict) else None
+        document = yaml.load(data.decode("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return document if isinstance(document, dict) else None
     return None
 
 
@@ -92,6 +92,6 @@ def claims(case: Case) -> None:
         taken = case.run("score", pools, *given, outputs=outputs) is not None
     finally:
         claim.PATIENCE_SECONDS = patience
-    assert taken, "an ended process's claim stands in the way"
+    assert taken, "the claim of an ended process blocks the output"
     assert Path("x.run").read_bytes() == content(case.world.run), "another run"
     assert [path.name for path in Path("x.run.parts").iterdir()] == ["notes.txt"]

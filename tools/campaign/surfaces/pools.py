@@ -53,8 +53,8 @@ def rows(case: Case) -> None:
     table = []
     for number in range(case.random.choice((0, 1, 2, 4))):
         few = [
-            {"answer_id": text(f"a{one}"), "text": text(f"some words {one}")}
-            for one in range(case.random.choice((0, 1, 2, 3)) or case.random.choice((0, 2)))
+            {"answer_id": text(f"a{number}"), "text": text(f"some words {number}")}
+            for number in range(case.random.choice((0, 1, 2, 3)) or case.random.choice((0, 2)))
         ]
         table.append({"question_id": text(f"q{number}"), "question": text("where is it"), "candidates": few})
     kind = case.random.choice((pa.string(), pa.string(), pa.large_string()))
@@ -68,9 +68,11 @@ def rows(case: Case) -> None:
     scored = case.run("score", "x.pools.parquet", *given, outputs=outputs) is not None
     assert checked == scored, f"check says {checked}, score {scored}"
     if scored:
-        expected = {(row["question_id"], one["answer_id"]) for row in table for one in row["candidates"]}
-        found = readers.scores(Path("x.run").read_bytes())
-        assert {(question, answer) for question in found for answer in found[question]} == expected
+        expected = {
+            (row["question_id"], candidate["answer_id"]) for row in table for candidate in row["candidates"]
+        }
+        scores = readers.scores(Path("x.run").read_bytes())
+        assert {(question, answer) for question in scores for answer in scores[question]} == expected
 
 
 @surface(4)

@@ -1,4 +1,4 @@
-"""Data sets in the layouts of others, imported: every text and label is in a file of theirs."""
+"""Import of published data sets: every text and label is in a source file."""
 
 import contextlib
 import json
@@ -92,11 +92,11 @@ def retrieval(case: Case) -> None:
 def _plain(name: str, data: bytes) -> str:
     """The texts of a file, as they are between JSON's quotes."""
     text = data.decode("utf-8", "replace")
-    found = []
+    parts = []
     for line in text.split("\n") if name.endswith(".jsonl") else ():
         with contextlib.suppress(ValueError, RecursionError, AttributeError):
-            found += [str(value) for value in json.loads(line).values()]
-    return " ".join([*found, text])
+            parts += [str(value) for value in json.loads(line).values()]
+    return " ".join([*parts, text])
 
 
 def _beir() -> tuple[dict[str, str], tuple[str, ...]]:
@@ -153,10 +153,10 @@ def _either(case: Case, data: bytes, separator: bytes) -> bytes:
 
 
 def _in_source(folder: str, source: str) -> None:
-    """Every question and answer of an imported collection stands in its source, word by word."""
+    """Every question and answer of an imported collection is in its source, word by word."""
     if not Path(folder).exists():
         return
     text = " ".join(source.split())
     for _, question, _, answer in readers.pool_texts(folder):
-        for one in (question, answer):
-            assert " ".join(one.split()) in text, f"{one[:50]!r} is not in the source"
+        for text_value in (question, answer):
+            assert " ".join(text_value.split()) in text, f"{text_value[:50]!r} is not in the source"

@@ -41,8 +41,8 @@ def _sections() -> list[str]:
     table = load_recipe("ap-cnn").to_dict()
     names = [f"{part}.{name}" for part, entry in table.items() if isinstance(entry, dict) for name in entry]
     for part, registry in (("encoder", ENCODERS), ("pooling", POOLINGS)):
-        for one in registry.values():
-            names += [f"{part}.{name}" for name in one.Options.__dataclass_fields__]
+        for entry in registry.values():
+            names += [f"{part}.{name}" for name in entry.Options.__dataclass_fields__]
     return [*names, "training", "x.y", "training.x", ".", "training.epochs.x"]
 
 

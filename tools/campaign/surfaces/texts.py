@@ -35,10 +35,10 @@ def json_lines(case: Case) -> None:
         pools = [json.loads(line) for line in text.split("\n") if line.strip()]
         same_pairs(
             [
-                (pool["question"], one["text"], int(one["label"]))
+                (pool["question"], candidate["text"], int(candidate["label"]))
                 for pool in pools
-                for one in pool["candidates"]
-                if one["text"] and one["text"].strip()  # candidates without a text are dropped
+                for candidate in pool["candidates"]
+                if candidate["text"] and candidate["text"].strip()  # candidates without a text are dropped
             ]
         )
 
@@ -58,12 +58,12 @@ def same_pairs(expected: list[tuple[str, str, int]]) -> None:
             return candidate["text"]
         return shared[candidate.get("text_id") or candidate["answer_id"]]
 
-    found = {
-        (row["question"], text(one), labels[row["question_id"]][one["answer_id"]])
+    actual = {
+        (row["question"], text(candidate), labels[row["question_id"]][candidate["answer_id"]])
         for row in pq.read_table("c/test.pools.parquet").to_pylist()
-        for one in row["candidates"]
+        for candidate in row["candidates"]
     }
-    assert found == set(expected), f"other pairs: {list(found ^ set(expected))[:3]}"
+    assert actual == set(expected), f"other pairs: {list(actual ^ set(expected))[:3]}"
 
 
 @surface(8)
@@ -75,9 +75,9 @@ def vectors(case: Case) -> None:
     data = content(case.world.folder / kind)
     mutate = mutate_bytes if kind == "v.bin" or case.random.random() < 0.5 else _mutate_words
     name = packed(case, kind, mutate(case.random, data))
-    wanted = case.random.choice((None, ["river", "engine", "Kitchen", "none"]))
+    requested = case.random.choice((None, ["river", "engine", "Kitchen", "none"]))
     try:
-        found = read_vectors(name, wanted)
+        actual = read_vectors(name, requested)
     except AptoolError as error:
         case.ended = str(error.exit_code)
         assert "\n" not in str(error)
@@ -89,12 +89,12 @@ def vectors(case: Case) -> None:
         if kind == "v.bin":
             words = {word.decode(): row for word, row in readers.binary_vectors(data).items()}
         else:
-            words = readers.text_vectors(data, found.matrix.shape[1])
-    for word, row in zip(found.words, found.matrix.tolist(), strict=True):
-        known = next(
-            (words[one] for one in (word, word.lower(), word.title(), word.upper()) if one in words), row
+            words = readers.text_vectors(data, actual.matrix.shape[1])
+    for word, row in zip(actual.words, actual.matrix.tolist(), strict=True):
+        vector = next(
+            (words[form] for form in (word, word.lower(), word.title(), word.upper()) if form in words), row
         )
-        single = [struct.unpack("f", struct.pack("f", value))[0] for value in known]
+        single = [struct.unpack("f", struct.pack("f", value))[0] for value in vector]
         assert row == single, f"other numbers of {word!r}"
 
 

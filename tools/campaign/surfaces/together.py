@@ -23,11 +23,11 @@ def breakdowns(case: Case) -> None:
     more = case.random.choice((("--by", kind), ("--review",), ("--dev", "dev.run", "--dev-qrels", qrels)))
     out = case.run(*given, *more)
     if out is not None:
-        found = json.loads(out)["runs"][0]["measures"]
+        measures = json.loads(out)["runs"][0]["measures"]
         expected = readers.measures(
             readers.judgements(content(qrels)), readers.scores(content(case.world.run))
         )
-        assert all(abs(found[name] - value) < 1e-6 for name, value in expected.items())
+        assert all(abs(measures[name] - value) < 1e-6 for name, value in expected.items())
 
 
 @surface(1)
@@ -54,8 +54,8 @@ def started_trainings(case: Case) -> None:
     elif source == "vectors":
         Path("v.txt").write_bytes(mutate_lines(case.random, content(case.world.folder / "v.txt"), b" "))
         more = ("--vectors", "v.txt")
-    asked = ("train", case.world.collection, *more, "--output", "m", *options)
-    case.run(*asked, outputs=("m", "m.training"))
+    arguments = ("train", case.world.collection, *more, "--output", "m", *options)
+    case.run(*arguments, outputs=("m", "m.training"))
 
 
 @surface(1)

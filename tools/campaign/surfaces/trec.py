@@ -14,10 +14,10 @@ def same_measures(case: Case, qrels: str, run: str) -> None:
     out = case.run("eval", run, "--qrels", qrels, "--json")
     if out is None:
         return
-    found = json.loads(out)["runs"][0]["measures"]
+    measures = json.loads(out)["runs"][0]["measures"]
     expected = readers.measures(readers.judgements(unpacked(qrels)), readers.scores(unpacked(run)))
     for name, value in expected.items():
-        assert math.isclose(found[name], value, abs_tol=1e-6), f"{name} {found[name]}, not {value}"
+        assert math.isclose(measures[name], value, abs_tol=1e-6), f"{name} {measures[name]}, not {value}"
 
 
 @surface(12)
@@ -77,5 +77,5 @@ def learned_fusions(case: Case) -> None:
 
 def same_pairs(fused: dict[str, dict[str, float]], runs: list[dict[str, dict[str, float]]]) -> None:
     """Every candidate of any run is in the fused one, and no other."""
-    pairs = {(question, answer) for one in runs for question in one for answer in one[question]}
+    pairs = {(question, answer) for run in runs for question in run for answer in run[question]}
     assert {(question, answer) for question in fused for answer in fused[question]} == pairs
