@@ -220,7 +220,7 @@ def _import(
     name: str | None,
 ) -> None:
     from aptool.datasets.importing import collection_name, parse_splits
-    from aptool.datasets.own_data import import_rows
+    from aptool.datasets.rows import import_rows
 
     collection = import_rows(
         output, parse_splits(splits), names, policies, name=name or collection_name(output), kind=kind

@@ -1,17 +1,13 @@
-"""Which columns (or JSON keys) of a user's own data hold what."""
+"""The columns (or JSON keys) of a user's data, and the ids that stand in for missing id columns."""
 
 import difflib
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal
 
-from aptool.datasets.pairs import Columns, Pair, parse_label
-from aptool.datasets.policies import RELEVANT_OPTION, UNLABELLED_OPTION, SplitPolicies
-from aptool.errors import AptoolError, InputError, UsageError
-from aptool.formats.location import PathOrUrl
+from aptool.datasets.pairs import Columns, Pair
+from aptool.datasets.policies import UNLABELLED_OPTION
+from aptool.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -22,19 +18,19 @@ class ColumnNames:
         question: column (or key) of the question's text.
         answer: column of the candidate's text, or its key in a candidate; None: ``answer``, and in
             a candidate also ``text``.
-        label: column of its relevance, or its key in a candidate; beside candidates that are plain texts the
-            key of a list with the label of each.
-        question_id: column of the question's id; None: identified by its text.
-        answer_id: column of the candidate's id; None: identified by its text.
+        label: column of the relevance label, or its key in a candidate; for candidates that are plain texts,
+            key of the list of their labels.
+        question_id: column of the question's id; None: the text identifies the question.
+        answer_id: column of the candidate's id; None: the text identifies the candidate.
         candidates: key of the list of candidates.
-        positions: beside candidates that are plain texts, key of the list of positions, from 0, of the
-            relevant ones.
+        positions: for candidates that are plain texts, key of the list of positions, from 0, of the relevant
+            candidates.
         field: path of keys, joined by dots, to the list of objects in a JSON document; None: the document is
             the list.
         header: names of the columns of a table without a header line; None: the first line has them.
         delimiter: column separator; None: a comma if the name ends in .csv or .csv.gz, else a tab.
-        quotes: ``literal``: quotation marks are text; ``csv``: they enclose fields, in which the delimiter
-            and line breaks are text; None: ``literal`` where the delimiter is a tab, else ``csv``.
+        quotes: ``literal``: quotation marks are text; ``csv``: quotation marks enclose fields, in which the
+            delimiter and line breaks are text; None: ``literal`` if the delimiter is a tab, else ``csv``.
     """
 
     question: str = "question"
@@ -51,7 +47,7 @@ class ColumnNames:
 
     @property
     def columns(self) -> Columns:
-        """The names of the parts, for messages."""
+        """The columns of a row that is a pair; a text stands in for a missing id."""
         question_id, answer_id = self.question_id or self.question, self.answer_id or self.pair_answer
         return Columns(question_id, self.question, answer_id, self.pair_answer, self.label)
 
@@ -60,13 +56,13 @@ class ColumnNames:
         """Column of the candidate's text in a row that is a pair."""
         return self.answer or "answer"
 
-    def candidate_answer(self, candidate: Mapping[str, Any]) -> str:
+    def candidate_answer(self, candidate: Mapping[str, object]) -> str:
         """Key of the text in a candidate that is an object."""
         return self.answer or ("answer" if "answer" in candidate and "text" not in candidate else "text")
 
 
 def with_ids(pairs: Iterator[Pair], names: ColumnNames, split: str) -> Iterator[Pair]:
-    """Pairs with ids; where the file has none, they number the texts of a split by first appearance.
+    """Number the texts of a split by first appearance, where the file has no ids.
 
     The split is part of the id, so that a run of one split fits no other's qrels.
     """
@@ -74,141 +70,34 @@ def with_ids(pairs: Iterator[Pair], names: ColumnNames, split: str) -> Iterator[
     answers: dict[str, dict[str, str]] = {}
     for pair in pairs:
         if names.question_id is None:
-            pair = pair._replace(
-                question_id=questions.setdefault(pair.question, f"{split}-Q{len(questions)}")
-            )
-        if names.answer_id is None:
-            known = answers.setdefault(pair.question_id, {})
-            if pair.answer is None:
-                yield pair
-                continue
-            answer_id = known.setdefault(pair.answer, f"{pair.question_id}-{len(known)}")
-            pair = pair._replace(answer_id=answer_id)
+            question_id = questions.setdefault(pair.question, f"{split}-Q{len(questions)}")
+            pair = pair._replace(question_id=question_id)
+        if names.answer_id is None and pair.answer is not None:
+            ids = answers.setdefault(pair.question_id, {})
+            pair = pair._replace(answer_id=ids.setdefault(pair.answer, f"{pair.question_id}-{len(ids)}"))
         yield pair
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names of columns for a message: quoted, shortened, at most twenty."""
+def quoted_names(names: Sequence[str]) -> str:
+    """List at most twenty names for a message, quoted and shortened."""
     shown = [repr(name if len(name) <= 30 else name[:29] + "…") for name in names[:20]]
-    return ", ".join(shown) + (", …" if len(names) > 20 else "")
+    return (", ".join(shown) or "none") + (", …" if len(names) > 20 else "")
 
 
-def nearest(name: str, names: Sequence[str]) -> str:
-    """``; 'NAME' perhaps``, with the name among ``names`` that is like the one that is missing, or ''."""
+def option_hint(part: str, split: str) -> str:
+    """Name the options that help if the column of a part, such as ``question_id``, is missing."""
+    hint = f"--{part.replace('_', '-')} NAME"
+    return hint if part != "label" else f"{hint}, or {UNLABELLED_OPTION} {split} for a split without labels"
+
+
+def missing_column(
+    path: str, place: str | None, name: str, names: Sequence[str], hint: str = ""
+) -> InputError:
+    """The error for a missing column: lists the columns, the nearest name and the options that help."""
+    expected = "this column" + (f", or {hint}" if hint else "")
     lowered = {column.casefold(): column for column in names}
     near = difflib.get_close_matches(name.casefold(), lowered, n=1, cutoff=0.5)
-    return f"; {lowered[near[0]]!r} perhaps" if near else ""
-
-
-RawPair: TypeAlias = tuple[Pair, str]
-"""A pair without relevance, and its label as text."""
-
-# More distinct labels than this are no labels, but ids or texts.
-MOST_LABELS = 100
-_MOST_ROWS = 100_000  # read after an unknown label, to list the labels of the file
-_INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
-_NUMBER = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?|(?i:nan)")
-_TRUTH = {"true": 1, "false": 0}
-_MISSING = ("", "null")
-
-
-class Labels:
-    """Turns the labels of all splits into relevance.
-
-    Without ``relevant``, a label is a whole number, or true or false. With it, these labels are relevant (1)
-    and all others are not (0).
-    """
-
-    def __init__(self, relevant: Sequence[str] | None = None) -> None:
-        self._relevant = frozenset(label.strip() for label in relevant) if relevant is not None else None
-        self._relevance: dict[str, int] = {}
-
-    def judged(
-        self, path: PathOrUrl, unit: str, column: str, rows: Iterator[RawPair], policies: SplitPolicies
-    ) -> Iterator[Pair]:
-        """The pairs with their relevance.
-
-        Args:
-            path: the file, for messages.
-            unit: what a pair's place counts.
-            column: name of the label's column.
-            rows: pairs with their labels.
-            policies: of their split; the label of a candidate that is left out may be missing.
-
-        Raises:
-            InputError: a label is not a whole number; the message lists the labels of the file.
-        """
-        drops_empty = policies.empty == "drop"
-        for pair, text in rows:
-            if pair.answer is None or (drops_empty and text in _MISSING and not pair.answer.strip()):
-                yield pair
-                continue
-            relevance = self._relevance.get(text)
-            if relevance is None:
-                relevance = self._parse(text)
-                if relevance is None:
-                    hint = self._hint(text, rows, policies.split)
-                    expected = f"a whole number: 0 not relevant, 1 or more relevant{hint}"
-                    raise InputError(
-                        path, place=pair.where(unit), column=column, value=text, expected=expected
-                    )
-                self._relevance[text] = relevance
-                if self._relevant is not None and len(self._relevance) > MOST_LABELS:
-                    problem = f"more than {MOST_LABELS} distinct labels"
-                    raise InputError(path, column=column, problem=problem, expected="a column of labels")
-            yield pair._replace(relevance=relevance)
-
-    def check_use(self) -> None:
-        """Checks that each label of ``relevant`` occurs.
-
-        Raises:
-            UsageError: one does not; the message lists the labels that do.
-        """
-        missing = sorted((self._relevant or frozenset()) - self._relevance.keys())
-        if missing and self._relevance:
-            labels = listed(sorted(self._relevance))
-            raise UsageError(f"{RELEVANT_OPTION} {missing[0]!r}: no such label; expected some of {labels}")
-
-    def _parse(self, text: str) -> int | None:
-        if self._relevant is not None:
-            return int(text in self._relevant)
-        if _INTEGER.fullmatch(text):
-            return int(text)
-        return _TRUTH.get(text.casefold())
-
-    def _hint(self, text: str, rows: Iterator[RawPair], split: str) -> str:
-        """The option that reads such labels, if one does."""
-        labels = {**dict.fromkeys(self._relevance), text: None}
-        with suppress(AptoolError):
-            for _, (_, label) in zip(range(_MOST_ROWS), rows, strict=False):
-                labels[label] = None
-                if len(labels) > MOST_LABELS:
-                    return ""
-        if all(label in _MISSING for label in labels):
-            return f" ({UNLABELLED_OPTION} {split} if the split has no labels)"
-        words = [label for label in labels if label not in _MISSING]
-        if text in _MISSING or all(_NUMBER.fullmatch(label) for label in words):
-            return ""
-        return (
-            f"; of the labels {listed(sorted(words))}, name the relevant ones: {RELEVANT_OPTION} LABEL,LABEL"
-        )
-
-
-def label_text(value: Any) -> str:
-    """A label as text: ``1`` for true and for 1.0, ``null`` where there is none."""
-    if isinstance(value, bool):
-        value = int(value)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, str):
-        return value.strip()
-    return json.dumps(value, default=repr)
-
-
-def label_of(path: PathOrUrl, place: str, column: str, value: Any) -> int:
-    """The relevance in a value of JSON or Parquet.
-
-    Raises:
-        InputError: it is not a whole number.
-    """
-    return parse_label(path, place, column, label_text(value), graded=True)
+    if near:
+        expected += f"; did you mean {lowered[near[0]]!r}?"
+    problem = f"not found among {quoted_names(names)}"
+    return InputError(path, place=place, column=name, problem=problem, expected=expected)

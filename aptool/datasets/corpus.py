@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import polars as pl
 from typing_extensions import override
 
-from aptool.datasets.json_rows import read_objects, unit_of
+from aptool.datasets.json_files import read_objects
 from aptool.datasets.lines import read_lines, read_rows, readable
 from aptool.datasets.pairs import check_text, parse_label
 from aptool.datasets.policies import CONFLICTS_HINT, Conflicts
@@ -107,9 +107,7 @@ def read_fields(path: str, columns: Collection[str] | None = None) -> Iterator[t
             for number, fields in enumerate(reader.rows(names)):
                 yield f"row {number}", fields
     else:
-        unit = unit_of(path)
-        for number, fields in read_objects(path):
-            yield f"{unit} {number}", fields
+        yield from read_objects(path)
 
 
 def _entries(paths: Iterable[str | Path]) -> Iterator[Entry]:

@@ -11,7 +11,6 @@ from itertools import chain
 
 import polars as pl
 
-from aptool.datasets.column_names import label_of
 from aptool.datasets.corpus import (
     FileCorpus,
     Judgement,
@@ -22,7 +21,8 @@ from aptool.datasets.corpus import (
     read_queries,
 )
 from aptool.datasets.importing import SplitPools, write_collection
-from aptool.datasets.pairs import Columns, Pair, pools_of
+from aptool.datasets.labels import label_text
+from aptool.datasets.pairs import Columns, Pair, parse_label, pools_of
 from aptool.datasets.policies import Conflicts, Resolution
 from aptool.datasets.retrieval import RUN_SCHEMA, PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError
@@ -63,7 +63,7 @@ def import_mteb(
     resolved = Conflicts(conflicts)
     if top is None:
         pairs = _text_pairs(root, split)
-        pools = pools_of(root, pairs, COLUMNS, unit="row", empty="keep", conflicts=resolved)
+        pools = pools_of(root, pairs, COLUMNS, empty="keep", conflicts=resolved)
         sources = {split: SplitPools(root, pools, resolved)}
         return write_collection(out, name=name, source=SOURCE, splits=sources, questions=questions)
     qrels = _qrels(_required_part(root, "qrels", split), resolved)
@@ -116,7 +116,7 @@ def _judgements(file: str) -> Iterator[Judgement]:
         query, document = fields.get("query-id"), fields.get("corpus-id")
         if query is None or document is None or "score" not in fields:
             raise InputError(file, place=place, value=fields, expected="query-id, corpus-id and score")
-        label = label_of(file, place, "score", fields["score"])
+        label = parse_label(file, place, "score", label_text(fields["score"]), graded=True)
         yield Judgement(place, str(query), str(document), label)
 
 
@@ -136,7 +136,7 @@ def _text_pairs(root: Location, split: str) -> Iterator[Pair]:
             for text in texts:
                 if not isinstance(text, str):
                     raise InputError(file, place=place, value=text, expected="a text")
-                yield Pair(number, f"q{number}", query, None, text, relevance)
+                yield Pair(f"row {number}", f"q{number}", query, None, text, relevance)
 
 
 def _required_part(root: Location, part: str, split: str) -> list[str]:

@@ -1,11 +1,11 @@
-"""TREC-QA (Wang, Smith and Mitamura, 2007): sentences retrieved for the questions of TREC 8 to 13.
+"""Importer of TREC-QA (Wang, Smith and Mitamura, 2007): sentences retrieved for questions of TREC 8 to 13.
 
 Two layouts are read: the files of jacana-qa (Yao et al., 2013), which look like XML and are not, and folders
 with one line per pair in ``a.toks`` (question), ``b.toks`` (answer), ``id.txt`` and ``sim.txt`` (label).
 
-Two data sets go by this name. Raw TREC-QA has dev and test questions whose candidates are all relevant or
-all non-relevant; clean TREC-QA does not, and figures on one are not comparable with figures on the other. The
-manifest therefore states the variant: as given by the caller, or else found from every split but ``train``.
+There are two variants. Raw TREC-QA has dev and test questions whose candidates are all relevant or all
+non-relevant; clean TREC-QA has none, and scores on the two are not comparable. The manifest therefore records
+the variant: as the caller states it, or else as the labels of all splits but ``train`` show it.
 """
 
 import re
@@ -28,26 +28,23 @@ _QUESTION, _ANSWER, _ID, _LABEL = "a.toks", "b.toks", "id.txt", "sim.txt"
 _FILES = (_ID, _QUESTION, _ANSWER, _LABEL)
 _OPENING = re.compile(r"<QApairs id='([^']*)'>")
 _TAG = re.compile(r"</?(question|positive|negative)>|</?QApairs\b.*>")
-_BLOCKS = ("question", "positive", "negative")
-# Tokens, parts of speech, dependency labels, dependency heads, named entities; a positive answer has two
-# lines more, for the words that answer the question and their places.
+# Lines of a block: tokens, parts of speech, dependency labels, dependency heads, named entities. A positive
+# answer has two more lines, for the words that answer the question and their positions.
 _TOKENS, _HEADS, _ANNOTATED = 0, 3, 5
+
+Lines = Iterator[tuple[int, str]]
 
 
 def import_trecqa(
     out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all", variant: Variant | None = None
 ) -> CollectionFiles:
-    """Imports TREC-QA.
+    """Import TREC-QA.
 
     Args:
         out: the collection's folder.
         splits: split -> a jacana file, or a folder with one line per pair.
         questions: ``all``, ``answerable``, or as in the paper ``both-labels`` (1,162 train, 65 dev, 68 test).
-        variant: which TREC-QA this is; None: found out from the labels.
-
-    Raises:
-        InputError: a file is not TREC-QA, or a stated ``clean`` is not true of it.
-        UsageError: ``both-labels`` of the raw data is the clean data, yet ``raw`` is stated.
+        variant: the variant of the data, refused if it is wrongly ``clean``; None: decided by the labels.
     """
     if questions == "both-labels" and variant == "raw":
         raise UsageError(
@@ -55,13 +52,17 @@ def import_trecqa(
         )
     # Read before anything is written: the manifest's variant depends on the labels. It is a few megabytes.
     sources = {split: SplitPools(path, list(read_pools(path))) for split, path in splits.items()}
-    found = _variant(sources, questions)
-    if variant == "clean" and found is not None:
-        _check_clean(sources, questions)
-    decided = (
-        "stated" if variant else "found from the labels" if found else "open: there is only a train split"
-    )
-    variant = variant or found
+    one_sided = next(_one_sided_pools(sources, questions), None)
+    if variant == "clean" and one_sided is not None:
+        path, pool = one_sided
+        expected = "a relevant and a non-relevant answer, as in clean TREC-QA (see --questions both-labels)"
+        place = f"question {pool.question_id!r}"
+        raise InputError(path, place=place, problem="candidates with one label only", expected=expected)
+    decided = "stated"
+    if variant is None:
+        decided = "open: there is only a train split"
+        if any(split != "train" for split in sources):
+            decided, variant = "found from the labels", "raw" if one_sided is not None else "clean"
     return write_collection(
         out,
         name=f"trecqa-{variant}" if variant else "trecqa",
@@ -72,22 +73,9 @@ def import_trecqa(
     )
 
 
-def read_pools(path: str) -> Iterator[LabelledPool]:
-    """The pools of one split, in the order of the file; jacana questions without a candidate included."""
-    if _is_folder(path):
-        pairs = _line_pairs(path.rstrip("/"))
-        return pools_of(path, pairs, Columns(_ID, _QUESTION, "", _ANSWER, _LABEL), empty="keep")
-    return _jacana_pools(path)
-
-
-def _variant(sources: Mapping[str, SplitPools], questions: str) -> Variant | None:
-    """The variant that the kept dev and test questions show; None where there is no such split."""
-    if all(split == "train" for split in sources):
-        return None
-    return "raw" if next(_one_sided(sources, questions), None) else "clean"
-
-
-def _one_sided(sources: Mapping[str, SplitPools], questions: str) -> Iterator[tuple[PathOrUrl, LabelledPool]]:
+def _one_sided_pools(
+    sources: Mapping[str, SplitPools], questions: str
+) -> Iterator[tuple[PathOrUrl, LabelledPool]]:
     """The kept dev and test pools whose candidates all have the same label."""
     for split, (path, pools, *_) in sources.items():
         for pool in pools if split != "train" and questions != "both-labels" else ():
@@ -96,11 +84,12 @@ def _one_sided(sources: Mapping[str, SplitPools], questions: str) -> Iterator[tu
                 yield path, pool
 
 
-def _check_clean(sources: Mapping[str, SplitPools], questions: str) -> None:
-    for path, pool in _one_sided(sources, questions):
-        expected = "a relevant and a non-relevant answer, as in clean TREC-QA (see --questions both-labels)"
-        place = f"question {pool.question_id!r}"
-        raise InputError(path, place=place, problem="candidates with one label only", expected=expected)
+def read_pools(path: str) -> Iterator[LabelledPool]:
+    """Read the pools of one split in the order of the file, jacana questions without a candidate included."""
+    if _is_folder(path):
+        pairs = _folder_pairs(path.rstrip("/"))
+        return pools_of(path, pairs, Columns(_ID, _QUESTION, "", _ANSWER, _LABEL), empty="keep")
+    return _jacana_pools(path)
 
 
 def _is_folder(path: str) -> bool:
@@ -110,7 +99,7 @@ def _is_folder(path: str) -> bool:
     return Path(path).is_dir()
 
 
-def _line_pairs(folder: str) -> Iterator[Pair]:
+def _folder_pairs(folder: str) -> Iterator[Pair]:
     columns = {name: list(read_rows(f"{folder}/{name}")) for name in _FILES}
     lines = len(columns[_ID])
     for name, rows in columns.items():
@@ -118,8 +107,9 @@ def _line_pairs(folder: str) -> Iterator[Pair]:
             expected = f"as many as {folder}/{_ID} has: {lines}"
             raise InputError(f"{folder}/{name}", problem=f"{len(rows)} lines", expected=expected)
     for (number, question_id), (_, question), (_, answer), (_, label) in zip(*columns.values(), strict=True):
-        relevance = parse_label(f"{folder}/{_LABEL}", f"line {number}", "label", label.strip())
-        yield Pair(number, question_id.strip(), question, None, answer, relevance)
+        place = f"line {number}"
+        relevance = parse_label(f"{folder}/{_LABEL}", place, "label", label.strip())
+        yield Pair(place, question_id.strip(), question, None, answer, relevance)
 
 
 def _jacana_pools(path: str) -> Iterator[LabelledPool]:
@@ -129,8 +119,8 @@ def _jacana_pools(path: str) -> Iterator[LabelledPool]:
             expected = f"each question once; line {seen[question_id]} begins this one already"
             raise InputError(path, place=f"line {number}", column="id", value=question_id, expected=expected)
         seen[question_id] = number
-        columns = Columns("id", "question", "", "answer", "label")
         if pairs:
+            columns = Columns("id", "question", "", "answer", "label")
             yield from pools_of(path, pairs, columns, empty="keep")
         else:
             yield LabelledPool(question_id, question, [], [], {})
@@ -139,7 +129,7 @@ def _jacana_pools(path: str) -> Iterator[LabelledPool]:
 
 
 def _jacana_questions(path: str) -> Iterator[tuple[int, str, str, list[Pair]]]:
-    """Line, id, text and pairs of each ``<QApairs>``. Anything out of place is an error, not skipped."""
+    """Line, id, text and pairs of each ``<QApairs>``. Any other line is an error."""
     lines = read_rows(path)
     for number, line in lines:
         opening = _OPENING.fullmatch(line)
@@ -147,37 +137,36 @@ def _jacana_questions(path: str) -> Iterator[tuple[int, str, str, list[Pair]]]:
             raise InputError(path, place=f"line {number}", value=line, expected="<QApairs id='…'>")
         question_id, question = opening[1], None
         pairs: list[Pair] = []
-        for inner, tag in _until(path, lines, "</QApairs>", number):
-            kind = tag[1:-1]
-            if f"<{kind}>" != tag or kind not in _BLOCKS or (kind == "question") != (question is None):
-                expected = "<positive>, <negative> or </QApairs>" if question is not None else "<question>"
+        for inner, tag in _lines_before(path, lines, "</QApairs>", number):
+            allowed = ("<question>",) if question is None else ("<positive>", "<negative>")
+            if tag not in allowed:
+                expected = "<question>" if question is None else "<positive>, <negative> or </QApairs>"
                 raise InputError(path, place=f"line {inner}", value=tag, expected=expected)
+            kind = tag[1:-1]
             text = _sentence(path, inner, _block(path, lines, kind, inner))
             if question is None:
                 question = text
             else:
-                pairs.append(Pair(inner, question_id, question, None, text, int(kind == "positive")))
+                relevance = int(kind == "positive")
+                pairs.append(Pair(f"line {inner}", question_id, question, None, text, relevance))
         if question is None:
             raise InputError(path, place=f"line {number}", value=line, expected="a <question> in it")
         yield number, question_id, question, pairs
 
 
-def _until(
-    path: str, lines: Iterable[tuple[int, str]], end: str, start_line: int
-) -> Iterator[tuple[int, str]]:
+def _lines_before(path: str, lines: Iterable[tuple[int, str]], end: str, start_line: int) -> Lines:
     for number, line in lines:
         if line == end:
             return
         yield number, line
-    raise InputError(
-        path, problem="the end of the file", expected=f"{end} for what begins in line {start_line}"
-    )
+    expected = f"{end} for what begins in line {start_line}"
+    raise InputError(path, problem="the end of the file", expected=expected)
 
 
 def _block(path: str, lines: Iterable[tuple[int, str]], kind: str, start_line: int) -> list[tuple[int, str]]:
-    """The lines up to the closing tag; with a tag among them, that of another block is missing."""
-    block = []
-    for number, line in _until(path, lines, f"</{kind}>", start_line):
+    """The lines up to the closing tag; if a tag is among them, the closing tag is missing."""
+    block = list[tuple[int, str]]()
+    for number, line in _lines_before(path, lines, f"</{kind}>", start_line):
         if _TAG.fullmatch(line):
             expected = f"</{kind}> for what begins in line {start_line}"
             raise InputError(path, place=f"line {number}", value=line, expected=expected)
@@ -186,14 +175,13 @@ def _block(path: str, lines: Iterable[tuple[int, str]], kind: str, start_line: i
 
 
 def _sentence(path: str, start_line: int, block: list[tuple[int, str]]) -> str:
-    """The tokens of a block. The annotations beside them show whether a line is missing."""
+    """The tokens of a block. Its annotations show whether a line is missing."""
     rows = [line.split("\t") for _, line in block]
     for (number, line), row in zip(block[:_ANNOTATED], rows, strict=False):
         if len(row) != len(rows[_TOKENS]):
             expected = f"{len(rows[_TOKENS])} fields between tabs, as line {block[_TOKENS][0]} has"
             raise InputError(path, place=f"line {number}", value=line, expected=expected)
-    whole = len(rows) >= _ANNOTATED and all(field.isdecimal() for field in rows[_HEADS])
-    if not whole:
+    if len(rows) < _ANNOTATED or not all(field.isdecimal() for field in rows[_HEADS]):
         expected = "lines of tokens, parts of speech, dependencies, heads (numbers) and named entities"
         raise InputError(path, place=f"line {start_line}", problem=f"{len(rows)} lines", expected=expected)
     return " ".join(rows[_TOKENS])

@@ -11,8 +11,8 @@ import polars as pl
 
 from aptool.datasets.column_names import ColumnNames
 from aptool.datasets.importing import check_split, collection_name
-from aptool.datasets.own_data import import_rows
 from aptool.datasets.policies import Empty, ImportPolicies, Resolution
+from aptool.datasets.rows import import_rows
 from aptool.errors import InputError
 from aptool.formats import collection as formats
 from aptool.formats.location import Location, ObjectPath

@@ -51,4 +51,5 @@ def _pairs(questions: str, answers: str, candidates: int) -> Iterator[Pair]:
         for step in range(min(candidates, len(told))):
             other = (line + step) % len(told)
             check_text(answers, f"line {other + 1}", "answer", told[other])
-            yield Pair(line + 1, f"Q{line}", text, f"A{other}", told[other], relevance=int(step == 0))
+            place, relevance = f"line {line + 1}", int(step == 0)
+            yield Pair(place, f"Q{line}", text, f"A{other}", told[other], relevance)

@@ -141,8 +141,8 @@ def test_columns_that_are_not_there_are_answered_with_those_that_are(tmp_path, k
 
     with pytest.raises(
         InputError,
-        match=r"column 'answer': expected such a column \(--answer NAME says which\) or a list 'candidates'; "
-        "the row has 'query', 'passage', 'label'",
+        match=r"column 'answer': not found among 'query', 'passage', 'label', .*; "
+        "expected this column, or --answer NAME, or a list 'candidates'",
     ):
         import_huggingface(tmp_path / "out", str(root), ColumnNames(question="query"), name="mine")
     assert not (tmp_path / "out").exists()

@@ -177,7 +177,7 @@ def test_quotation_marks_enclose_fields_whatever_the_mark_between_columns(run, t
 
 def test_a_header_of_other_names_is_not_taken_for_a_row(run):
     message = refusal(run("csv", "query,passage,rel\nWho?,Me,1\nWho?,You,0\n"))
-    assert "column 'question': expected such a column; the header has 'query', 'passage', 'rel'" in message
+    assert "column 'question': not found among 'query', 'passage', 'rel'; expected" in message
     assert "--columns" not in message
 
 

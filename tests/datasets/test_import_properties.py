@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aptool.datasets import own_data
 from aptool.datasets.column_names import ColumnNames
 from aptool.datasets.insuranceqa import import_insuranceqa
 from aptool.datasets.policies import ImportPolicies
+from aptool.datasets.rows import import_rows
 from aptool.datasets.trecqa import import_trecqa
 from aptool.datasets.wikiqa import import_wikiqa
 from aptool.errors import AptoolError
@@ -121,9 +121,7 @@ def labels(data, column):
 
 TSV = Format(
     {"a.tsv": text("question\tanswer\tlabel", "who?\tmé\t1", 'who?\t"you\t0', "why?\tso\t2")},
-    lambda folder, out: own_data.import_rows(
-        out, {"train": f"{folder}/a.tsv"}, ColumnNames(), REFUSE, name="mine"
-    ),
+    lambda folder, out: import_rows(out, {"train": f"{folder}/a.tsv"}, ColumnNames(), REFUSE, name="mine"),
     lambda files: {"train": rows(files["a.tsv"]) - 1},
 )
 JSONL = Format(
@@ -133,7 +131,7 @@ JSONL = Format(
             '{"question": "why?", "candidates": [{"text": "so", "label": 0}]}',
         )
     },
-    lambda folder, out: own_data.import_rows(
+    lambda folder, out: import_rows(
         out, {"train": f"{folder}/a.jsonl"}, ColumnNames(answer="text"), REFUSE, name="mine"
     ),
     lambda files: {

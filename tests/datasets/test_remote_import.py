@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from aptool.datasets import own_data
 from aptool.datasets.column_names import ColumnNames
 from aptool.datasets.insuranceqa import import_insuranceqa
+from aptool.datasets.rows import import_rows
 from aptool.datasets.trecqa import import_trecqa
 from aptool.datasets.wikiqa import import_wikiqa
 from aptool.errors import InputError
@@ -109,10 +109,10 @@ def test_every_format(root, tmp_path):
     assert counts_of(import_wikiqa(out, {"train": f"{root}/w/train.parquet"})) == {"train": ONE_QUESTION}
     assert counts_of(import_trecqa(out, {"dev": f"{root}/t/"})) == {"dev": ONE_QUESTION}
     assert counts_of(import_insuranceqa(out, f"{root}/V1")) == {"dev": ONE_QUESTION}
-    table = own_data.import_rows(out, {"test": f"{root}/own/a.csv"}, ColumnNames(), name="mine")
+    table = import_rows(out, {"test": f"{root}/own/a.csv"}, ColumnNames(), name="mine")
     assert counts_of(table) == {"test": ONE_QUESTION}
     layout = ColumnNames(answer="text")
-    lines = own_data.import_rows(out, {"test": f"{root}/own/a.jsonl"}, layout, name="mine", kind="jsonl")
+    lines = import_rows(out, {"test": f"{root}/own/a.jsonl"}, layout, name="mine", kind="jsonl")
     assert counts_of(lines) == {"test": ONE_QUESTION}
 
 
@@ -139,11 +139,9 @@ def test_a_server_that_refuses_is_one_line(http_root, tmp_path):
 def test_nobody_listens(http_root, tmp_path):
     layout, splits = ColumnNames(), {"dev": "http://127.0.0.1:1/a.tsv"}
     with pytest.raises(InputError, match=r"127\.0\.0\.1:1/a\.tsv"):
-        own_data.import_rows(tmp_path / "out", splits, layout, name="mine", kind="tsv")
+        import_rows(tmp_path / "out", splits, layout, name="mine", kind="tsv")
 
 
 def test_a_protocol_that_nobody_knows(tmp_path):
     with pytest.raises(InputError, match="Protocol not known: ftpx"):
-        own_data.import_rows(
-            tmp_path / "out", {"dev": "ftpx://a.tsv"}, ColumnNames(), name="mine", kind="tsv"
-        )
+        import_rows(tmp_path / "out", {"dev": "ftpx://a.tsv"}, ColumnNames(), name="mine", kind="tsv")

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from aptool.datasets.column_names import ColumnNames
-from aptool.datasets.own_data import import_rows
 from aptool.datasets.policies import ImportPolicies
+from aptool.datasets.rows import import_rows
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.pools import list_units, read_pools
@@ -116,18 +116,18 @@ def test_the_same_row_twice_is_dropped_and_counted(tmp_path):
         (
             ["question\tanswers\tlabel", "who?\tme\t1"],
             {},
-            "line 1: column 'answer': expected such a column; the header has 'question', 'answers', 'label'; "
-            "'answers' perhaps",
+            "line 1: column 'answer': not found among 'question', 'answers', 'label'; expected this column, "
+            "or --answer NAME; did you mean 'answers'?",
         ),
         (
             ["question,answer,label", "who?,me,1"],
             {},
-            "one column, separated by comma perhaps (--delimiter ',')",
+            "expected this column, or --delimiter ',' for columns separated by commas",
         ),
         (
             ["Question\tanswer\tlabel"],
             {},
-            "column 'question': expected such a column; the header has 'Question'",
+            "column 'question': not found among 'Question', 'answer', 'label'; expected this column",
         ),
         (
             ["question\tanswer\tanswer\tlabel"],
@@ -135,7 +135,7 @@ def test_the_same_row_twice_is_dropped_and_counted(tmp_path):
             "line 1: column 'answer': expected each column's name once",
         ),
         ([], {}, "no line; expected a header line"),
-        (["question\tanswer\tlabel"], {}, "no line; expected at least one question"),
+        (["question\tanswer\tlabel"], {}, "no row; expected at least one question"),
         (["question\tanswer\tlabel", "who?\tme"], {}, "line 2: 2 columns; expected 3 as in the header"),
         (
             ["question\tanswer\tlabel", "who?\tme\tyes"],
@@ -225,9 +225,12 @@ GOOD = '{"question": "who?", "candidates": [{"text": "me", "label": 1}]}'
         (GOOD.replace('"who?"', "7"), "line 2: column 'question': 7: expected a text"),
         (
             GOOD.replace("question", "Question"),
-            "column 'question': expected such a column (--question ",
+            "column 'question': not found among 'Question', 'candidates'; expected this column",
         ),
-        (GOOD.replace('"text"', '"texts"'), "line 2, candidate 1: column 'text': expected a candidate with"),
+        (
+            GOOD.replace('"text"', '"texts"'),
+            "line 2, candidate 1: column 'text': not found among 'texts', 'label'; expected",
+        ),
         (GOOD.replace("1}", "0.5}"), "line 2, candidate 1: column 'label': '0.5': expected a whole number"),
         (GOOD.replace("1}", "NaN}"), "line 2: NaN is not JSON; "),
         (GOOD.replace("1}", "null}"), "column 'label': 'null'"),
@@ -263,7 +266,7 @@ def test_a_table_without_a_header_line(aptool, tmp_path):
         ("train-Q0", "who?", [("train-Q0-0", "me, you"), ("train-Q0-1", "yes")]),
         ("train-Q1", "why?", [("train-Q1-0", "yes")]),
     ]
-    with pytest.raises(InputError, match=r"a\.csv: --columns: column 'label': expected such a column"):
+    with pytest.raises(InputError, match=r"a\.csv: --columns: column 'label': not found among"):
         import_tsv(tmp_path, path, header=("question", "answer", "relevance"))
     with pytest.raises(InputError, match="line 1: 3 columns; expected 2"):
         import_tsv(tmp_path, path, header=("question", "answer"), label="answer")
@@ -286,7 +289,7 @@ def test_a_json_array_is_read_as_lines_are(tmp_path):
     [
         (
             '[{"question": "q"}, {"question": "q"}]',
-            r"item 1: column 'text': expected such a column \(--answer NAME says which\) or a list",
+            r"item 1: column 'text': not found among 'question'; .* --answer NAME, or a list 'candidates'",
         ),
         (
             '[{"question": "q", "candidates": ["a"], "relevant": []} 3]',
@@ -304,14 +307,14 @@ def test_a_json_array_is_read_as_lines_are(tmp_path):
         ('[{"question": "q", "candidates": ["a"], "relevant": [true]}]', "a list of positions from 0 to 0"),
         (
             '[{"question": "q", "candidates": ["a"], "label": [1, 0]}]',
-            "a list of 1 labels, one for each candidate",
+            "a list of 1 labels, one per candidate",
         ),
         (
             '[{"question": "q", "candidates": ["a"]}]',
-            r"expected 'relevant' \(positions.*or 'label' \(one for each\)",
+            r"expected 'relevant' \(positions.*or 'label' \(one label per candidate\), or --label NAME",
         ),
         ('[{"question": "q", "candidates": ["a", 1], "relevant": []}]', "candidate 2: 1: expected a text"),
-        ("[]", r"no item; expected at least one question"),
+        ("[]", r"no row; expected at least one question"),
         ('[{"question": "q", "candidates": ["a"], "label": [NaN]}]', "NaN is not JSON"),
     ],
 )

@@ -107,13 +107,13 @@ def test_pairs_of_a_question_need_not_stand_together(tmp_path):
     [
         (HEADER, [ROWS[0], ROWS[1][:-1] + "2"], "line 3: column 'Label': '2': expected 0 or 1"),
         (HEADER, [ROWS[0], ROWS[1].rsplit("\t", 1)[0]], "line 3: 6 columns; expected 7"),
-        (HEADER.replace("Sentence\t", "Sentences\t"), ROWS, "column 'Sentence': expected such a column"),
+        (HEADER.replace("Sentence\t", "Sentences\t"), ROWS, "column 'Sentence': not found among"),
         (HEADER, [ROWS[0], ROWS[1].replace("how", "why")], "line 3: column 'Question': 'why are"),
         (HEADER, [ROWS[0], ROWS[0][:-1] + "1"], "expected the label 0 that candidate 'D1-0'"),
         (HEADER, [ROWS[0], ROWS[0].replace("A cave", "The cave")], "the text that candidate 'D1-0'"),
         (HEADER, [ROWS[0].replace("Q1", "Q 1")], "line 2: column 'QuestionID': 'Q 1': expected an id"),
         (HEADER, [ROWS[0], "", ROWS[1]], "line 3: '': expected a row"),
-        (HEADER, [], "no line; expected at least one question"),
+        (HEADER, [], "no row; expected at least one question"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(tmp_path, header, rows, message):
@@ -128,7 +128,7 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path, header, rows, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"answer": None}, "column 'answer': expected such a column; the file has question_id, question"),
+        ({"answer": None}, "column 'answer': not found among 'question_id', 'question', 'label'"),
         ({"answer": ["yes", None]}, "row 1: column 'answer': None: expected a text"),
         ({"label": [0, 3]}, "row 1: column 'label': '3': expected 0 or 1"),
         ({"answer": ["yes", "a\0b"]}, "row 1: column 'answer': 'a\\x00b': expected a text without NUL"),

@@ -85,7 +85,7 @@ def test_all_doors_agree(tmp_path, question, answer):
             writer.add_answers([(answer, "text")])
             writer.add_split("dev", [LabelledPool(question, "?", [answer], None, {answer: 1})])
 
-    pair = Pair(1, question, "?", answer, "text", 1)
+    pair = Pair("line 1", question, "?", answer, "text", 1)
     frame = None
     with contextlib.suppress(UnicodeError):  # of a lone surrogate, which no frame can hold
         frame = pl.DataFrame({"question_id": [question], "answer_id": [answer]})
