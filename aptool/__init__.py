@@ -7,7 +7,8 @@
     run = model.run(data.pools("dev"))
     aptool.evaluate(data.qrels("dev"), run, ["MAP", "MRR", "P@1"]).means
 
-Importing this package loads nothing else; each name below is imported when it is first used.
+The examples of the docstrings assume ``import aptool``, and a collection and a model in the folders
+``data/wikiqa`` and ``models/wikiqa``. Each public name is imported at its first use.
 """
 
 import importlib
@@ -80,7 +81,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name when it is first used."""
+    """Import a public name at its first use."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_MODULES[name]), name)

@@ -209,7 +209,6 @@ def compare(
         permutations: see `significance.permutation_test`.
         seed: seed of the bootstrap and of the permutations.
     """
-    check_comparable(measures)
     pairs = {name: _paired_frame(baseline, frame, measures) for name, frame in systems.items()}
     results = [
         (

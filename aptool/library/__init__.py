@@ -1,1 +1,1 @@
-"""The Python library: what ``import aptool`` offers, as thin classes over the other packages."""
+"""The public classes and functions of ``import aptool``."""

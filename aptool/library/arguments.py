@@ -1,4 +1,4 @@
-"""Checks of arguments: a value of the wrong type ends in one line that names the argument."""
+"""Checks of arguments; an ``InputError`` names the argument, its value and the expected type."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -12,16 +12,12 @@ PathLike: TypeAlias = str | os.PathLike[str] | ObjectPath
 Precision: TypeAlias = Literal["auto", "fp32", "tf32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
-# A year, for all that waits or lasts.
+# One year.
 LONGEST_SECONDS = 365 * 24 * 3600
 
 
 def check_path(name: str, value: object, expected: str = "a path (str or os.PathLike)") -> str:
-    """A path or URL as a string.
-
-    Raises:
-        InputError: it is none.
-    """
+    """A path or URL as a string."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if isinstance(path, ObjectPath):
         return str(path)
@@ -30,12 +26,15 @@ def check_path(name: str, value: object, expected: str = "a path (str or os.Path
     return path
 
 
-def check_text(name: str, value: object, place: str | None = None, expected: str = "text (str)") -> str:
-    """A text that can be encoded in UTF-8; it may be empty.
+def check_paths(name: str, value: object) -> list[str]:
+    """One path or URL, or several, as a list of strings."""
+    single = isinstance(value, str | ObjectPath) or not isinstance(value, Iterable)
+    paths = [value] if single else check_list(name, list(value), "at least one path")  # type: ignore[call-overload]
+    return [check_path(name, path) for path in paths]
 
-    Raises:
-        InputError: it is none.
-    """
+
+def check_text(name: str, value: object, place: str | None = None, expected: str = "text (str)") -> str:
+    """A text that UTF-8 can encode; it may be empty."""
     if not isinstance(value, str):
         raise InputError(name, place=place, value=value, expected=expected)
     try:
@@ -46,7 +45,7 @@ def check_text(name: str, value: object, place: str | None = None, expected: str
 
 
 def check_device(device: object) -> str:
-    """The name of a device: a string, or a ``torch.device``."""
+    """The name of a device, from a string or a ``torch.device``."""
     import torch
 
     name = str(device) if isinstance(device, torch.device) else device
@@ -54,11 +53,7 @@ def check_device(device: object) -> str:
 
 
 def check_list(name: str, value: object, expected: str, *, empty: bool = False) -> list[Any]:
-    """The items of a list or of another iterable that is not a text, a mapping or a set.
-
-    Raises:
-        InputError: it is none, or it is empty and ``empty`` is false.
-    """
+    """The items of an iterable that is not a text, a mapping or a set; not empty unless ``empty`` is true."""
     wrong = isinstance(value, str | bytes | dict | set | frozenset) or not isinstance(value, Iterable)
     items: list[Any] = [] if wrong else list(value)  # type: ignore[call-overload]
     if wrong or not (items or empty):
@@ -67,11 +62,7 @@ def check_list(name: str, value: object, expected: str, *, empty: bool = False) 
 
 
 def check_integer(name: str, value: object, least: int, below: int | None = None) -> int:
-    """An integer of at least ``least`` and below ``below``.
-
-    Raises:
-        InputError: it is none.
-    """
+    """An integer of at least ``least`` and below ``below``."""
     good = isinstance(value, int) and not isinstance(value, bool) and value >= least
     if not good or (below is not None and value >= below):  # type: ignore[operator]
         bound = f" and below {below}" if below is not None else ""
@@ -80,11 +71,7 @@ def check_integer(name: str, value: object, least: int, below: int | None = None
 
 
 def check_number(name: str, value: object, least: float, most: float) -> float:
-    """A number from ``least`` to ``most``.
-
-    Raises:
-        InputError: it is none.
-    """
+    """A number from ``least`` to ``most``."""
     good = isinstance(value, int | float) and not isinstance(value, bool)
     if not good or not least <= value <= most:  # type: ignore[operator]
         raise InputError(name, value=value, expected=f"a number from {least:g} to {most:g}")
@@ -92,21 +79,13 @@ def check_number(name: str, value: object, least: float, most: float) -> float:
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
-    """One of a few names.
-
-    Raises:
-        InputError: it is none.
-    """
+    """One of several names."""
     if not isinstance(value, str) or value not in choices:
         raise InputError(name, value=value, expected=f"one of {', '.join(choices)}")
     return value
 
 
 def check_type(name: str, value: object, kind: type, expected: str) -> None:
-    """An object of a class.
-
-    Raises:
-        InputError: it is none.
-    """
+    """Raise unless the value is an instance of a class."""
     if not isinstance(value, kind):
         raise InputError(name, value=value, expected=expected)

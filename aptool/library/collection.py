@@ -1,4 +1,4 @@
-"""Collections: pools and qrels of several splits in a folder."""
+"""The public class `Collection`: pools and qrels of several splits in a folder."""
 
 import atexit
 import os
@@ -25,18 +25,29 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = "PathLike | pl.DataFrame | pd.DataFrame | Iterable[Mapping[str, Any]]"
 
-_FORM = "a path, a data frame or a list of dicts, or a dict of these by split"
+_EXPECTED = "a path, a data frame or a list of dicts, or a dict of these by split"
 
 
 class Collection:
-    """A collection on disk, as ``aptool data import`` writes it."""
+    """A collection: questions with candidate answers and judgements, in splits such as train, dev and test.
+
+    A collection is a folder that ``aptool data import`` or `Collection.from_rows` writes.
+
+    Args:
+        path: folder of the collection.
+
+    Raises:
+        AptoolError: the folder has no valid manifest.
+
+    Example:
+        >>> data = aptool.Collection("data/wikiqa")
+        >>> data.splits
+        ['train', 'dev', 'test']
+        >>> data.pools("dev").frame.columns
+        ['question_id', 'question', 'answer_id', 'answer']
+    """
 
     def __init__(self, path: PathLike) -> None:
-        """Opens the collection in the folder ``path``.
-
-        Raises:
-            AptoolError: there is none, or its manifest is not one.
-        """
         self.opened = formats.CollectionFiles(
             check_path("path", path, "the folder of a collection (str or os.PathLike)")
         )
@@ -65,38 +76,41 @@ class Collection:
         questions: str = "all",
         unlabelled: str | Sequence[str] = (),
     ) -> "Collection":
-        """Imports rows as ``aptool data import`` does.
+        """Import rows into a new collection, as ``aptool data import`` does.
 
-        A row is a pair of a question and an answer with a label, or a question with a list of candidates.
-        An error names an option as the command has it: ``--relevant`` is the argument ``relevant``.
+        A row is a question, an answer and a label; or a question and a list of candidates. Errors name
+        arguments like options of the command: ``--relevant`` is ``relevant``.
 
         Args:
             rows: a polars or pandas frame, an iterable of dicts, or a file (.csv, .tsv, .jsonl, .json,
-                .parquet), which become the split ``train``; or a dict of these by split.
-            output: folder of the collection; None: a temporary folder, deleted when Python exits.
-            name: of the collection, one word; None: that of its folder, or ``rows``.
-            question: column of the question's text.
-            answer: column of the candidate's text; None: ``answer``, and in a list of candidates ``text``.
-            label: column of the relevance: 0, or 1 and more.
-            question_id: column of the question's id; None: a question is identified by its text.
-            answer_id: column of the candidate's id; None: an answer is identified by its text.
+                .parquet) for the split ``train``; or a dict of these by split.
+            output: folder of the collection; None is a temporary folder, deleted when Python exits.
+            name: name of the collection, one word; None is the name of the folder, or ``rows``.
+            question: column of the question text.
+            answer: column of the answer text; None is ``answer``, or ``text`` in a list of candidates.
+            label: column of the relevance: an integer, relevant from 1 on.
+            question_id: column of the question id; None identifies a question by its text.
+            answer_id: column of the answer id; None identifies an answer by its text.
             candidates: column of the list of candidates.
-            positions: column of the positions, from 0, of the relevant candidates, where these are texts.
-            columns: names of the columns of a table without a header line.
+            positions: column of the positions, from 0, of the relevant candidates in a list of texts.
+            columns: column names of a table without a header line.
             delimiter: column separator of a table.
-            quotes: whether quotation marks in a table are text (``literal``) or enclose fields (``csv``).
-            field: keys, joined by dots, that lead to the list of objects in a JSON document.
-            relevant: labels that count as relevant, all others do not; None: labels are whole numbers.
-            empty: candidates without text: ``drop`` them, ``keep`` or ``refuse``.
-            conflicts: a pair with different labels: ``error``, or keep the ``max`` or the ``min``.
-            questions: ``all``, ``answerable`` or ``both-labels``.
-            unlabelled: splits without labels, which get pools and no qrels.
+            quotes: quotation marks in a table are text (``literal``) or enclose fields (``csv``).
+            field: keys, joined by dots, of the list of objects in a JSON document.
+            relevant: labels that count as relevant; None expects integer labels.
+            empty: candidates without text: ``drop``, ``keep`` or ``refuse``.
+            conflicts: pairs with several labels: ``error``, or keep the ``max`` or the ``min``.
+            questions: keep ``all`` questions, those with a relevant answer (``answerable``), or those with a
+                relevant and a non-relevant answer (``both-labels``).
+            unlabelled: splits without labels, which get pools but no qrels.
+
+        Returns:
+            The new collection.
 
         Raises:
-            AptoolError: naming the row and the column at fault.
+            AptoolError: a value is invalid; the message names the row and the column.
 
         Example:
-            >>> import aptool
             >>> rows = [
             ...     {"question": "What is a deductible?", "answer": "Your own share.", "label": "Good"},
             ...     {"question": "What is a deductible?", "answer": "On the first.", "label": "Bad"},
@@ -107,7 +121,7 @@ class Collection:
         """
         by_split = rows if isinstance(rows, Mapping) else {"train": rows}
         if not by_split:
-            raise InputError("rows", value=rows, expected=_FORM)
+            raise InputError("rows", value=rows, expected=_EXPECTED)
         splits = {check_split(split): _content(split, content) for split, content in by_split.items()}
         names = ColumnNames(
             question=check_text("question", question),
@@ -131,7 +145,7 @@ class Collection:
         )
         if output is None:
             output, name = tempfile.mkdtemp(prefix="aptool-"), name or "rows"
-            # Not earlier: pools taken from the collection read its files when they are needed.
+            # Pools of the collection may read its files until the end of the process.
             atexit.register(shutil.rmtree, output, ignore_errors=True)
         path = check_path("output", output)
         import_rows(path, splits, names, policies, name=name or collection_name(path))
@@ -139,34 +153,55 @@ class Collection:
 
     @property
     def path(self) -> Location:
-        """Its folder."""
+        """The folder of the collection."""
         return self.opened.path
 
     @property
     def name(self) -> str:
-        """Its name, one word."""
+        """The name of the collection, one word."""
         return self.opened.name
 
     @property
     def splits(self) -> list[str]:
-        """The names of its splits, such as train, dev and test."""
+        """The names of the splits, such as train, dev and test."""
         return self.opened.splits
 
     def pools(self, split: str) -> Pools:
-        """The pools of a split; their texts are read when they are needed.
+        """Open the pools of a split; texts are read when needed.
+
+        Args:
+            split: name of the split.
+
+        Returns:
+            The questions of the split with their candidates.
 
         Raises:
-            AptoolError: the collection has no such split, or its file is not one of pools.
+            AptoolError: the collection has no such split, or its file is not a pools file.
+
+        Example:
+            >>> data = aptool.Collection("data/wikiqa")
+            >>> data.pools("dev").frame["question_id"].n_unique()
+            20
         """
         path = self.opened.pools(check_text("split", split, expected="the name of a split (str)"))
         return Pools.load(path, answers=self.opened.answers)
 
     def qrels(self, split: str) -> Qrels:
-        """The judgements of a split.
+        """Read the judgements of a split.
+
+        Args:
+            split: name of the split.
+
+        Returns:
+            The relevance of the candidates.
 
         Raises:
-            AptoolError: the collection has no such split, the split has no labels, or its file is not one of
-                qrels.
+            AptoolError: the collection has no such split, the split is unlabelled, or its file is not a
+                qrels file.
+
+        Example:
+            >>> aptool.Collection("data/wikiqa").qrels("dev")
+            Qrels(20 questions, 120 judgements)
         """
         return Qrels.load(self.opened.qrels(check_text("split", split, expected="the name of a split (str)")))
 
@@ -175,11 +210,12 @@ class Collection:
 
 
 def _texts(value: str | Sequence[str]) -> tuple[str, ...]:
+    """One text or several, as a tuple."""
     return (value,) if isinstance(value, str) else tuple(value)
 
 
 def _content(split: str, content: object) -> str | Iterable[Mapping[str, Any]]:
-    """One split's rows: the path of a file, or dicts."""
+    """The rows of a split: the path of a file, or dicts."""
     if isinstance(content, str | os.PathLike | ObjectPath):
         return check_path(f"rows of {split!r}", content)
     if isinstance(content, pl.LazyFrame):
@@ -189,7 +225,7 @@ def _content(split: str, content: object) -> str | Iterable[Mapping[str, Any]]:
     if type(content).__module__.partition(".")[0] == "pandas" and hasattr(content, "to_dict"):
         records: list[Mapping[str, Any]] = content.to_dict("records")
         return records
-    rows = check_list(f"rows of {split!r}", content, _FORM)
+    rows = check_list(f"rows of {split!r}", content, _EXPECTED)
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise InputError(f"rows of {split!r}", place=f"row {number}", value=row, expected="a dict")

@@ -1,4 +1,4 @@
-"""Texts that a model has encoded, to score them with questions to come."""
+"""The public class `EncodedTexts`, and checks of the store of encoded answers."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,15 +16,20 @@ if TYPE_CHECKING:
 
 
 class EncodedTexts:
-    """Answers encoded once by ``Model.encode``, for ``Model.rank`` and ``Model.score``.
+    """Answers that `Model.encode` encoded once, for `Model.rank` and `Model.score`.
 
-    ``encoded[2]``, ``encoded[:10]`` and ``encoded[[0, 7]]`` are selections; they share the memory of the
-    whole. Never changed, so several threads may use it.
+    Selections such as ``encoded[2]``, ``encoded[:10]`` and ``encoded[[0, 7]]`` share memory with the whole.
+    Objects of this class are immutable, so several threads may use them.
 
     Attributes:
         preset: the preset of the model.
         fingerprint: the fingerprint of the model.
-        device: the device that holds the encoded answers.
+        device: the device of the encoded answers.
+
+    Example:
+        >>> encoded = aptool.load("models/wikiqa").encode(["She wrote it.", "Nobody knows."])
+        >>> len(encoded), encoded[1].texts
+        (2, ['Nobody knows.'])
     """
 
     def __init__(
@@ -37,17 +42,8 @@ class EncodedTexts:
         fingerprint: str,
         device: torch.device,
     ) -> None:
-        """Wraps encoded answers; see ``Model.encode``.
-
-        Args:
-            prepared: the distinct answers, encoded.
-            rows: (n,) int64 row of each text in ``prepared``.
-            texts: the n texts.
-            preset: see the attribute.
-            fingerprint: see the attribute.
-            device: see the attribute.
-        """
-        self.prepared, self.rows = prepared, rows
+        self.prepared = prepared  # the distinct answers
+        self.rows = rows  # (n,) int64 index of each text in `prepared`
         self.preset, self.fingerprint, self.device = preset, fingerprint, device
         self._texts = texts
 
@@ -58,14 +54,14 @@ class EncodedTexts:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the stored representation, shared by all selections."""
+        """Size of the stored representation in bytes, shared by all selections."""
         return sum(batch.nbytes for batch in self.prepared.encoded.batches)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, rows: int | slice | Sequence[int] | np.ndarray) -> "EncodedTexts":
-        """The texts at some rows, in that order."""
+        """Select texts by a row, several rows, a slice or a mask."""
         chosen = np.arange(len(self))[rows] if isinstance(rows, slice) else self._checked(rows)
         return EncodedTexts(
             self.prepared,
@@ -80,12 +76,7 @@ class EncodedTexts:
         return f"EncodedTexts({len(self):,} texts, {self.nbytes:,} bytes, {self.preset} on {self.device})"
 
     def _checked(self, rows: Any) -> np.ndarray:
-        """(k,) int64 rows from one row, several rows, or a mask of n booleans.
-
-        Raises:
-            IndexError: a row is out of range.
-            InputError: the rows have another form.
-        """
+        """(k,) int64 rows from a row, several rows, or a mask of n booleans."""
         chosen = np.asarray(rows)
         if chosen.dtype == bool and chosen.shape == (len(self),):
             return np.flatnonzero(chosen)
@@ -98,11 +89,7 @@ class EncodedTexts:
 
 
 def check_encoded(encoded: PathLike | None, fill: bool, precision: str) -> str | None:
-    """The folder of the store, if there is one.
-
-    Raises:
-        UsageError: ``fill`` without a store, or texts are to be encoded in another precision than its own.
-    """
+    """The folder of the store of encoded answers, if one is given; the store requires fp32."""
     if encoded is None:
         if fill:
             raise UsageError("fill: expected encoded, the store to add to (--fill requires --encoded)")
@@ -113,11 +100,11 @@ def check_encoded(encoded: PathLike | None, fill: bool, precision: str) -> str |
 
 
 def filling(store: str | None, fill: bool) -> AbstractContextManager[None]:
-    """Claims the store while the block runs, if answers will be added to it."""
+    """Claim the store while the block runs, if answers will be added to it."""
     if store is None or not fill:
         return nullcontext()
     from aptool.scoring.answer_store import MANIFEST, writing_to
 
     if not (location(store) / MANIFEST).is_file():
-        return nullcontext()  # that there is no store is said as it is opened
+        return nullcontext()  # opening the store raises the error
     return writing_to(store)

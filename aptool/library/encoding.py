@@ -1,17 +1,16 @@
-"""Encoding of answers into a store, on this machine or a cluster."""
+"""The public function `encode`."""
 
 from collections.abc import Iterable
 
 from aptool.formats.atomic import check_apart
-from aptool.formats.location import ObjectPath
 from aptool.formats.storage import expand
 from aptool.library.arguments import (
     PathLike,
     check_choice,
     check_device,
     check_integer,
-    check_list,
     check_path,
+    check_paths,
 )
 from aptool.library.model import Model
 from aptool.library.where import Address, Where
@@ -36,37 +35,44 @@ def encode(
     gpus_per_worker: float | None = None,
     wait: float | None = None,
 ) -> Encoded:
-    """Encodes answers into a store, as ``aptool encode`` does; ``score`` and ``Model.run`` read them there.
+    """Encode answers into a store for `score` and `Model.run`, as ``aptool encode`` does.
 
-    What the store has already is not encoded again, so a call that was interrupted is continued by another.
+    Answers that the store contains are not encoded again, so a second call resumes an interrupted one.
 
     Args:
         texts: answers files or pools files: paths, folders, globs or URLs.
-        model: a model folder, of aptool or of another library, or its name on the Hugging Face hub; or a
-            ``Model``, whose folder is read again.
-        output: folder of the store; answers are added to one that is there.
-        executor: what encodes; None is ``cluster``.
-        answers: texts of shared answers of pools; None is ``answers.parquet`` beside them.
-        precision: what numbers are stored in: ``fp32``, which changes no score, ``fp16`` or ``int8``. None is
-            that of the store, ``fp32`` of a new one.
-        device: what encodes; see ``load``.
-        tokens_per_batch: tokens encoded at one time; None is 8,192, on a GPU 262,144.
-        kind: what a model folder of another library holds, where it could be several things; see ``load``.
-        cluster: see ``score``.
-        workers: number of worker processes of the cluster; None is as many as there is room for.
-        gpus_per_worker: GPUs per worker; may be fractional. None is 1 on a cluster with GPUs, else 0.
-        wait: seconds to wait for nodes or resources of the cluster; None is without end.
+        model: a model folder or a name on the Hugging Face hub (see `load`), or a `Model`, whose folder is
+            loaded again.
+        output: folder of a new store, or of an existing store to extend.
+        executor: executor of the encoding; None is ``cluster``.
+        answers: file of the answers that the pools share; None is ``answers.parquet`` next to the pools.
+        precision: data type of the stored vectors: ``fp32`` (exact scores), ``fp16`` or ``int8``; None is the
+            type of an existing store, or ``fp32``.
+        device: device of the encoder; see `load`.
+        tokens_per_batch: number of tokens per batch; None is 8,192 on a CPU and 262,144 on a GPU.
+        kind: checkpoint type of a model folder, if it cannot be detected; see `load`.
+        cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset); None is this process.
+        workers: number of worker processes of the cluster; None is as many as the cluster has room for.
+        gpus_per_worker: GPUs per worker, may be fractional; None is 1 on a cluster with GPUs, otherwise 0.
+        wait: seconds to wait for cluster resources; None is no limit.
 
     Returns:
-        ``texts``, how many of them were ``encoded``, their ``tokens``, ``size`` in bytes, ``seconds``.
+        ``texts`` (number of answers), ``encoded`` (number of new answers), ``tokens`` (of new answers),
+        ``size`` in bytes and ``seconds``.
 
     Raises:
-        AptoolError: an input or the store is not what it should be, or there is no room for it.
+        AptoolError: an input or the store is invalid, or the disk is full.
+
+    Example:
+        >>> pools = "data/wikiqa/dev.pools.parquet"
+        >>> result = aptool.encode(pools, "models/wikiqa", "encoded/wikiqa")
+        >>> result.texts == result.encoded
+        True
+        >>> aptool.score(pools, "models/wikiqa", "dev.run", encoded="encoded/wikiqa").pairs
+        120
     """
     folder = check_path("output", output)
-    single = isinstance(texts, str | ObjectPath) or not isinstance(texts, Iterable)
-    several = [texts] if single else texts
-    paths = [check_path("texts", one) for one in check_list("texts", several, "at least one path")]
+    paths = check_paths("texts", texts)
     if precision is not None:
         check_choice("precision", precision, PRECISIONS)
     if tokens_per_batch is not None:
@@ -75,7 +81,7 @@ def encode(
     files = expand(paths, ".parquet")
     check_apart(folder, files)
     source = model.folder if isinstance(model, Model) else check_path("model", model)
-    with where.connected() as place:
+    with where.connected() as connected:
         return encode_files(
             files,
             folder,
@@ -85,5 +91,5 @@ def encode(
             precision=precision,
             device=device,
             tokens_per_batch=tokens_per_batch,
-            run=executor if executor is not None else place.encoder(),
+            run=executor if executor is not None else connected.encoder(),
         )

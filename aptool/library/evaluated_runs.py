@@ -1,5 +1,6 @@
-"""Evaluation, comparison and review of several runs, for the public functions and the commands."""
+"""Evaluation, comparison and review of several runs, shared by the public functions and the commands."""
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -20,8 +21,7 @@ from aptool.evaluation.compare import (
 from aptool.evaluation.evaluation import Evaluation
 from aptool.evaluation.limits import Limits, candidate_limits
 from aptool.evaluation.measures import relevant_from
-from aptool.evaluation.names import measure_names, parse_measures
-from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
+from aptool.evaluation.names import parse_measures
 from aptool.evaluation.texts import FoundTexts, find_texts
 from aptool.library.groups import question_groups
 from aptool.library.pools import Pools
@@ -33,68 +33,41 @@ if TYPE_CHECKING:
 
 
 class ReviewInputs(NamedTuple):
-    """Inputs of a review besides the runs.
+    """Inputs of a review besides the runs."""
 
-    Attributes:
-        names: name of each run in the answers.
-        pools: pools with the texts; None if there are none.
-        dev: run on dev of each run's system; empty for no gap to dev.
-        dev_qrels: judgements of dev.
-        confidence: confidence of the intervals.
-    """
-
-    names: Mapping[str, str]
-    pools: Pools | None = None
-    dev: Mapping[str, AnyRun] = {}
-    dev_qrels: AnyQrels | None = None
-    confidence: float = CONFIDENCE
+    names: Mapping[str, str]  # display name of each run
+    pools: Pools | None  # pools with the texts
+    dev: Mapping[str, AnyRun]  # run on dev of each run's system; empty for no gap to dev
+    dev_qrels: AnyQrels | None  # judgements of dev
+    confidence: float  # coverage of the intervals
 
 
 @dataclass(frozen=True)
 class EvaluatedRuns:
-    """Runs evaluated with the same qrels.
-
-    Attributes:
-        qrels: the judgements.
-        runs: the runs by name, in the order given; the other fields have the same keys.
-        measures: names of the measures.
-        level: the lowest relevance that counts as relevant.
-        evaluations: evaluation of each run.
-        limits: upper bounds of each run; empty unless requested.
-        review: answers to the questions of a reviewer; None unless requested.
-    """
+    """Runs evaluated with the same qrels; the runs, evaluations and limits have the same keys."""
 
     qrels: Qrels
     runs: dict[str, Run]
-    measures: tuple[str, ...]
-    level: int
+    measures: tuple[str, ...]  # common names
+    level: int  # the lowest relevance that counts as relevant
     evaluations: dict[str, Evaluation]
-    limits: dict[str, Limits]
-    review: "Review | None" = None
+    limits: dict[str, Limits]  # upper bounds; empty unless requested
+    review: "Review | None" = None  # None unless requested
 
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """Systems compared with a baseline.
+    """Systems compared with a baseline."""
 
-    Attributes:
-        evaluated: the runs, the baseline first.
-        questions: number of questions of the qrels, including those left out by ``on_common``.
-        comparisons: each system by each measure, ordered by measure.
-        deltas: the questions with the largest differences, of each system; empty unless requested.
-        texts: texts of these questions; None without pools.
-        review: answers to the questions of a reviewer; None unless requested.
-    """
-
-    evaluated: EvaluatedRuns
-    questions: int
-    comparisons: list[Comparison]
-    deltas: list[Deltas]
-    texts: FoundTexts | None
-    review: "Review | None"
+    evaluated: EvaluatedRuns  # the baseline first
+    questions: int  # number of questions of the qrels, including those left out by ``on_common``
+    comparisons: list[Comparison]  # ordered by measure
+    deltas: list[Deltas]  # questions with the largest differences per system; empty unless requested
+    texts: FoundTexts | None  # texts of these questions; None without pools
+    review: "Review | None"  # None unless requested
 
     def differing(self, run: str) -> list[str]:
-        """The judged questions for which a run ranks other candidates than the baseline, sorted."""
+        """The judged questions for which the candidates of a run and of the baseline differ, sorted."""
         runs = self.evaluated.runs
         baseline = next(iter(runs))
         return differing_candidates(runs[baseline].frame, runs[run].frame, self.evaluated.qrels.frame)
@@ -103,7 +76,7 @@ class ComparedRuns:
 def evaluate_runs(
     qrels: Qrels,
     runs: Mapping[str, Run],
-    measures: Iterable[str],
+    measures: tuple[str, ...],
     *,
     level: int = 1,
     limits: bool = False,
@@ -112,34 +85,34 @@ def evaluate_runs(
     review: ReviewInputs | None = None,
     options: bool = False,
 ) -> EvaluatedRuns:
-    """Evaluate runs by name; arguments as in ``evaluate``.
+    """Evaluate runs by name; other arguments as in ``evaluate``.
 
     Args:
-        qrels: judgements.
+        qrels: the judgements.
         runs: the runs by name.
-        measures: names of measures.
-        level: the lowest relevance that counts as relevant.
+        measures: common names of measures.
+        level: see ``evaluate``.
         limits: whether to compute the upper bounds of each run.
-        by: groups of questions, or the name of a column of ``groups``.
-        groups: source of the groups.
+        by: see ``evaluate``.
+        groups: see ``evaluate``.
         review: inputs of a review; None for no review.
-        options: whether errors name options of a command in place of arguments.
+        options: whether errors name options of a command instead of arguments.
     """
-    names = measure_names(measures)
     qrels_name = qrels.path or "qrels"
     evaluations = {
         name: measuring.evaluate(
-            qrels.frame, run.frame, names, level=level, run_name=_label(name, run), qrels_name=qrels_name
+            qrels.frame, run.frame, measures, level=level, run_name=_label(name, run), qrels_name=qrels_name
         )
         for name, run in runs.items()
     }
     bounds = {}
     if limits:
         bounds = {
-            name: candidate_limits(qrels.frame, run.frame, names, level=level) for name, run in runs.items()
+            name: candidate_limits(qrels.frame, run.frame, measures, level=level)
+            for name, run in runs.items()
         }
-    evaluated = EvaluatedRuns(qrels, dict(runs), names, level, evaluations, bounds)
-    answers = _review(evaluated, names, review) if review is not None else None
+    evaluated = EvaluatedRuns(qrels, dict(runs), measures, level, evaluations, bounds)
+    answers = _review(evaluated, measures, review) if review is not None else None
     if by is not None or groups is not None:
         table = question_groups(by, groups, qrels, level, options=options)
         evaluations = {name: evaluation.grouped(table) for name, evaluation in evaluations.items()}
@@ -149,39 +122,38 @@ def evaluate_runs(
 def compare_runs(
     qrels: Qrels,
     runs: Mapping[str, Run],
-    measures: Iterable[str],
+    measures: tuple[str, ...],
     *,
-    level: int = 1,
-    on_common: bool = False,
-    confidence: float = CONFIDENCE,
-    permutations: int = PERMUTATIONS,
-    seed: int = 0,
+    level: int,
+    on_common: bool,
+    confidence: float,
+    permutations: int,
+    seed: int,
     top: int = 0,
     by: str | None = None,
     pools: Pools | None = None,
     review: ReviewInputs | None = None,
     options: bool = False,
 ) -> ComparedRuns:
-    """Compare runs with the first run; arguments as in ``compare``.
+    """Compare runs with the first run; other arguments as in ``compare``.
 
     Args:
-        qrels: judgements.
+        qrels: the judgements.
         runs: the runs by name, the baseline first.
-        measures: names of measures that are means over questions.
-        level: the lowest relevance that counts as relevant.
-        on_common: whether to compare only the questions that every run ranks.
-        confidence: confidence of the intervals.
-        permutations: number of random sign assignments of a permutation test that is not exact.
-        seed: random seed.
-        top: number of questions with the largest gains, and with the largest losses, to describe.
-        by: measure of the gains and losses, a mean over questions; None for the first of ``measures``.
+        measures: common names of measures that are means over questions.
+        level: see ``compare``.
+        on_common: see ``compare``.
+        confidence: see ``compare``.
+        permutations: see ``compare``.
+        seed: see ``compare``.
+        top: number of questions to describe with the largest gains, and with the largest losses.
+        by: measure of the gains and losses, a mean over questions; None is the first of ``measures``.
         pools: pools with the texts of these questions.
         review: inputs of a review; None for no review.
-        options: whether errors name options of a command in place of arguments.
+        options: whether errors name options of a command instead of arguments.
     """
-    names = measure_names(measures)
-    by = names[0] if by is None else by
-    needed = tuple(dict.fromkeys([*names, by]))
+    by = measures[0] if by is None else by
+    needed = tuple(dict.fromkeys([*measures, by]))
     questions = qrels.frame["question_id"].n_unique()
     if on_common:
         qrels, runs = _on_common(qrels, runs)
@@ -201,7 +173,7 @@ def compare_runs(
     comparisons = comparing.compare(
         tables[baseline],
         {name: tables[name] for name in systems},
-        names,
+        measures,
         confidence=confidence,
         permutations=permutations,
         seed=seed,
@@ -226,12 +198,12 @@ def compare_runs(
         comparisons,
         deltas,
         _texts(pools, deltas) if top and pools is not None else None,
-        _review(evaluated, names, review, comparisons) if review is not None else None,
+        _review(evaluated, measures, review, comparisons) if review is not None else None,
     )
 
 
 def _on_common(qrels: Qrels, runs: Mapping[str, Run]) -> tuple[Qrels, dict[str, Run]]:
-    """Judgements of the questions that every run ranks, and the runs without the other judged questions."""
+    """The judgements of the questions that every run ranks, and the runs without other judged questions."""
     judged = qrels.frame.select("question_id").unique()
     common = judged
     for run in runs.values():
@@ -240,11 +212,12 @@ def _on_common(qrels: Qrels, runs: Mapping[str, Run]) -> tuple[Qrels, dict[str, 
         labels = ", ".join(_label(name, run) for name, run in runs.items())
         raise AptoolError(f"{labels}: no question of the qrels is in all of these runs")
     left_out = judged.join(common, on="question_id", how="anti")
-    kept = {
-        name: run.with_frame(run.frame.join(left_out, on="question_id", how="anti"))
-        for name, run in runs.items()
-    }
-    return qrels.with_frame(qrels.frame.join(common, on="question_id", how="semi")), kept
+    remaining = {name: copy.copy(run) for name, run in runs.items()}
+    for run in remaining.values():
+        run.frame = run.frame.join(left_out, on="question_id", how="anti")
+    qrels = copy.copy(qrels)
+    qrels.frame = qrels.frame.join(common, on="question_id", how="semi")
+    return qrels, remaining
 
 
 def _texts(pools: Pools, deltas: Iterable[Deltas]) -> FoundTexts:
@@ -267,13 +240,12 @@ def _review(
     inputs: ReviewInputs,
     comparisons: Sequence[Comparison] = (),
 ) -> "Review":
-    """The review of evaluated runs by some of their measures, the main measure first."""
+    """Review evaluated runs by some of their measures, the main measure first."""
     from aptool.reporting import review
 
     level, frame = evaluated.level, evaluated.qrels.frame
     dev: dict[str, Evaluation] = {}
     if inputs.dev:
-        # Each run's system has a run on dev, under the run's name.
         on_dev = {name: as_run(inputs.dev[name]) for name in evaluated.runs}
         dev = evaluate_runs(as_qrels(inputs.dev_qrels), on_dev, measures, level=level).evaluations
     limits = evaluated.limits or {
@@ -299,5 +271,5 @@ def _review(
 
 
 def _label(name: str, run: Run) -> str:
-    """The name of a run in errors: its file, else its name."""
+    """The name of a run in errors."""
     return run.path or f"run {name!r}"

@@ -1,4 +1,4 @@
-"""Evaluation and comparison of runs."""
+"""The public functions `evaluate` and `compare`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import overload
@@ -29,25 +29,33 @@ def evaluate(
     Args:
         qrels: judgements: ``Qrels``, a file, or ``{question id: {answer id: relevance}}``.
         run: ``Run``, a file, or ``{question id: {answer id: score}}``.
-        measures: MAP, MRR@10, P@1, R@10, nDCG@10, MAP(rel=2), RBP(p=.8); trec_eval's names (recip_rank, P_1,
-            ndcg_cut_10) and those of ir_measures (AP, RR@10) are accepted too.
-        level: the lowest relevance that counts as relevant (trec_eval ``-l``), for measures without one of
-            their own; nDCG takes every relevance as a gain.
-        by: groups of questions: ``{question id: group}``, or the name of a column of ``groups``; with pools
-            also ``question-length``, ``answer-length`` or ``type``, as ``aptool eval --by``.
-        groups: a polars or pandas frame with question_id and the column, a TSV, CSV or Parquet file, or
-            ``Pools``.
+        measures: names of measures: MAP, MRR@10, P@1, R@10, nDCG@10, MAP(rel=2), RBP(p=.8), or the names of
+            trec_eval (recip_rank, P_1, ndcg_cut_10) or ir_measures (AP, RR@10).
+        level: the lowest relevance that counts as relevant (trec_eval ``-l``). It does not apply to nDCG, nor
+            to measures with their own level.
+        by: groups of questions: ``{question id: group}``, or a column of ``groups``. With pools also
+            ``question-length``, ``answer-length`` or ``type``.
+        groups: source of the column: a polars or pandas frame with question_id, a TSV, CSV or Parquet file,
+            or ``Pools``.
         names: names of the measures in the result: ``common`` (MAP, P@1), ``trec_eval`` (map, P_1) or
             ``ir_measures`` (AP, P@1).
 
     Returns:
-        ``means`` by measure (any name of a measure finds its value), ``per_question`` (a polars frame with a
-        column per measure), ``intervals()``, ``groups`` by name, and the ids that the run and the qrels do
-        not share: ``missing``, ``extra``, ``unjudged``.
+        ``means`` by measure; ``per_question``, a polars frame with one column per measure; ``intervals()``,
+        the confidence intervals of the means; ``groups`` by name; and the ids that only the run or only the
+        qrels have: ``missing``, ``extra``, ``unjudged``.
 
     Raises:
-        AptoolError: a measure is unknown (the nearest names are listed), the run and the qrels have no
-            question in common, the level is above every relevance, or no question is in a group.
+        AptoolError: a measure is unknown (the message lists the nearest names), the run and the qrels share
+            no question, the level is above every relevance, or no question is in a group.
+
+    Example:
+        >>> qrels = {"q1": {"a": 0, "b": 1}, "q2": {"c": 1}}
+        >>> run = {"q1": {"a": 0.9, "b": 0.2}, "q2": {"c": 1.0}}
+        >>> aptool.evaluate(qrels, run, ["MAP", "P@1"])
+        Evaluation(MAP 0.7500, P@1 0.5000; 2 questions)
+        >>> aptool.evaluate(qrels, run, ["MAP", "P@1"]).means["MAP"]
+        0.75
     """
     parsed = _names(measures)
     check_integer("level", level, 1)
@@ -99,29 +107,37 @@ def compare(
     permutations: int = PERMUTATIONS,
     seed: int = 0,
 ) -> Comparison | list[Comparison]:
-    """Tests whether runs differ from a baseline, question by question.
+    """Test whether runs differ from a baseline, with paired tests over the questions.
 
     Args:
-        baseline: a run.
+        baseline: the run to compare with: ``Run``, a file or a dict.
         systems: a run, or a list of runs.
-        qrels: judgements.
+        qrels: judgements: ``Qrels``, a file or a dict.
         measures: a measure, or a list of measures; names as in ``evaluate``.
         level: the lowest relevance that counts as relevant, as in ``evaluate``.
-        on_common: whether to compare only the questions that every run ranks; False refuses runs that lack
-            different questions.
-        confidence: of the intervals.
-        permutations: assignments of signs drawn where the permutation test cannot count them all.
+        on_common: whether to compare only the questions that every run ranks. Otherwise runs that lack
+            different questions are an error.
+        confidence: coverage of the intervals, 0.5 to 0.999.
+        permutations: number of random permutations if the permutation test cannot be exact.
         seed: random seed of the intervals and the tests.
 
     Returns:
-        For one run and one measure a comparison; otherwise, as for a name that stands for several measures
-        (``P``), a list, measure by measure. A comparison has ``p``
-        (of the paired permutation test), ``difference`` (mean, system less baseline), ``interval`` (BCa
-        bootstrap), ``effect`` (Cohen's d), ``permutation_holm`` (p corrected for all comparisons of the
-        list), and all figures in ``paired``. A list shows as a table in notebooks.
+        A comparison for one run and one measure; otherwise a list, ordered by measure, which notebooks show
+        as a table. A comparison has ``difference`` (mean of the system minus mean of the baseline),
+        ``interval`` (BCa bootstrap), ``p`` (paired permutation test), ``permutation_holm`` (``p`` after
+        Holm's correction for the list), ``effect`` (Cohen's d), ``detectable()`` and ``paired``.
 
     Raises:
-        AptoolError: a measure is unknown or is no mean over questions, or the runs lack different questions.
+        AptoolError: a measure is unknown or is not a mean over questions, or the runs lack different
+            questions.
+
+    Example:
+        >>> qrels = {f"q{n}": {"a": 1, "b": 0} for n in range(6)}
+        >>> right = {f"q{n}": {"a": 0.9, "b": 0.2} for n in range(6)}
+        >>> wrong = {f"q{n}": {"a": 0.1, "b": 0.4} for n in range(6)}
+        >>> comparison = aptool.compare(wrong, right, qrels, "P@1")
+        >>> comparison.difference, comparison.p
+        (1.0, 0.03125)
     """
     names = _names(measures)
     check_comparable(names)
@@ -147,7 +163,7 @@ def compare(
 
 
 def _names(measures: object) -> tuple[str, ...]:
-    """The name of each measure in results."""
+    """The common names of the measures."""
     given = [measures] if isinstance(measures, str) else check_list("measures", measures, "names of measures")
     for number, name in enumerate(given):
         check_text("measures", name, f"item {number}", "the name of a measure (str)")
@@ -155,5 +171,5 @@ def _names(measures: object) -> tuple[str, ...]:
 
 
 def _distinct(tags: list[str]) -> list[str]:
-    """The tags, numbered where several runs have the same tag."""
-    return [f"{tag} ({n + 1})" if tags.count(tag) > 1 else tag for n, tag in enumerate(tags)]
+    """The tags; equal tags get a number."""
+    return [f"{tag} ({n})" if tags.count(tag) > 1 else tag for n, tag in enumerate(tags, 1)]

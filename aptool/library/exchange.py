@@ -1,7 +1,4 @@
-"""Runs and qrels as other tools take them: ir_measures' records, and the files of ranx.
-
-trectools, and ranx too, read the TREC run files that ``Run.save`` writes.
-"""
+"""Runs and qrels of other tools: records of ir_measures and files of ranx."""
 
 import json
 from collections.abc import Iterable
@@ -17,16 +14,26 @@ from aptool.library.frames import check_id
 from aptool.library.qrels import Qrels
 from aptool.library.run import Run
 
-# ranx tells its files by their names, and its columns are called so.
+# ranx detects the file type by the name.
 _JSON, _PARQUET = ".json", (".parquet", ".parq")
 _RANX = {"question_id": "q_id", "answer_id": "doc_id"}
 
 
 def to_ir_measures(content: Run | Qrels) -> list[Any]:
-    """A run as ``ir_measures.ScoredDoc``, or qrels as ``ir_measures.Qrel``: the input of every provider.
+    """Convert a run or qrels to the records of ir_measures.
+
+    Args:
+        content: the run or the qrels.
+
+    Returns:
+        ``ir_measures.ScoredDoc`` for a run, ``ir_measures.Qrel`` for qrels, one per candidate.
 
     Raises:
-        AptoolError: ir_measures is not installed, or ``content`` is neither.
+        AptoolError: ir_measures is not installed, or ``content`` has another type.
+
+    Example:
+        >>> aptool.to_ir_measures(aptool.Run.from_dict({"q1": {"a": 0.2}}))
+        [ScoredDoc(query_id='q1', doc_id='a', score=0.2)]
     """
     try:
         import ir_measures
@@ -41,10 +48,22 @@ def to_ir_measures(content: Run | Qrels) -> list[Any]:
 
 
 def from_ir_measures(records: Iterable[Any], tag: str = "run") -> Run:
-    """A run from records with ``query_id``, ``doc_id`` and ``score``, such as ``ir_measures.read_trec_run``.
+    """Make a run from records of ir_measures.
+
+    Args:
+        records: objects with ``query_id``, ``doc_id`` and ``score``, such as ``ir_measures.ScoredDoc``.
+        tag: the name of the system.
+
+    Returns:
+        The run, in memory.
 
     Raises:
-        AptoolError: naming the record or the candidate at fault.
+        AptoolError: a record is invalid; the message names the record.
+
+    Example:
+        >>> records = aptool.to_ir_measures(aptool.Run.from_dict({"q1": {"a": 0.2, "b": 0.7}}))
+        >>> aptool.from_ir_measures(records).to_dict()
+        {'q1': {'b': 0.7, 'a': 0.2}}
     """
     rows = []
     for number, record in enumerate(check_list("records", records, "records of ir_measures")):
@@ -61,16 +80,21 @@ def from_ir_measures(records: Iterable[Any], tag: str = "run") -> Run:
 
 
 def save_ranx(content: Run | Qrels, path: PathLike) -> None:
-    """Writes a run or qrels as a file of ranx.
-
-    JSON is for its ``Run.from_file`` and ``Qrels.from_file``, Parquet for its ``Run.from_parquet``.
+    """Write a run or qrels as a file of ranx.
 
     Args:
         content: the run or the qrels.
-        path: a name that ends in ``.json`` or ``.parquet``, which a run has alone.
+        path: a file name that ends in ``.json``, for ranx's ``from_file``; or, for a run, in ``.parquet``,
+            for ``Run.from_parquet``.
 
     Raises:
-        AptoolError: the name ends in something else, or the file cannot be written.
+        AptoolError: the file name has another ending, or the file cannot be written.
+
+    Example:
+        >>> aptool.save_ranx(aptool.Run.from_dict({"q1": {"a": 0.2}}), "run.json")
+        >>> from pathlib import Path
+        >>> Path("run.json").read_text()
+        '{"q1": {"a": 0.2}}'
     """
     name = check_path("path", path)
     if not isinstance(content, Run):
@@ -92,15 +116,27 @@ def save_ranx(content: Run | Qrels, path: PathLike) -> None:
 
 
 def load_ranx(path: PathLike, tag: str = "run") -> Run:
-    """Reads a run file of ranx, JSON or Parquet.
+    """Read a run file of ranx.
+
+    Args:
+        path: a JSON file, or a Parquet file with a name that ends in ``.parquet`` or ``.parq``.
+        tag: the name of the system.
+
+    Returns:
+        The run of the file.
 
     Raises:
-        AptoolError: it cannot be read, or is not a run; the question and the candidate at fault are named.
+        AptoolError: the file cannot be read, or a value is invalid; the message names the candidate.
+
+    Example:
+        >>> aptool.save_ranx(aptool.Run.from_dict({"q1": {"a": 0.2, "b": 0.7}}), "run.parquet")
+        >>> aptool.load_ranx("run.parquet").to_dict()
+        {'q1': {'b': 0.7, 'a': 0.2}}
     """
     name = check_path("path", path)
     try:
         if name.endswith(_PARQUET):
-            frame = pl.read_parquet(name).rename({theirs: ours for ours, theirs in _RANX.items()})
+            frame = pl.read_parquet(name).rename({name: column for column, name in _RANX.items()})
             return Run.from_polars(frame.select("question_id", "answer_id", "score"), check_text("tag", tag))
     except (OSError, ValueError, pl.exceptions.PolarsError) as error:
         raise InputError(name, problem=first_line(error), expected="a run file of ranx") from error

@@ -1,7 +1,6 @@
-"""From dicts and data frames to the frames of runs, qrels and pools, with every fault named by its place.
+"""Conversion of dicts and data frames to the frames of runs, qrels and pools; errors name row and column.
 
-Ids are texts: a number for an id is refused rather than converted, because 7, 7.0 and "007" would become one
-id or three depending on where they came from.
+Ids must be texts: the conversion of 7, 7.0 and "007" to an id would be ambiguous.
 """
 
 import numbers
@@ -20,7 +19,7 @@ from aptool.formats.ids import (
     is_question_id,
 )
 
-# The first name is ours; the others are those of trec_eval, ir_measures and PyTerrier.
+# Column -> accepted names, including those of trec_eval, ir_measures and PyTerrier.
 NAMES = {
     "question_id": ("question_id", "query_id", "qid"),
     "answer_id": ("answer_id", "doc_id", "docno", "docid"),
@@ -33,15 +32,15 @@ _INT64 = 1 << 63
 
 
 def frame_from_polars(name: str, frame: object, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """The columns of a polars frame under our names and in our types; further columns are left out.
+    """Rename and cast the required columns of a polars frame; drop other columns.
 
     Args:
-        name: what an error calls the frame.
+        name: name of the frame in errors.
         frame: the frame.
-        columns: type of each column that is needed: String, Float64 or Int64.
+        columns: name and type of the required columns: String, Float64 or Int64.
 
     Raises:
-        InputError: it is no frame, or a column is missing or has another type.
+        InputError: the value is not a frame, or a column is missing or has another type.
     """
     if isinstance(frame, pl.LazyFrame):
         try:
@@ -50,57 +49,54 @@ def frame_from_polars(name: str, frame: object, columns: Mapping[str, pl.DataTyp
             raise InputError(name, problem=first_line(error), expected="a frame that polars reads") from error
     if not isinstance(frame, pl.DataFrame):
         raise InputError(name, value=type(frame).__name__, expected="a polars DataFrame")
-    found = {}
+    result = {}
     for column, kind in columns.items():
-        here = next((other for other in NAMES[column] if other in frame.columns), None)
-        if here is None:
+        given = next((alias for alias in NAMES[column] if alias in frame.columns), None)
+        if given is None:
             raise InputError(
                 name, value=frame.columns, expected=f"a column {' or '.join(map(repr, NAMES[column]))}"
             )
-        found[column] = _typed(name, here, frame[here], kind)
-    return pl.DataFrame(found)
+        result[column] = _typed(name, given, frame[given], kind)
+    return pl.DataFrame(result)
 
 
 def frame_from_pandas(name: str, frame: object, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Like ``frame_from_polars``, of a pandas frame.
-
-    Raises:
-        InputError: see ``frame_from_polars``.
-    """
+    """Like ``frame_from_polars``, from a pandas frame."""
     kind = type(frame)
     if kind.__module__.partition(".")[0] != "pandas" or kind.__name__ != "DataFrame":
         raise InputError(name, value=kind.__name__, expected="a pandas DataFrame")
     if not len(frame):  # type: ignore[arg-type]
         raise InputError(name, problem="no row", expected="at least one question with a candidate")
-    wanted = {other for column in columns for other in NAMES[column]}
-    found: dict[str, pl.Series] = {}
+    aliases = {alias for column in columns for alias in NAMES[column]}
+    series: dict[str, pl.Series] = {}
     for column in frame.columns:  # type: ignore[attr-defined]
-        if column not in wanted:
+        if column not in aliases:
             continue
         if list(frame.columns).count(column) > 1:  # type: ignore[attr-defined]
             raise InputError(name, problem=f"two columns {column!r}", expected="one of each name")
         values = frame[column].tolist()  # type: ignore[index]
         try:
-            found[column] = pl.Series(column, values, strict=True)
+            series[column] = pl.Series(column, values, strict=True)
         except (TypeError, OverflowError, pl.exceptions.PolarsError):
             if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-                _name_odd_value(name, column, values)
+                first = type(values[0])
+                row = next(row for row, value in enumerate(values) if not isinstance(value, first))
+                expected = f"a value of type {first.__name__}"
+                raise InputError(
+                    name, place=f"row {row}", column=column, value=values[row], expected=expected
+                ) from None
             plain = [
                 _plain(name, f"row {row}", column, value, pl.Float64()) for row, value in enumerate(values)
             ]
-            found[column] = pl.Series(column, plain)
+            series[column] = pl.Series(column, plain)
     try:
-        return frame_from_polars(name, pl.DataFrame(found), columns)
+        return frame_from_polars(name, pl.DataFrame(series), columns)
     except pl.exceptions.PolarsError as error:
         raise InputError(name, problem=str(error), expected="columns of one length") from error
 
 
 def frame_from_dict(name: str, table: object, column: str, kind: pl.DataType) -> pl.DataFrame:
-    """{question id: {answer id: number}} as question_id, answer_id and the column of numbers.
-
-    Raises:
-        InputError: naming the question and the answer, for what is no id or no number.
-    """
+    """Convert ``{question id: {answer id: number}}`` to question_id, answer_id and a column of numbers."""
     form = f"a dict {{question id: {{answer id: {column}}}}}"
     questions: list[str] = []
     answers: list[str] = []
@@ -120,11 +116,7 @@ def frame_from_dict(name: str, table: object, column: str, kind: pl.DataType) ->
 
 
 def check_id(name: str, place: str | None, column: str, value: object) -> None:
-    """Checks an id of ``column``, which is question_id or answer_id.
-
-    Raises:
-        InputError: it is no text, or not a legal id.
-    """
+    """Raise unless the value is a legal id; ``column`` is question_id or answer_id."""
     legal, expected = is_answer_id, EXPECTED_ANSWER_ID
     if column == "question_id":
         legal, expected = is_question_id, EXPECTED_QUESTION_ID
@@ -134,14 +126,10 @@ def check_id(name: str, place: str | None, column: str, value: object) -> None:
 
 
 def check_frame(name: str, frame: pl.DataFrame) -> None:
-    """Checks rows: no null, well-formed ids, finite numbers, no candidate twice.
-
-    Args:
-        name: what an error calls the frame.
-        frame: question_id, answer_id and further columns, in the types of ``frame_from_polars``.
+    """Check the rows of ``frame_from_polars``: no nulls, legal ids, finite numbers, distinct candidates.
 
     Raises:
-        InputError: naming the first row at fault, from 0.
+        InputError: a row is invalid; the message names the first invalid row, from 0.
     """
     if frame.is_empty():
         raise InputError(name, problem="no row", expected="at least one question with a candidate")
@@ -157,11 +145,7 @@ def check_frame(name: str, frame: pl.DataFrame) -> None:
 
 
 def to_pandas(frame: pl.DataFrame) -> Any:
-    """A polars frame in pandas.
-
-    Raises:
-        AptoolError: pandas is not installed.
-    """
+    """A polars frame as a pandas frame."""
     try:
         return frame.to_pandas()
     except ModuleNotFoundError as error:
@@ -185,7 +169,7 @@ def _items(name: str, table: object, place: str | None, form: str) -> Iterator[t
 
 
 def _plain(name: str, place: str, column: str, value: object, kind: pl.DataType) -> Any:
-    """A number of Python or numpy as a number of Python."""
+    """A finite number of Python or numpy as a number of Python."""
     if kind == pl.Int64:
         if (
             isinstance(value, numbers.Integral)
@@ -204,6 +188,7 @@ def _plain(name: str, place: str, column: str, value: object, kind: pl.DataType)
 
 
 def _typed(name: str, column: str, values: pl.Series, kind: pl.DataType) -> pl.Series:
+    """Cast a column if its type permits that without a change of values."""
     dtype = values.dtype
     if kind == pl.String:
         good, expected = dtype in (pl.String, pl.Categorical, pl.Enum), "text (String)"
@@ -219,20 +204,8 @@ def _typed(name: str, column: str, values: pl.Series, kind: pl.DataType) -> pl.S
         raise InputError(name, column=column, problem=str(error), expected=expected) from error
 
 
-def _name_odd_value(name: str, column: str, values: list[Any]) -> None:
-    """Names the first value of a column that is of another type than the one before it."""
-    first = type(values[0])
-    row = next(row for row, value in enumerate(values) if not isinstance(value, first))
-    raise InputError(
-        name,
-        place=f"row {row}",
-        column=column,
-        value=values[row],
-        expected=f"a value of type {first.__name__}",
-    )
-
-
 def _check(name: str, frame: pl.DataFrame, column: str, faults: pl.Series, expected: str) -> None:
+    """Raise for the first row of a mask of invalid rows."""
     row = faults.arg_max() if faults.any() else None
     if row is not None:
         value = frame[column][row]

@@ -1,4 +1,4 @@
-"""Fusion of runs, by rank or by a model fitted on judged questions."""
+"""Fusion of runs by reciprocal rank, or with weights that are learned from judged questions."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,43 +8,43 @@ from aptool.evaluation import fusion
 from aptool.evaluation.fusion import DEFAULT_K, reciprocal_rank_fusion
 from aptool.library.arguments import check_integer, check_list, check_number, check_text
 from aptool.library.qrels import AnyQrels, as_qrels
-from aptool.library.run import AnyRun, Run, as_run
+from aptool.library.run import AnyRun, Run, as_run, run_of_scores
 
 
 def fuse(runs: Iterable[AnyRun], *, k: float = DEFAULT_K, tag: str = "fused") -> Run:
-    """Fuses runs by reciprocal rank: a candidate's score is the sum of 1 / (k + rank) over the runs.
-
-    A candidate that a run lacks gets nothing from it.
+    """Fuse runs by reciprocal rank: the score of a candidate is the sum of 1 / (k + rank) over the runs.
 
     Args:
-        runs: two or more.
-        k: how little the first ranks stand out; at least 0.
+        runs: two or more runs: ``Run``, files or dicts.
+        k: constant of the ranks, at least 0; a larger constant reduces the weight of the first ranks.
         tag: the name of the fused run.
 
+    Returns:
+        A run with the candidates of all runs.
+
     Raises:
-        AptoolError: fewer than two runs are given.
+        AptoolError: fewer than two runs are given, or a run is invalid.
+
+    Example:
+        >>> first = aptool.Run.from_dict({"q1": {"a": 0.9, "b": 0.2}})
+        >>> second = aptool.Run.from_dict({"q1": {"b": 12.0, "c": 3.0}})
+        >>> list(aptool.fuse([first, second]).to_dict()["q1"])
+        ['b', 'a', 'c']
     """
     fused = [as_run(run) for run in check_list("runs", runs, "at least two runs")]
     if len(fused) < 2:
         raise InputError("runs", value=fused, expected="at least two runs")
     check_number("k", k, 0, float(1 << 53))
     frame = reciprocal_rank_fusion([run.frame for run in fused], k)
-    return Run.from_scores(frame, check_text("tag", tag))
+    return run_of_scores(frame, check_text("tag", tag))
 
 
 class LearnedFusion(NamedTuple):
-    """A fused run and the weights that it was fused with.
-
-    Attributes:
-        run: the fused run.
-        weights: of each run, mean and standard deviation over the folds (deviation 0 of a single model): the
-            weight of its standardized score.
-        questions: number of judged questions that were fitted on.
-    """
+    """A fused run and the weights of the runs."""
 
     run: Run
-    weights: list[tuple[float, float]]
-    questions: int
+    weights: list[tuple[float, float]]  # mean and standard deviation over the folds, per run
+    questions: int  # number of judged questions in the training data
 
 
 def learn_fusion(
@@ -55,21 +55,33 @@ def learn_fusion(
     folds: int = fusion.DEFAULT_FOLDS,
     tag: str = "fused",
 ) -> LearnedFusion:
-    """Fuse runs by a logistic regression on their scores, as ``aptool fuse --train`` (extra ``fusion``).
+    """Fuse runs by a logistic regression on their scores, as ``aptool fuse --train`` does (extra ``fusion``).
 
-    Scores are standardized within each question.
+    Scores are standardized per question.
 
     Args:
-        runs: two or more.
-        qrels: judgements to fit on.
-        train_runs: runs of the same systems in the same order on the questions of ``qrels``; None fits on
-            ``runs`` themselves, each fold of the judged questions fused by a model of the other folds.
-        folds: at least 2.
+        runs: two or more runs: ``Run``, files or dicts.
+        qrels: judgements to learn from: ``Qrels``, a file or a dict.
+        train_runs: runs of the same systems, in the same order, on the questions of ``qrels``. None learns
+            from ``runs`` by cross-validation.
+        folds: number of folds of the cross-validation, at least 2.
         tag: the name of the fused run.
 
+    Returns:
+        ``run``; ``weights``, the mean and standard deviation of each run's weight over the folds; and
+        ``questions``, the number of judged questions.
+
     Raises:
-        AptoolError: fewer than two runs are given, a package is not installed, or the judged candidates are
-            all relevant or none is.
+        AptoolError: fewer than two runs are given, scikit-learn is not installed, or the judged candidates
+            are all relevant or all not relevant.
+
+    Example:
+        >>> first = {f"q{n}": {"a": 0.9, "b": 0.2} for n in range(4)}
+        >>> second = {f"q{n}": {"a": 0.1, "b": 0.4} for n in range(4)}
+        >>> qrels = {f"q{n}": {"a": 1, "b": 0} for n in range(4)}
+        >>> fusion = aptool.learn_fusion([first, second], qrels, folds=2)
+        >>> list(fusion.run.to_dict()["q0"]), fusion.questions
+        (['a', 'b'], 4)
     """
     fused = [as_run(run).frame for run in check_list("runs", runs, "at least two runs")]
     if len(fused) < 2:
@@ -77,12 +89,12 @@ def learn_fusion(
     check_integer("folds", folds, 2)
     judgements = as_qrels(qrels).frame
     if train_runs is None:
-        found = fusion.cross_fitted(fused, judgements, folds)
+        result = fusion.cross_fitted(fused, judgements, folds)
     else:
         train = [as_run(run).frame for run in check_list("train_runs", train_runs, "one for each run")]
         if len(train) != len(fused):
             raise InputError("train_runs", value=len(train), expected=f"{len(fused)}, one for each run")
-        found = fusion.learn_fusion(train, judgements, fused)
-    means, deviations = found.weights.mean(0), found.weights.std(0)
+        result = fusion.learn_fusion(train, judgements, fused)
+    means, deviations = result.weights.mean(0), result.weights.std(0)
     weights = list(zip(means.tolist(), deviations.tolist(), strict=True))
-    return LearnedFusion(Run.from_scores(found.frame, check_text("tag", tag)), weights, found.questions)
+    return LearnedFusion(run_of_scores(result.frame, check_text("tag", tag)), weights, result.questions)

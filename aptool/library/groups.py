@@ -1,4 +1,4 @@
-"""Groups of questions for ``evaluate(by=...)``: from a dict, a frame, a file or pools."""
+"""Groups of questions from a dict, a frame, a file or pools."""
 
 import os
 from collections.abc import Mapping
@@ -27,15 +27,11 @@ def question_groups(
     """The group of each question: question_id, group, position.
 
     Args:
-        by: ``{question id: group}``, or a column of ``groups``, or a kind of question with pools.
-        groups: a frame, a file or ``Pools``; None if ``by`` is a dict.
+        by: see ``evaluate``.
+        groups: see ``evaluate``.
         qrels: the judgements.
         level: the lowest relevance that counts as relevant.
-        options: whether errors name options of a command in place of arguments.
-
-    Raises:
-        InputError: an argument is of another type, or a file or frame has no such column.
-        UsageError: the pools have no such column, or no question of the qrels is in a group.
+        options: whether errors name options of a command instead of arguments.
     """
     source = "a group"
     name = f"--by {by}" if options else "by"
@@ -49,11 +45,16 @@ def question_groups(
         with groups.files() as (files, answers):
             source = ", ".join(files)
             kind = next((kind for kind in tables.KINDS if kind == by), None)
-            if kind is None:
-                table = _column(by, files, name, "--groups FILE or of the pools" if options else "the pools")
-            else:
+            if kind is not None:
                 relevant = relevant_from(qrels.frame, level)
                 table = tables.question_groups(files, relevant, kind, answers)
+            else:
+                try:
+                    table = groups_of_files(files, by)
+                except InputError as error:
+                    sources = "--groups FILE or of the pools" if options else "the pools"
+                    expected = f"{', '.join(tables.KINDS)}, or a column of {sources}"
+                    raise UsageError(f"{name}: expected {expected} ({error})") from error
     elif isinstance(groups, str | os.PathLike | ObjectPath):
         source = check_path("groups", groups)
         table = read_groups(source, by)
@@ -62,15 +63,6 @@ def question_groups(
     if qrels.frame.join(table, on="question_id", how="semi").is_empty():
         raise UsageError(f"{name}: no question of {qrels.path or 'the qrels'} is in {source}")
     return table
-
-
-def _column(by: str, files: list[str], name: str, sources: str) -> pl.DataFrame:
-    """The groups of a column of pools files."""
-    try:
-        return groups_of_files(files, by)
-    except InputError as error:
-        expected = f"{', '.join(tables.KINDS)}, or a column of {sources}"
-        raise UsageError(f"{name}: expected {expected} ({error})") from error
 
 
 def _frame(groups: object) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Trained models: rank answers, score pairs and pools, show attention weights."""
+"""The public class `Model` and the function `load`."""
 
 import copy
 import functools
@@ -28,7 +28,7 @@ from aptool.library.arguments import (
 )
 from aptool.library.encoded_texts import EncodedTexts, check_encoded, filling
 from aptool.library.pools import PoolFiles, Pools
-from aptool.library.run import Run, check_pairs, check_texts, distinct_texts
+from aptool.library.run import Run, check_pairs, check_texts, distinct_texts, run_of_scores
 from aptool.library.systems import run_of
 from aptool.models.checkpoints.files import find_folder
 from aptool.models.checkpoints.load import load_any
@@ -51,19 +51,28 @@ from aptool.scoring.scorer import Scorer
 def load(
     folder: PathLike, device: str = "auto", *, precision: Precision = "auto", kind: str = "auto"
 ) -> "Model":
-    """Loads a model: one of aptool, or a checkpoint of another library, as it is.
+    """Load a model of aptool, or a checkpoint of another library.
 
     Args:
         folder: a model folder, or the name of a model on the Hugging Face hub, ``hf://ORG/NAME``.
-        device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or one such as ``cuda:1``. Pools are
-            scored on all GPUs of the machine, unless one is named.
-        precision: what texts are encoded in when pools are scored; ``auto`` is bf16 on a GPU if no ranking of
-            a sample changes, else fp32. ``tf32`` has a GPU compute the products of fp32 in TF32.
-        kind: what the folder holds, where it could be several things: ``sentence-transformers``,
-            ``cross-encoder``, ``colbert`` or ``static``; ``auto`` finds out.
+        device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or a GPU such as ``cuda:1``. Pools are
+            scored on all GPUs of the machine unless one is named.
+        precision: precision of the encoder when pools are scored: ``fp32``, ``tf32``, ``bf16`` or ``auto``.
+            ``auto`` is bf16 on a GPU if no ranking of a sample changes, otherwise fp32.
+        kind: checkpoint type, if it cannot be detected: ``sentence-transformers``, ``cross-encoder``,
+            ``colbert`` or ``static``.
+
+    Returns:
+        The model on ``device``.
 
     Raises:
-        AptoolError: the folder is not there or is not a model of this version, or there is no such device.
+        AptoolError: the folder does not exist or is not a model of this version, or the device does not
+            exist.
+
+    Example:
+        >>> model = aptool.load("models/wikiqa", device="cpu")
+        >>> model
+        Model('models/wikiqa': ap-cnn on cpu)
     """
     return Model(folder, device, precision=precision, kind=kind)
 
@@ -71,18 +80,31 @@ def load(
 class Model:
     """A trained ranker.
 
-    Several threads may rank, score and encode at the same time. A model can be copied and pickled; copies
-    carry the weights.
+    Several threads may rank, score and encode at the same time. A model can be copied and pickled; the copy
+    contains the weights.
+
+    Args:
+        folder: see `load`.
+        device: see `load`.
+        precision: see `load`.
+        kind: see `load`.
 
     Attributes:
-        folder: the model folder that it was loaded from.
-        device: where it runs.
+        folder: the model folder.
+        device: the device of the weights (``torch.device``).
+
+    Raises:
+        AptoolError: the folder is not a model, or the device does not exist.
+
+    Example:
+        >>> model = aptool.Model("models/wikiqa")
+        >>> model.preset, list(model.dev)
+        ('ap-cnn', ['MAP', 'MRR', 'P@1'])
     """
 
     def __init__(
         self, folder: PathLike, device: str = "auto", *, precision: Precision = "auto", kind: str = "auto"
     ) -> None:
-        """Loads a model; see ``load``."""
         self.folder = find_folder(check_path("folder", folder, "a model folder (str or os.PathLike)"))
         self.device = pick_device(check_device(device))
         self._precision = check_choice("precision", precision, PRECISIONS)
@@ -90,33 +112,39 @@ class Model:
 
     @property
     def preset(self) -> str:
-        """The preset that it was trained by, such as ``ap-cnn``; the name of a checkpoint."""
+        """The preset of the training, such as ``ap-cnn``, or the name of a checkpoint."""
         return self._loaded.recipe.preset
 
     @property
     def config(self) -> dict[str, Any]:
-        """What stands in ``config.json``: every hyper-parameter, versions and how it was trained."""
+        """The content of ``config.json``: hyperparameters, versions and metadata of the training."""
         config: dict[str, Any] = json.loads(json.dumps(self._loaded.config))
         return config
 
     @property
     def dev(self) -> dict[str, float]:
-        """The dev measures of the best epoch, by their common names; none of a checkpoint."""
+        """The dev measures of the best epoch by name; empty for a checkpoint."""
         return MeasureValues.from_any_names(self._loaded.config.get("training", {}).get("dev", {}))
 
     def encode(self, texts: Iterable[str]) -> EncodedTexts:
-        """Encodes answers once, to score them with many questions.
+        """Encode answers once in fp32, to score them with many questions.
 
-        Encoding is in fp32. A cross-encoder, which reads question and answer together, keeps token ids.
+        A cross-encoder, which reads question and answer together, keeps token ids instead.
 
         Args:
-            texts: answers; equal texts are encoded once.
+            texts: n answers; equal texts are encoded once.
 
         Returns:
-            The encoded answers, which ``rank`` and ``score`` of this model take.
+            The n encoded answers, for `Model.rank` and `Model.score`.
 
         Raises:
-            AptoolError: an item is no text.
+            AptoolError: an item is not a text.
+
+        Example:
+            >>> model = aptool.load("models/wikiqa")
+            >>> encoded = model.encode(["She wrote it.", "Nobody knows."])
+            >>> len(model.rank("who wrote it?", encoded, top_k=1))
+            1
         """
         answers = check_texts("texts", texts)
         distinct, rows = distinct_texts(answers)
@@ -134,19 +162,27 @@ class Model:
     def score(
         self, pairs: Iterable[tuple[str, str]] | str, answers: Iterable[str] | EncodedTexts | None = None
     ) -> np.ndarray:
-        """Scores (question, answer) pairs, or one question with several answers.
+        """Score (question, answer) pairs, or one question with several answers.
 
-        Each distinct text is encoded once, in fp32; the scores of ``run`` are the same within 1e-5.
+        Each distinct text is encoded once, in fp32. The scores of `Model.run` are equal within 1e-5.
 
         Args:
-            pairs: pairs of texts; with ``answers`` the text of one question.
-            answers: texts, or the result of ``encode``.
+            pairs: n pairs of texts (question, answer); or, with ``answers``, one question.
+            answers: n texts, or the result of `Model.encode`.
 
         Returns:
-            (pairs,) float32, finite; the cosine of the pooled states (a logit for a cross-encoder).
+            (n,) float32 finite scores, such as the cosine of the pooled vectors or the logit of a
+            cross-encoder.
 
         Raises:
-            AptoolError: an item is no text or pair of texts, or another model encoded the answers.
+            AptoolError: an item is not a text or a pair of texts, or another model encoded the answers.
+
+        Example:
+            >>> model = aptool.load("models/wikiqa")
+            >>> model.score([("who wrote it?", "She wrote it."), ("who wrote it?", "Nobody knows.")]).shape
+            (2,)
+            >>> model.score("who wrote it?", ["She wrote it.", "Nobody knows."]).dtype
+            dtype('float32')
         """
         if answers is None:
             return self._scores(*check_pairs(pairs))
@@ -155,18 +191,24 @@ class Model:
     def rank(
         self, question: str, answers: Iterable[str] | EncodedTexts, top_k: int | None = None
     ) -> list[tuple[int, float]]:
-        """Ranks answers to a question.
+        """Rank answers to a question.
 
         Args:
-            question: its text.
-            answers: texts, or the result of ``encode``.
-            top_k: number of answers to return; None is all of them.
+            question: the text of the question.
+            answers: texts, or the result of `Model.encode`.
+            top_k: number of answers to return; None is all.
 
         Returns:
-            (index into ``answers``, score), the best first; equal scores in the order of ``answers``.
+            ``(index into answers, score)`` with the best first; equal scores in the order of ``answers``.
 
         Raises:
-            AptoolError: an item is no text, or the answers were encoded by another model.
+            AptoolError: an item is not a text, or another model encoded the answers.
+
+        Example:
+            >>> model = aptool.load("models/wikiqa")
+            >>> ranking = model.rank("who wrote it?", ["She wrote it.", "Nobody knows."])
+            >>> sorted(index for index, score in ranking)
+            [0, 1]
         """
         if top_k is not None:
             check_integer("top_k", top_k, 1)
@@ -182,17 +224,24 @@ class Model:
         encoded: PathLike | None = None,
         fill: bool = False,
     ) -> Run:
-        """Scores pools; the same scores, to the bit, as those of ``aptool score``.
+        """Score pools in memory, with the scores of ``aptool.score``.
 
         Args:
-            pools: what to score.
+            pools: the pools to score.
             tag: the name of the run, one word; None is the preset.
-            encoded: folder of a store of answers that the model has encoded (``aptool.encode``): they are
-                read there and not encoded again.
-            fill: encode answers that the store lacks, and add them; otherwise they are an error.
+            encoded: folder of a store of encoded answers (see `encode`), which are not encoded again.
+            fill: whether to encode missing answers and add them to the store; otherwise they are an error.
+
+        Returns:
+            The run with the scores of all candidates.
 
         Raises:
-            AptoolError: the pools or the tag are not what they should be, or a score is not finite.
+            AptoolError: the pools, the tag or the store is invalid, or a score is not finite.
+
+        Example:
+            >>> data = aptool.Collection("data/wikiqa")
+            >>> aptool.load("models/wikiqa").run(data.pools("dev"), tag="mine")
+            Run('mine': 20 questions, 120 candidates)
         """
         check_type("pools", pools, Pools, "Pools, such as those of Collection.pools or Pools.load")
         if tag is not None:
@@ -200,39 +249,49 @@ class Model:
         store = check_encoded(encoded, fill, self._precision)
         with filling(store, fill):
             run = run_of(pools, functools.partial(self.system, encoded=store, fill=fill))
-        return run if tag is None else Run.from_scores(run.frame, tag)
+        return run if tag is None else run_of_scores(run.frame, tag)
 
     def explain(self, question: str, answer: str, *, alignment: bool = False) -> Explanation:
-        """Shows how much each word of a pair counts.
+        """Compute the weight of each word of a pair.
 
-        Attentive pooling gives its attention weights (σ, equation 16 of the paper), max pooling the
-        share of the features that each word's state wins.
+        With attentive pooling these are the attention weights (σ, equation 16 of the paper); with max pooling
+        the share of the features for which the word has the maximum.
 
         Args:
-            question: M words.
-            answer: L words.
-            alignment: keep the (M, L) alignment G = tanh(Qᵀ U A) as well.
+            question: text of M words.
+            answer: text of L words.
+            alignment: whether to return the (M, L) alignment G = tanh(Qᵀ U A) as well.
 
         Returns:
-            The score, and ``question`` and ``answer``: each with ``words``, ``weights`` (float64, of sum 1,
-            of the words within the model's length limit) and more.
+            ``score``, ``question`` and ``answer``; the latter have ``words`` and ``weights`` (float64, sum 1)
+            up to the length limit of the model.
 
         Raises:
-            AptoolError: what is given is no text, or the model's pooling gives no weights.
+            AptoolError: an argument is not a text, or the pooling of the model has no weights.
+
+        Example:
+            >>> explanation = aptool.load("models/wikiqa").explain("who wrote it?", "She wrote it.")
+            >>> len(explanation.answer.words) == len(explanation.answer.weights)
+            True
         """
         check_text("question", question)
         check_text("answer", answer)
         return explain_pairs(self._loaded, [(question, answer)], alignment=alignment)[0]
 
     def save(self, folder: PathLike) -> None:
-        """Writes the model folder; it appears whole or not at all.
+        """Copy the model folder, atomically.
 
         Args:
-            folder: where to; a model that stands there is replaced.
+            folder: the new folder; an existing model is replaced.
 
         Raises:
-            AptoolError: it cannot be written, the folder that the model was loaded from has changed since, or
-                the model is of another library.
+            AptoolError: the folder cannot be written, the original folder has changed since the model was
+                loaded, or the model is a checkpoint of another library.
+
+        Example:
+            >>> aptool.load("models/wikiqa").save("models/copy")
+            >>> aptool.load("models/copy", device="cpu")
+            Model('models/copy': ap-cnn on cpu)
         """
         if self._loaded.config["model_type"] != "aptool":
             raise AptoolError(f"{self.folder}: a model of another library; copy its folder instead")
@@ -255,25 +314,29 @@ class Model:
             shutil.copytree(source, into, dirs_exist_ok=True)
 
     def push(self, name: str, *, private: bool = False, message: str | None = None) -> str:
-        """Uploads the model folder to the Hugging Face hub; ``load("hf://ORG/NAME")`` reads it from there.
+        """Upload the model folder to the Hugging Face hub, for ``aptool.load("hf://ORG/NAME")``.
 
         Args:
-            name: ``ORG/NAME``; the repository is made if there is none.
+            name: ``ORG/NAME`` of the repository, which is created if necessary.
             private: whether a new repository is private.
-            message: of the commit; None is the preset and the fingerprint.
+            message: the commit message; None is the preset and the fingerprint.
 
         Returns:
-            The address of the commit.
+            The URL of the commit.
 
         Raises:
-            AptoolError: the name has another form, huggingface_hub is not installed, or the hub refuses.
+            AptoolError: the name is invalid, huggingface_hub is not installed, or the upload fails.
+
+        Example:
+            >>> aptool.load("models/wikiqa").push("my-org/wikiqa")  # doctest: +SKIP
+            'https://huggingface.co/my-org/wikiqa/commit/...'
         """
-        told = message or f"{self.preset}, fingerprint {self._loaded.fingerprint}"
+        message = message or f"{self.preset}, fingerprint {self._loaded.fingerprint}"
         with opened_folder(self.folder) as folder:
-            return upload(folder, FILES, check_text("name", name), private=private, message=told)
+            return upload(folder, FILES, check_text("name", name), private=private, message=message)
 
     def system(self, files: PoolFiles, encoded: str | None = None, fill: bool = False) -> ModelSystem:
-        """The model as a system that scores the pools of some files, with a store of encoded answers."""
+        """The model as a system that scores the pools of files, with a store of encoded answers."""
         if encoded is not None:
             store = open_store(encoded, self._loaded, self.folder)
             return ModelSystem(self._loaded, self.device, store=store, fill=fill)
@@ -282,8 +345,8 @@ class Model:
             answers = read_answers(files.answers) if files.answers else None
             return sampled_pools(sample_units(files.units), answers)
 
-        asked: Any = self._precision
-        precision = pick_precision(asked, self._loaded, self.device, sample)
+        requested: Any = self._precision
+        precision = pick_precision(requested, self._loaded, self.device, sample)
         return ModelSystem(self._loaded, self.device, precision=precision)
 
     @functools.cached_property
@@ -299,20 +362,22 @@ class Model:
     def _scores(
         self, questions: list[str], pair_question: np.ndarray, answers: list[str] | EncodedTexts
     ) -> np.ndarray:
-        """(pairs,) scores: pair i is question ``pair_question[i]`` with answer i."""
+        """(pairs,) scores; pair i is question ``pair_question[i]`` with answer i."""
         if isinstance(answers, EncodedTexts):
             self._check_encoded(answers)
         if not len(answers):
             return np.empty(0, dtype=np.float32)
         tokenizer, options = self._loaded.tokenizer, self._loaded.recipe.text
-        asked = tokenizer.encode(questions, options.max_question_tokens, "question")
+        question_tokens = tokenizer.encode(questions, options.max_question_tokens, "question")
         set_products("fp32")
         if isinstance(answers, EncodedTexts):
-            scores = self._scorer.score_encoded(asked, answers.prepared, pair_question, answers.rows)
+            scores = self._scorer.score_encoded(
+                question_tokens, answers.prepared, pair_question, answers.rows
+            )
         else:
             distinct, rows = distinct_texts(answers)
             tokens = tokenizer.encode(distinct, options.max_answer_tokens)
-            scores = self._scorer.score(asked, tokens, pair_question, rows)
+            scores = self._scorer.score(question_tokens, tokens, pair_question, rows)
         if not np.isfinite(scores).all():
             pair = int(np.flatnonzero(~np.isfinite(scores))[0])
             texts = answers.texts if isinstance(answers, EncodedTexts) else answers
@@ -321,18 +386,16 @@ class Model:
         return scores
 
     def _check_encoded(self, answers: EncodedTexts) -> None:
-        """Checks that answers were encoded by this model, on its device.
-
-        Raises:
-            InputError: they were not.
-        """
-        theirs = f"{answers.preset}, fingerprint {answers.fingerprint}, on {answers.device}"
-        ours = f"{self.preset}, fingerprint {self._loaded.fingerprint}, on {self.device}"
+        """Raise unless this model encoded the answers, on its device."""
         if (answers.fingerprint, answers.device) != (self._loaded.fingerprint, self.device):
-            raise InputError("answers", problem=f"encoded by {theirs}", expected=f"answers encoded by {ours}")
+            encoder = f"{answers.preset}, fingerprint {answers.fingerprint}, on {answers.device}"
+            model = f"{self.preset}, fingerprint {self._loaded.fingerprint}, on {self.device}"
+            raise InputError(
+                "answers", problem=f"encoded by {encoder}", expected=f"answers encoded by {model}"
+            )
 
     def __getstate__(self) -> dict[str, Any]:
-        """The model with its weights, on the CPU: a copy does not need the folder."""
+        """The state with the weights on the CPU, so that a copy does not need the folder."""
         state = {key: value for key, value in self.__dict__.items() if key != "_scorer"}
         if self.device.type != "cpu":
             ranker = copy.deepcopy(self._loaded.ranker).cpu()
@@ -340,11 +403,7 @@ class Model:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Moves the weights to the device of the model.
-
-        Raises:
-            AptoolError: this machine has no such device.
-        """
+        """Restore the state, with the weights on the device of the model."""
         self.__dict__.update(state)
         self.device = pick_device(str(self.device))
         to_device(self._loaded.ranker, self.device)

@@ -1,4 +1,4 @@
-"""Pools: questions with their candidate answers, in memory as a polars frame and on disk as Parquet."""
+"""The public class `Pools`: questions with candidate answers, as a polars frame or as Parquet files."""
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,35 +11,48 @@ import polars as pl
 from aptool.errors import InputError, counted, shortened
 from aptool.formats.atomic import atomic_file, check_apart
 from aptool.formats.collection import answers_of_all
-from aptool.formats.location import ObjectPath
 from aptool.formats.pools import Answers, PoolRecord, PoolsWriter, Unit, list_units, read_answers, read_pools
 from aptool.formats.storage import expand
-from aptool.library.arguments import PathLike, check_list, check_path, check_text
+from aptool.library.arguments import PathLike, check_path, check_paths, check_text
 from aptool.library.frames import check_frame, check_id, frame_from_pandas, frame_from_polars, to_pandas
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _COLUMNS: dict[str, Any] = dict.fromkeys(("question_id", "question", "answer_id", "answer"), pl.String)
-_FORM = "a dict {question id: (question, {answer id: answer})}"
+_EXPECTED = "a dict {question id: (question, {answer id: answer})}"
 
 
 class PoolFiles(NamedTuple):
-    """Pools on disk: their row groups, and the file of the answers that they share, if they do."""
+    """Pools on disk."""
 
-    units: list[Unit]
-    answers: str | None
+    units: list[Unit]  # row groups
+    answers: str | None  # file of the answers that the pools share
+
+    @property
+    def paths(self) -> list[str]:
+        """The distinct paths of the pools files."""
+        return list(dict.fromkeys(unit.path for unit in self.units))
 
 
 class Pools:
-    """Questions, each with the candidate answers that are to be ranked; relevance is in ``Qrels``.
+    """Questions, each with the candidate answers to rank.
 
-    Pools of a collection or of files stay on disk until ``frame`` is used, and are scored row group by row
-    group.
+    Pools of files stay on disk until ``frame`` is used, and are scored one row group at a time.
+
+    Args:
+        frame: see `Pools.from_polars`.
+
+    Raises:
+        AptoolError: a value is invalid; the message names the column or the row.
+
+    Example:
+        >>> pools = aptool.Pools.from_dict({"q1": ("who wrote it?", {"a": "Nobody knows.", "b": "She did."})})
+        >>> pools
+        Pools(1 question, 2 candidates)
     """
 
     def __init__(self, frame: pl.DataFrame) -> None:
-        """Pools from a polars frame; see ``from_polars``."""
         self._files: PoolFiles | None = None
         self._frame: pl.DataFrame | None = frame_from_polars("pools", frame, _COLUMNS)
         check_frame("pools", self._frame)
@@ -47,91 +60,173 @@ class Pools:
 
     @classmethod
     def load(cls, path: PathLike | Iterable[PathLike], *, answers: PathLike | None = None) -> "Pools":
-        """Opens pools files (``schemas/pools.schema.json``); texts are read when they are needed.
+        """Open pools files (``schemas/pools.schema.json``); texts are read when needed.
 
         Args:
-            path: a file, folder, glob or URL, or several.
-            answers: the file of the answers that the pools share; None is ``answers.parquet`` beside them.
+            path: a file, folder, glob or URL, or several of them.
+            answers: file of the answers that the pools share; None is ``answers.parquet`` next to the pools,
+                if it exists.
+
+        Returns:
+            The pools of all files.
 
         Raises:
-            AptoolError: a file is missing, or is not one of pools.
+            AptoolError: a file is missing, or is not a pools file.
+
+        Example:
+            >>> pools = aptool.Pools.load("data/wikiqa/dev.pools.parquet")
+            >>> len(pools.to_dict())
+            20
         """
-        several = (
-            [path] if isinstance(path, str | ObjectPath) or not isinstance(path, Iterable) else list(path)
-        )
-        files = [check_path("path", one) for one in check_list("path", several, "at least one path")]
-        found = expand(files, ".pools.parquet")
-        shared = None if answers is None else check_path("answers", answers)
-        if shared is None:
-            beside = answers_of_all(found)
-            shared = str(beside) if beside is not None else None
+        files = expand(check_paths("path", path), ".pools.parquet")
+        shared = answers_of_all(files) if answers is None else check_path("answers", answers)
         pools = cls.__new__(cls)
-        pools._files = PoolFiles(list_units(found), shared)
+        pools._files = PoolFiles(list_units(files), None if shared is None else str(shared))
         pools._frame = None
         return pools
 
     @classmethod
     def from_polars(cls, frame: pl.DataFrame) -> "Pools":
-        """Pools from a polars frame of one row a candidate.
+        """Make pools from a polars frame with one row per candidate.
 
         Args:
-            frame: columns question_id (or query_id, qid), question (or query), answer_id (or doc_id, docno,
-                docid) and answer (or text), all text.
+            frame: text columns question_id (or query_id, qid), question (or query), answer_id (or doc_id,
+                docno, docid) and answer (or text).
+
+        Returns:
+            The pools, in memory.
 
         Raises:
-            AptoolError: naming the column or the row at fault.
+            AptoolError: a value is invalid; the message names the column or the row.
+
+        Example:
+            >>> import polars as pl
+            >>> rows = [{"qid": "q1", "query": "who wrote it?", "docno": "b", "text": "She did."}]
+            >>> aptool.Pools.from_polars(pl.DataFrame(rows)).to_dict()
+            {'q1': ('who wrote it?', {'b': 'She did.'})}
         """
         return cls(frame)
 
     @classmethod
     def from_pandas(cls, frame: "pd.DataFrame") -> "Pools":
-        """Pools from a pandas frame; columns and errors as in ``from_polars``."""
+        """Make pools from a pandas frame.
+
+        Args:
+            frame: the columns of `Pools.from_polars`.
+
+        Returns:
+            The pools, in memory.
+
+        Raises:
+            AptoolError: a value is invalid; the message names the column or the row.
+
+        Example:
+            >>> import pandas as pd
+            >>> rows = [{"qid": "q1", "query": "who wrote it?", "docno": "b", "text": "She did."}]
+            >>> aptool.Pools.from_pandas(pd.DataFrame(rows))
+            Pools(1 question, 1 candidate)
+        """
         return cls(frame_from_pandas("pools", frame, _COLUMNS))
 
     @classmethod
     def from_dict(cls, pools: Mapping[str, tuple[str, Mapping[str, str]]]) -> "Pools":
-        """Pools from ``{question id: (question, {answer id: answer})}``.
+        """Make pools from a dict.
+
+        Args:
+            pools: ``{question id: (question, {answer id: answer})}``.
+
+        Returns:
+            The pools, in memory.
 
         Raises:
-            AptoolError: naming the question and the answer at fault.
+            AptoolError: a value is invalid; the message names the question and the answer.
+
+        Example:
+            >>> aptool.Pools.from_dict({"q1": ("who wrote it?", {"a": "Nobody knows.", "b": "She did."})})
+            Pools(1 question, 2 candidates)
         """
         return cls(pl.DataFrame(list(_rows(pools)), schema=_COLUMNS, orient="row"))
 
     @property
     def frame(self) -> pl.DataFrame:
-        """question_id, question, answer_id, answer (all str): one row a candidate, in the order of the pools.
+        """The pools as a polars frame, read from the files at the first use.
 
-        Raises:
-            AptoolError: the files do not hold what pools need.
+        One row per candidate, in the order of the pools: question_id, question, answer_id, answer (all str).
         """
         if self._frame is None:
-            self._frame = _read(*self._on_disk())
+            assert self._files is not None
+            self._frame = _read(self._files)
         return self._frame
 
     def to_polars(self) -> pl.DataFrame:
-        """The same as ``frame``."""
+        """Return ``frame``: one row per candidate.
+
+        Returns:
+            question_id, question, answer_id, answer (all str), in the order of the pools.
+
+        Raises:
+            AptoolError: a file of the pools is invalid.
+
+        Example:
+            >>> pools = aptool.Pools.from_dict({"q1": ("who wrote it?", {"b": "She did."})})
+            >>> pools.to_polars().rows()
+            [('q1', 'who wrote it?', 'b', 'She did.')]
+        """
         return self.frame
 
     def to_pandas(self) -> "pd.DataFrame":
-        """The frame in pandas, which must be installed."""
+        """Convert the pools to a pandas frame.
+
+        Returns:
+            The columns and rows of `Pools.to_polars`.
+
+        Raises:
+            AptoolError: pandas is not installed, or a file of the pools is invalid.
+
+        Example:
+            >>> aptool.Pools.from_dict({"q1": ("who wrote it?", {"b": "She did."})}).to_pandas().shape
+            (1, 4)
+        """
         return to_pandas(self.frame)
 
     def to_dict(self) -> dict[str, tuple[str, dict[str, str]]]:
-        """``{question id: (question, {answer id: answer})}``."""
+        """Convert the pools to a dict.
+
+        Returns:
+            ``{question id: (question, {answer id: answer})}``, in the order of the pools.
+
+        Raises:
+            AptoolError: a file of the pools is invalid.
+
+        Example:
+            >>> pools = aptool.Pools.load("data/wikiqa/dev.pools.parquet")
+            >>> question, candidates = pools.to_dict()["dev-0"]
+            >>> len(candidates)
+            6
+        """
         result: dict[str, tuple[str, dict[str, str]]] = {}
         for question_id, question, answer_id, answer in self.frame.iter_rows():
             result.setdefault(question_id, (question, {}))[1][answer_id] = answer
         return result
 
     def save(self, path: PathLike) -> None:
-        """Writes a pools file that holds all texts; it appears whole or not at all.
+        """Write one pools file with all texts, atomically.
+
+        Args:
+            path: a file name that ends in ``.pools.parquet``.
 
         Raises:
             AptoolError: the file cannot be written.
+
+        Example:
+            >>> pools = aptool.Pools.from_dict({"q1": ("who wrote it?", {"b": "She did."})})
+            >>> pools.save("mine.pools.parquet")
+            >>> aptool.Pools.load("mine.pools.parquet").to_dict() == pools.to_dict()
+            True
         """
         file = check_path("path", path)
         if self._files is not None:
-            check_apart(file, dict.fromkeys(unit.path for unit in self._files.units))
+            check_apart(file, self._files.paths)
         frame = self.frame
         with atomic_file(file) as temporary, PoolsWriter(temporary) as writer:
             for (question_id, question), rows in frame.group_by(
@@ -145,7 +240,7 @@ class Pools:
 
     @contextmanager
     def on_disk(self) -> Iterator[PoolFiles]:
-        """The files to score; pools that are in memory only are written to a temporary one."""
+        """The files of the pools; pools in memory are written to a temporary file."""
         if self._files is not None:
             yield self._files
             return
@@ -156,35 +251,30 @@ class Pools:
 
     @contextmanager
     def files(self) -> Iterator[tuple[list[str], Answers | None]]:
-        """The paths of the files, and the answers that they share; pools in memory as in ``on_disk``."""
-        with self.on_disk() as (units, answers):
-            paths = list(dict.fromkeys(unit.path for unit in units))
-            yield paths, read_answers(answers) if answers is not None else None
-
-    def _on_disk(self) -> PoolFiles:
-        assert self._files is not None
-        return self._files
+        """The paths of the files and the shared answers; see ``on_disk``."""
+        with self.on_disk() as files:
+            yield files.paths, read_answers(files.answers) if files.answers is not None else None
 
     def __repr__(self) -> str:
         if self._frame is None:
-            files = list(dict.fromkeys(unit.path for unit in self._on_disk().units))
-            return f"Pools({', '.join(files)})"
+            assert self._files is not None
+            return f"Pools({', '.join(self._files.paths)})"
         questions = self._frame["question_id"].n_unique()
         return f"Pools({counted(questions, 'question')}, {counted(self._frame.height, 'candidate')})"
 
 
-def _read(units: list[Unit], answers: str | None) -> pl.DataFrame:
-    shared = read_answers(answers) if answers is not None else None
+def _read(files: PoolFiles) -> pl.DataFrame:
+    shared = read_answers(files.answers) if files.answers is not None else None
     frames = []
-    for unit in units:
-        read = read_pools(unit, shared)
+    for unit in files.units:
+        batch = read_pools(unit, shared)
         frames.append(
             pl.DataFrame(
                 {
-                    "question_id": pl.Series(read.question_ids).gather(read.pair_question),
-                    "question": pl.Series(read.questions).gather(read.pair_question),
-                    "answer_id": pl.Series(read.answer_ids),
-                    "answer": pl.Series(read.answers).gather(read.pair_answer),
+                    "question_id": pl.Series(batch.question_ids).gather(batch.pair_question),
+                    "question": pl.Series(batch.questions).gather(batch.pair_question),
+                    "answer_id": pl.Series(batch.answer_ids),
+                    "answer": pl.Series(batch.answers).gather(batch.pair_answer),
                 }
             )
         )
@@ -192,13 +282,14 @@ def _read(units: list[Unit], answers: str | None) -> pl.DataFrame:
 
 
 def _rows(pools: object) -> Iterator[tuple[str, str, str, str]]:
+    """The checked rows of a dict: question_id, question, answer_id, answer."""
     if not isinstance(pools, Mapping) or not pools:
-        raise InputError("pools", value=pools, expected=_FORM)
+        raise InputError("pools", value=pools, expected=_EXPECTED)
     for question_id, pool in pools.items():
         place = f"question {shortened(question_id)}"
         check_id("pools", None, "question_id", question_id)
         if not isinstance(pool, tuple | list) or len(pool) != 2:
-            raise InputError("pools", place=place, value=pool, expected=_FORM)
+            raise InputError("pools", place=place, value=pool, expected=_EXPECTED)
         question, answers = pool
         check_text("pools", question, place)
         if not isinstance(answers, Mapping) or not answers:
@@ -210,7 +301,7 @@ def _rows(pools: object) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _check_questions(frame: pl.DataFrame) -> None:
-    """A question has one text in all of its rows."""
+    """Raise if a question has several texts."""
     other = frame.select(pl.col("question") != pl.col("question").first().over("question_id")).to_series()
     row = other.arg_max() if other.any() else None
     if row is not None:

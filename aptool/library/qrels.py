@@ -1,6 +1,5 @@
-"""Qrels: judgements of relevance, in memory as a polars frame and on disk as a TREC qrels file."""
+"""The public class `Qrels`: judgements of relevance, as a polars frame or as a TREC qrels file."""
 
-import copy
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -26,86 +25,166 @@ _COLUMNS: dict[str, Any] = {"question_id": pl.String, "answer_id": pl.String, "r
 
 
 class Qrels:
-    """The judged answers of each question.
+    """Relevance judgements (qrels): the relevance of answers to questions.
+
+    Args:
+        frame: see `Qrels.from_polars`.
 
     Attributes:
-        frame: question_id (str), answer_id (str), relevance (i64: relevant from 1 on, below 0 unjudged), each
-            answer of a question once.
-        path: the file that the qrels were read from; None of qrels in memory.
+        frame: question_id (str), answer_id (str), relevance (i64: relevant from 1 on, unjudged below 0).
+        path: the file of the qrels; None for qrels in memory.
+
+    Raises:
+        AptoolError: a value is invalid; the message names the column or the row.
+
+    Example:
+        >>> aptool.Qrels.from_dict({"q1": {"a": 0, "b": 1}, "q2": {"c": 1}})
+        Qrels(2 questions, 3 judgements)
     """
 
     path: str | None = None
 
     def __init__(self, frame: pl.DataFrame) -> None:
-        """Qrels from a polars frame; see ``from_polars``."""
         self.frame = frame_from_polars("qrels", frame, _COLUMNS)
         check_frame("qrels", self.frame)
 
     @classmethod
     def load(cls, path: PathLike) -> "Qrels":
-        """Reads a TREC qrels file (``qid 0 docid relevance``), gzip if its name ends in ``.gz``.
+        """Read a TREC qrels file (``qid 0 docid relevance`` per line).
 
         Args:
-            path: a file or a URL.
+            path: a file or a URL; gzip if the name ends in ``.gz``.
+
+        Returns:
+            The judgements of the file.
 
         Raises:
-            AptoolError: the file cannot be read, or a line is not a judgement; the line is named.
+            AptoolError: the file cannot be read, or a line is invalid; the message names the line.
+
+        Example:
+            >>> aptool.Qrels.load("data/wikiqa/dev.qrels")
+            Qrels(20 questions, 120 judgements)
         """
         qrels = cls.__new__(cls)
         qrels.path = check_path("path", path)
-        qrels.frame = read_qrels(qrels.path)  # checked as it is read
+        qrels.frame = read_qrels(qrels.path)
         return qrels
 
     @classmethod
     def from_polars(cls, frame: pl.DataFrame) -> "Qrels":
-        """Qrels from a polars frame.
+        """Make qrels from a polars frame with one row per judgement.
 
         Args:
-            frame: columns question_id (or query_id, qid), answer_id (or doc_id, docno, docid) and relevance
-                (or label) of integers.
+            frame: text columns question_id (or query_id, qid) and answer_id (or doc_id, docno, docid), and
+                an integer column relevance (or label).
+
+        Returns:
+            The qrels, in memory.
 
         Raises:
-            AptoolError: naming the column or the row at fault.
+            AptoolError: a value is invalid; the message names the column or the row.
+
+        Example:
+            >>> import polars as pl
+            >>> frame = pl.DataFrame({"qid": ["q1"], "docno": ["b"], "label": [1]})
+            >>> aptool.Qrels.from_polars(frame).to_dict()
+            {'q1': {'b': 1}}
         """
         return cls(frame)
 
     @classmethod
     def from_pandas(cls, frame: "pd.DataFrame") -> "Qrels":
-        """Qrels from a pandas frame; columns and errors as in ``from_polars``."""
+        """Make qrels from a pandas frame.
+
+        Args:
+            frame: the columns of `Qrels.from_polars`.
+
+        Returns:
+            The qrels, in memory.
+
+        Raises:
+            AptoolError: a value is invalid; the message names the column or the row.
+
+        Example:
+            >>> import pandas as pd
+            >>> frame = pd.DataFrame({"qid": ["q1"], "docno": ["b"], "label": [1]})
+            >>> aptool.Qrels.from_pandas(frame).to_dict()
+            {'q1': {'b': 1}}
+        """
         return cls(frame_from_pandas("qrels", frame, _COLUMNS))
 
     @classmethod
     def from_dict(cls, relevance: Mapping[str, Mapping[str, int]]) -> "Qrels":
-        """Qrels from ``{question id: {answer id: relevance}}``.
+        """Make qrels from a dict.
+
+        Args:
+            relevance: ``{question id: {answer id: relevance}}``, the relevance an integer.
+
+        Returns:
+            The qrels, in memory.
 
         Raises:
-            AptoolError: naming the question and the answer at fault.
+            AptoolError: a value is invalid; the message names the question and the answer.
+
+        Example:
+            >>> aptool.Qrels.from_dict({"q1": {"a": 0, "b": 2}})
+            Qrels(1 question, 2 judgements)
         """
         return cls(frame_from_dict("qrels", relevance, "relevance", pl.Int64()))
 
-    def with_frame(self, frame: pl.DataFrame) -> "Qrels":
-        """The qrels with a frame of some of their rows."""
-        qrels = copy.copy(self)
-        qrels.frame = frame
-        return qrels
-
     def to_polars(self) -> pl.DataFrame:
-        """question_id (str), answer_id (str), relevance (i64), by both ids as bytes."""
+        """Return the judgements as a polars frame.
+
+        Returns:
+            question_id (str), answer_id (str), relevance (i64), sorted by both ids.
+
+        Example:
+            >>> aptool.Qrels.from_dict({"q1": {"b": 1, "a": 0}}).to_polars().rows()
+            [('q1', 'a', 0), ('q1', 'b', 1)]
+        """
         return self.frame.sort("question_id", "answer_id")
 
     def to_pandas(self) -> "pd.DataFrame":
-        """The frame of ``to_polars`` in pandas, which must be installed."""
+        """Convert the judgements to a pandas frame.
+
+        Returns:
+            The columns and rows of `Qrels.to_polars`.
+
+        Raises:
+            AptoolError: pandas is not installed.
+
+        Example:
+            >>> aptool.Qrels.from_dict({"q1": {"b": 1, "a": 0}}).to_pandas()["relevance"].tolist()
+            [0, 1]
+        """
         return to_pandas(self.to_polars())
 
     def to_dict(self) -> dict[str, dict[str, int]]:
-        """``{question id: {answer id: relevance}}``, in the order of ``to_polars``."""
+        """Convert the judgements to a dict.
+
+        Returns:
+            ``{question id: {answer id: relevance}}``, in the order of `Qrels.to_polars`.
+
+        Example:
+            >>> aptool.Qrels.from_dict({"q1": {"b": 1, "a": 0}}).to_dict()
+            {'q1': {'a': 0, 'b': 1}}
+        """
         return nested(self.to_polars(), "relevance")
 
     def save(self, path: PathLike) -> None:
-        """Writes a TREC qrels file; it appears whole or not at all.
+        """Write a TREC qrels file, atomically.
+
+        Args:
+            path: the file; gzip if the name ends in ``.gz``.
 
         Raises:
             AptoolError: the file cannot be written.
+
+        Example:
+            >>> aptool.Qrels.from_dict({"q1": {"a": 0, "b": 1}}).save("mine.qrels")
+            >>> from pathlib import Path
+            >>> Path("mine.qrels").read_text().splitlines()
+            ['q1 0 a 0', 'q1 0 b 1']
         """
         write_qrels(check_path("path", path), self.frame)
 
@@ -118,14 +197,7 @@ AnyQrels: TypeAlias = Qrels | PathLike | Mapping[str, Mapping[str, int]]
 
 
 def as_qrels(qrels: object) -> Qrels:
-    """The qrels of an argument.
-
-    Args:
-        qrels: ``Qrels``, a file, or ``{question id: {answer id: relevance}}``.
-
-    Raises:
-        AptoolError: the argument is of another type, or the file is not a qrels file.
-    """
+    """The qrels of an argument: ``Qrels``, a file, or ``{question id: {answer id: relevance}}``."""
     if isinstance(qrels, str | os.PathLike):
         return Qrels.load(qrels)
     if isinstance(qrels, Mapping):

@@ -1,6 +1,5 @@
-"""Runs: the scores of a system, in memory as a polars frame and on disk as a TREC run file."""
+"""The public class `Run`: the scores of a system, as a polars frame or as a TREC run file."""
 
-import copy
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -28,103 +27,177 @@ _COLUMNS: dict[str, Any] = {"question_id": pl.String, "answer_id": pl.String, "s
 
 
 class Run:
-    """The scores of a system for the candidates of each question.
+    """A run: the scores of a system for the candidates of each question.
+
+    Args:
+        frame: see `Run.from_polars`.
+        tag: the name of the system.
 
     Attributes:
-        frame: question_id (str), answer_id (str), score (f64, finite), each candidate of a question once.
+        frame: question_id (str), answer_id (str), score (f64, finite).
         tag: the name of the system.
-        path: the file that the run was read from; None of a run in memory.
+        path: the file of the run; None for a run in memory.
+
+    Raises:
+        AptoolError: a value is invalid; the message names the column or the row.
+
+    Example:
+        >>> run = aptool.Run.from_dict({"q1": {"a": 0.2, "b": 0.7}, "q2": {"c": 1.0}}, tag="mine")
+        >>> run
+        Run('mine': 2 questions, 3 candidates)
     """
 
     path: str | None = None
 
     def __init__(self, frame: pl.DataFrame, tag: str = "run") -> None:
-        """A run from a polars frame; see ``from_polars``."""
         self.frame = frame_from_polars("run", frame, _COLUMNS)
         check_frame("run", self.frame)
         self.tag = check_text("tag", tag)
 
     @classmethod
-    def from_scores(cls, frame: pl.DataFrame, tag: str) -> "Run":
-        """A run of a frame that is one already: question_id, answer_id and score, checked as it was made."""
-        run = cls.__new__(cls)
-        run.frame, run.tag = frame, tag
-        return run
-
-    @classmethod
     def load(cls, path: PathLike) -> "Run":
-        """Reads a TREC run file (``qid Q0 docid rank score tag``), gzip if its name ends in ``.gz``.
+        """Read a TREC run file (``qid Q0 docid rank score tag`` per line).
 
         Args:
-            path: a file or a URL.
+            path: a file or a URL; gzip if the name ends in ``.gz``.
+
+        Returns:
+            The run of the file, with its tag.
 
         Raises:
-            AptoolError: the file cannot be read, or a line is not one of a run; the line is named.
+            AptoolError: the file cannot be read, or a line is invalid; the message names the line.
+
+        Example:
+            >>> aptool.Run.from_dict({"q1": {"a": 0.2}}, tag="mine").save("mine.run")
+            >>> aptool.Run.load("mine.run")
+            Run('mine': 1 question, 1 candidate)
         """
         file = check_path("path", path)
-        read = read_run(file)
-        run = cls.from_scores(read.frame, read.tag)
+        table = read_run(file)
+        run = run_of_scores(table.frame, table.tag)
         run.path = file
         return run
 
     @classmethod
     def from_polars(cls, frame: pl.DataFrame, tag: str = "run") -> "Run":
-        """A run from a polars frame.
+        """Make a run from a polars frame with one row per candidate.
 
         Args:
-            frame: columns question_id (or query_id, qid), answer_id (or doc_id, docno, docid) and score.
+            frame: text columns question_id (or query_id, qid) and answer_id (or doc_id, docno, docid), and a
+                numeric column score.
             tag: the name of the system.
 
+        Returns:
+            The run, in memory.
+
         Raises:
-            AptoolError: naming the column or the row at fault.
+            AptoolError: a value is invalid; the message names the column or the row.
+
+        Example:
+            >>> import polars as pl
+            >>> frame = pl.DataFrame({"qid": ["q1"], "docno": ["b"], "score": [0.7]})
+            >>> aptool.Run.from_polars(frame).to_dict()
+            {'q1': {'b': 0.7}}
         """
         return cls(frame, tag)
 
     @classmethod
     def from_pandas(cls, frame: "pd.DataFrame", tag: str = "run") -> "Run":
-        """A run from a pandas frame; columns and errors as in ``from_polars``."""
+        """Make a run from a pandas frame.
+
+        Args:
+            frame: the columns of `Run.from_polars`.
+            tag: the name of the system.
+
+        Returns:
+            The run, in memory.
+
+        Raises:
+            AptoolError: a value is invalid; the message names the column or the row.
+
+        Example:
+            >>> import pandas as pd
+            >>> frame = pd.DataFrame({"qid": ["q1"], "docno": ["b"], "score": [0.7]})
+            >>> aptool.Run.from_pandas(frame).to_dict()
+            {'q1': {'b': 0.7}}
+        """
         return cls(frame_from_pandas("run", frame, _COLUMNS), tag)
 
     @classmethod
     def from_dict(cls, scores: Mapping[str, Mapping[str, float]], tag: str = "run") -> "Run":
-        """A run from ``{question id: {answer id: score}}``.
+        """Make a run from a dict.
+
+        Args:
+            scores: ``{question id: {answer id: score}}``, the score a finite number.
+            tag: the name of the system.
+
+        Returns:
+            The run, in memory.
 
         Raises:
-            AptoolError: naming the question and the answer at fault.
+            AptoolError: a value is invalid; the message names the question and the answer.
+
+        Example:
+            >>> aptool.Run.from_dict({"q1": {"a": 0.2, "b": 0.7}})
+            Run('run': 1 question, 2 candidates)
         """
         return cls(frame_from_dict("run", scores, "score", pl.Float64()), tag)
 
-    def with_frame(self, frame: pl.DataFrame) -> "Run":
-        """The run with a frame of some of its rows."""
-        run = copy.copy(self)
-        run.frame = frame
-        return run
-
     def to_polars(self) -> pl.DataFrame:
-        """question_id (str), answer_id (str), score (f64) and rank (i64, from 1), in trec_eval's order.
+        """Return the ranked candidates as a polars frame.
 
-        The order is: question id ascending, score descending, answer id descending, ids compared as bytes.
+        Returns:
+            question_id (str), answer_id (str), score (f64) and rank (i64, from 1), in trec_eval's order:
+            question id ascending, score descending, answer id descending.
+
+        Example:
+            >>> aptool.Run.from_dict({"q1": {"a": 0.2, "b": 0.7}}).to_polars().rows()
+            [('q1', 'b', 0.7, 1), ('q1', 'a', 0.2, 2)]
         """
         return rank_candidates(self.frame)
 
     def to_pandas(self) -> "pd.DataFrame":
-        """The frame of ``to_polars`` in pandas, which must be installed."""
+        """Convert the ranked candidates to a pandas frame.
+
+        Returns:
+            The columns and rows of `Run.to_polars`.
+
+        Raises:
+            AptoolError: pandas is not installed.
+
+        Example:
+            >>> aptool.Run.from_dict({"q1": {"a": 0.2, "b": 0.7}}).to_pandas()["answer_id"].tolist()
+            ['b', 'a']
+        """
         return to_pandas(self.to_polars())
 
     def to_dict(self) -> dict[str, dict[str, float]]:
-        """``{question id: {answer id: score}}``, in the order of ``to_polars``."""
+        """Convert the run to a dict.
+
+        Returns:
+            ``{question id: {answer id: score}}``, in the order of `Run.to_polars`.
+
+        Example:
+            >>> aptool.Run.from_dict({"q1": {"a": 0.2, "b": 0.7}}).to_dict()
+            {'q1': {'b': 0.7, 'a': 0.2}}
+        """
         return nested(self.to_polars(), "score")
 
     def save(self, path: PathLike, tag: str | None = None) -> None:
-        """Writes a TREC run file; it appears whole or not at all, and replaces nothing but a run.
+        """Write a TREC run file, atomically. Only a run file is overwritten.
 
         Args:
-            path: the file; gzip if its name ends in ``.gz``.
-            tag: the name of the system in the file, one word; None is the run's own.
+            path: the file; gzip if the name ends in ``.gz``.
+            tag: the name of the system in the file, one word; None is the tag of the run.
 
         Raises:
-            AptoolError: the file cannot be written, one that is not a run is there, or the tag is not one
-                word.
+            AptoolError: the file cannot be written, another kind of file exists, or the tag is not one word.
+
+        Example:
+            >>> aptool.Run.from_dict({"q1": {"a": 0.2, "b": 0.7}}).save("mine.run", tag="mine")
+            >>> from pathlib import Path
+            >>> Path("mine.run").read_text().splitlines()
+            ['q1 Q0 b 1 0.7 mine', 'q1 Q0 a 2 0.2 mine']
         """
         tag = self.tag if tag is None else check_text("tag", tag)
         file = check_path("path", path)
@@ -138,18 +211,18 @@ class Run:
         )
 
 
+def run_of_scores(frame: pl.DataFrame, tag: str) -> Run:
+    """A run with a valid frame, which is not checked again."""
+    run = Run.__new__(Run)
+    run.frame, run.tag = frame, tag
+    return run
+
+
 AnyRun: TypeAlias = Run | PathLike | Mapping[str, Mapping[str, float]]
 
 
 def as_run(run: object) -> Run:
-    """The run of an argument.
-
-    Args:
-        run: ``Run``, a file, or ``{question id: {answer id: score}}``.
-
-    Raises:
-        AptoolError: the argument is of another type, or the file is not a run.
-    """
+    """The run of an argument: ``Run``, a file, or ``{question id: {answer id: score}}``."""
     if isinstance(run, str | os.PathLike):
         return Run.load(run)
     if isinstance(run, Mapping):
@@ -160,25 +233,17 @@ def as_run(run: object) -> Run:
 
 
 def check_texts(name: str, texts: object) -> list[str]:
-    """A list of texts, which may be empty.
-
-    Raises:
-        InputError: an item is no text.
-    """
+    """A list of texts, which may be empty."""
     items = check_list(name, texts, "a list of texts", empty=True)
     return [check_text(name, text, f"item {number}") for number, text in enumerate(items)]
 
 
 def check_pairs(pairs: object) -> tuple[list[str], np.ndarray, list[str]]:
-    """The distinct questions of some pairs, (pairs,) int64 the question of each pair, and its answer.
-
-    Raises:
-        InputError: an item is no pair of texts.
-    """
-    expected = "pairs of texts (question, answer)"
+    """The distinct questions of pairs, (pairs,) int64 the question of each pair, and the answers."""
+    expected = "a list of pairs of texts (question, answer)"
     questions: list[str] = []
     answers: list[str] = []
-    for number, pair in enumerate(check_list("pairs", pairs, f"a list of {expected}", empty=True)):
+    for number, pair in enumerate(check_list("pairs", pairs, expected, empty=True)):
         place = f"item {number}"
         if isinstance(pair, str | bytes) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise InputError("pairs", place=place, value=pair, expected="a pair of texts (question, answer)")
@@ -189,6 +254,6 @@ def check_pairs(pairs: object) -> tuple[list[str], np.ndarray, list[str]]:
 
 
 def distinct_texts(texts: list[str]) -> tuple[list[str], np.ndarray]:
-    """The distinct texts in order of appearance, and (n,) int64 the row of each text among them."""
+    """The distinct texts in order of appearance, and (n,) int64 the index of each text among them."""
     rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
     return list(rows), np.array([rows[text] for text in texts], dtype=np.int64)

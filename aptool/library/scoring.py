@@ -1,4 +1,4 @@
-"""Scoring of pools into a run file, on this machine or a cluster."""
+"""The public function `score`."""
 
 import logging
 import sys
@@ -55,42 +55,46 @@ def score(
     gpus_per_worker: float | None = None,
     wait: float | None = None,
 ) -> ScoredRun:
-    """Scores pools into a TREC run file, as ``aptool score`` does, without holding them in memory.
+    """Score pools into a TREC run file, as ``aptool score`` does, one row group in memory at a time.
 
-    Called again after an interruption, it continues with the row groups that are not scored yet.
+    Call it again with the same arguments to resume after an interruption.
 
     Args:
-        pools: ``Pools``, or files, folders, globs or URLs.
-        model: a model folder, of aptool or of another library, or its name on the Hugging Face hub; a
-            ``Model`` or another system; ``"bm25"`` (see ``bm25_run``) or ``"random"`` (scores that depend on
-            the ids alone, with the seed 0). A folder of such a name is ``"./bm25"``. The arguments below
-            that describe a model have no effect on these two.
-        output: the run file; gzip if its name ends in ``.gz``.
-        executor: what scores the row groups, such as a ``ClusterExecutor``; None is ``cluster``.
-        answers: texts of shared answers; None is ``answers.parquet`` beside the pools.
-        tag: the run's name in the file, one word; None is the model's preset.
-        device: what a model folder is loaded on; see ``load``. ``cuda`` is all GPUs of the machine,
-            ``cuda:1`` one of them.
-        precision: what texts are encoded in; see ``load``. Of a model folder.
-        tokens_per_batch: tokens encoded at one time; fewer take less memory. None is 8,192, on a GPU 262,144.
-            Of a model folder.
-        kind: what a model folder of another library holds, where it could be several things; see ``load``.
-        encoded: folder of a store of answers that the model has encoded (``encode``): they are read there and
-            not encoded again. Texts are encoded in fp32 then.
-        fill: encode answers that the store lacks, and add them; otherwise they are an error.
-        cluster: the address of a Ray cluster, True for that of RAY_ADDRESS (else ``auto``); None is this
-            process.
-        workers: number of worker processes of the cluster; None is as many as there is room for.
-        gpus_per_worker: GPUs per worker; may be fractional. None is 1 on a cluster with GPUs, else 0.
-        wait: seconds to wait for nodes or resources of the cluster; None is without end.
+        pools: ``Pools``, or files, folders, globs or URLs of pools.
+        model: a model folder or a name on the Hugging Face hub (see `load`); a `Model` or another system;
+            ``"bm25"`` (see `bm25_run`) or ``"random"`` (scores from the ids, with seed 0), to which
+            ``device``, ``precision``, ``tokens_per_batch`` and ``kind`` do not apply. A folder with the name
+            of a system is ``"./bm25"``.
+        output: the run file; gzip if the name ends in ``.gz``.
+        executor: executor of the row groups, such as a ``ClusterExecutor``; None is ``cluster``.
+        answers: file of the answers that the pools share; None is ``answers.parquet`` next to the pools.
+        tag: the name of the run in the file, one word; None is the preset of the model.
+        device: device of a model folder; see `load`. ``cuda`` is all GPUs of the machine.
+        precision: precision of the encoder of a model folder; see `load`.
+        tokens_per_batch: number of tokens per batch of a model folder, which bounds memory; None is 8,192 on
+            a CPU and 262,144 on a GPU.
+        kind: checkpoint type of a model folder, if it cannot be detected; see `load`.
+        encoded: folder of a store of encoded answers (see `encode`), which are not encoded again; requires
+            fp32.
+        fill: whether to encode missing answers and add them to the store; otherwise they are an error.
+        cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset); None is this process.
+        workers: number of worker processes of the cluster; None is as many as the cluster has room for.
+        gpus_per_worker: GPUs per worker, may be fractional; None is 1 on a cluster with GPUs, otherwise 0.
+        wait: seconds to wait for cluster resources; None is no limit.
 
     Returns:
-        How the run file was made: ``pairs``, ``truncated`` answers, ``units`` (row groups), ``resumed`` ones
-        and more.
+        Counts of the job: ``pairs``, ``truncated`` (answers), ``units`` (row groups), ``resumed`` (row groups
+        of an earlier call) and more.
 
     Raises:
-        AptoolError: an input or the output is not what it should be, or the cluster could not score all of
-            it.
+        AptoolError: an input or the output is invalid, or the cluster could not score all pairs.
+
+    Example:
+        >>> result = aptool.score("data/wikiqa/dev.pools.parquet", "models/wikiqa", "dev.run")
+        >>> result.pairs
+        120
+        >>> aptool.Run.load("dev.run")
+        Run('ap-cnn': 20 questions, 120 candidates)
     """
     path = check_path("output", output)
     check_run_output(path)
@@ -118,8 +122,8 @@ def score(
     where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
     if executor is not None and cluster is not None:
         raise UsageError("cluster: expected none, as an executor is given")
-    with filling(store, fill), pools.on_disk() as files, where.connected() as place:
-        executor = executor if executor is not None else place.executor()
+    with filling(store, fill), pools.on_disk() as files, where.connected() as connected:
+        executor = executor if executor is not None else connected.executor()
         system: AnySystem
         if baseline is not None:
             system = BaselineLoader(baseline)

@@ -1,4 +1,4 @@
-"""Training from Python: a collection and a preset in, a model out."""
+"""The public function `train`, and the training of one or several seeds for the command."""
 
 import contextlib
 import json
@@ -66,43 +66,47 @@ def train(
     wait: float | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
 ) -> "Model":
-    """Trains a system on a collection, as ``aptool train`` does.
+    """Train a system on a collection, as ``aptool train`` does.
 
     Args:
-        collection: with the splits train and dev, by which the best epoch is picked; or its folder.
-        preset: a system by name (``aptool.config.preset_names``), or a recipe file; None is ``ap-cnn``, or
-            the recipe of the model to start from.
-        start: a trained model of the same system whose weights training starts from; its vocabulary is grown
-            by the new words.
-        teacher: a run file with scores of the training pools, to learn from beside the labels;
-            ``teacher.loss``, ``.weight`` and ``.scale`` of ``set`` say how.
+        collection: a collection, or its folder, with a split train and, to select the best epoch, dev.
+        preset: name of a preset (``aptool.config.preset_names``), or a recipe file; None is ``ap-cnn``, or
+            the recipe of ``start``.
+        start: model folder of the same system to initialize from; new words are added to its vocabulary.
+        teacher: run file with scores of the training pools, for knowledge distillation; see ``teacher.loss``,
+            ``teacher.weight`` and ``teacher.scale`` of the recipe.
         mixture: folders of further collections to train on.
-        seed: random seed.
-        output: the model folder. Called again with the same arguments after an interruption, training
-            continues from its last checkpoint; where the model is whole, it is loaded. None is a temporary
-            folder, removed with the model; ``Model.save`` keeps it.
+        seed: random seed, an integer of at least 0.
+        output: the model folder. A second call with the same arguments resumes from the last checkpoint, or
+            loads the finished model. None is a temporary folder, deleted with the model object.
         vectors: word vectors: a file, a folder or a hub name; ``learned`` or ``random``.
-        set: options of the recipe to change: ``{"training.epochs": 5}``, ``{"training": {"epochs": 5}}`` or
+        set: options of the recipe: ``{"training.epochs": 5}``, ``{"training": {"epochs": 5}}`` or
             ``["training.epochs=5"]``.
-        log: ``tensorboard``, ``mlflow`` or ``wandb``: record every epoch in files in ``logs``, for this tool.
-        on_epoch: called after each epoch with its ``number``, ``loss``, ``dev`` (measures by name) and
-            ``figures`` (every figure of the training history by name, such as ``seconds/train``). Epochs
-            before an interruption are reported after training. An exception ends the training.
-        device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or one such as ``cuda:1``.
-        cluster: the address of a Ray cluster, True for that of RAY_ADDRESS (else ``auto``); None is this
-            process.
-        workers: number of worker processes of the cluster, or the least and the most, if nodes may leave and
-            join; None is one per GPU, or one per node.
-        gpus_per_worker: GPUs per worker; may be fractional. None is 1 on a cluster with GPUs, else 0.
-        wait: seconds to wait for nodes or resources of the cluster; None is without end.
-        checkpoint_minutes: time between two checkpoints within an epoch, beside those after each epoch; 0 is
-            those alone.
+        log: write the metrics of each epoch to ``logs`` for ``tensorboard``, ``mlflow`` or ``wandb``.
+        on_epoch: function that is called after each epoch with ``number``, ``loss``, ``dev`` (measures by
+            name) and ``figures`` (all metrics by name, such as ``seconds/train``). Epochs before an
+            interruption are reported after the training. An exception stops the training.
+        device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or a GPU such as ``cuda:1``.
+        cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset); None is this process.
+        workers: number of worker processes of the cluster, or a minimum and a maximum for elastic training;
+            None is one per GPU, or one per node.
+        gpus_per_worker: GPUs per worker, may be fractional; None is 1 on a cluster with GPUs, otherwise 0.
+        wait: seconds to wait for cluster resources; None is no limit.
+        checkpoint_minutes: minutes between two checkpoints within an epoch, in addition to one per epoch; 0
+            is no checkpoint within an epoch.
 
     Returns:
-        The model of the best epoch, on ``device`` (with a cluster, on what ``auto`` is here).
+        The model of the best epoch, on ``device`` (after training on a cluster, on ``auto``).
 
     Raises:
-        AptoolError: the collection, the recipe, the device or the output is not what it should be.
+        AptoolError: the collection, the recipe, the device or the output is invalid.
+
+    Example:
+        >>> data = aptool.Collection("data/wikiqa")
+        >>> model = aptool.train(data, preset="ap-cnn", seed=1, set={"training.epochs": 1})
+        >>> model.save("models/mine")
+        >>> model.preset, list(model.dev)
+        ('ap-cnn', ['MAP', 'MRR', 'P@1'])
     """
     from aptool.library.collection import Collection
     from aptool.library.model import Model
@@ -147,14 +151,14 @@ def build_recipe(
     mixture: Iterable[PathLike] = (),
     vectors: PathLike | None = None,
 ) -> Recipe:
-    """The checked recipe of a training; see ``train`` for the arguments."""
+    """The validated recipe of a training; see ``train`` for the arguments."""
     recipe = training_recipe(
         None if preset is None else check_text("preset", preset),
         _overrides(set),
         None if start is None else check_path("start", start, "a model folder (str or os.PathLike)"),
     )
     if mixture:
-        recipe = recipe.with_mixture(_further(mixture))
+        recipe = recipe.with_mixture(_folders(mixture))
     if vectors is not None:
         recipe = recipe.with_vectors(check_path("vectors", vectors))
     if teacher is not None:
@@ -175,10 +179,10 @@ def train_models(
     on_epoch: OnEpoch | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
 ) -> Seeds:
-    """Trains a model into a folder, or one model per seed into ``OUTPUT/seedN``.
+    """Train a model into a folder, or one model per seed into ``OUTPUT/seedN``.
 
     Args:
-        open_collection: opens the collection; called after the checks of the device and the output.
+        open_collection: opens the collection after the checks of the device and the output.
         recipe: from ``build_recipe``.
         output: the model folder, or the folder of the model folders.
         where: a device or a cluster.
@@ -187,9 +191,6 @@ def train_models(
         log: see ``train``.
         on_epoch: see ``train``.
         checkpoint_minutes: see ``train``.
-
-    Returns:
-        The result per seed, and their summary.
     """
     if not where.on_cluster:
         pick_device(where.device)
@@ -198,8 +199,8 @@ def train_models(
     else:
         check_seeds_folder(output)
     collection = open_collection()
-    with where.connected() as place:
-        trainer = place.trainer(checkpoint_minutes)
+    with where.connected() as connected:
+        trainer = connected.trainer(checkpoint_minutes)
 
         def fit_seed(seed: int, folder: Location) -> Fit:
             if seeds is not None:
@@ -214,7 +215,7 @@ def train_models(
 
 @contextlib.contextmanager
 def _folder(output: PathLike | None) -> Iterator[Location]:
-    """The model folder; a temporary one is removed if training fails."""
+    """The model folder; a temporary folder is removed if training fails."""
     if output is not None:
         yield location(check_path("output", output))
         return
@@ -226,45 +227,39 @@ def _folder(output: PathLike | None) -> Iterator[Location]:
         raise
 
 
-def _further(mixture: object) -> list[str]:
-    """The collections of ``mixture`` as a recipe has them."""
+def _folders(mixture: object) -> list[str]:
+    """The folders of the further collections."""
     if isinstance(mixture, Mapping):
         raise InputError(
             "mixture", problem="a dict of shares", expected=expected_without("a list of folders")
         )
-    what = "the folder of a collection (str or os.PathLike)"
+    expected = "the folder of a collection (str or os.PathLike)"
     folders = check_list("mixture", mixture, "a list of folders")
-    return [str(check_path("mixture", folder, what)) for folder in folders]
+    return [check_path("mixture", folder, expected) for folder in folders]
 
 
 def _overrides(options: object) -> list[str]:
-    """Changes of a recipe as ``section.key=value``.
-
-    Raises:
-        InputError: they have another form.
-    """
-    form = "a dict {'section.key': value} or a list of 'section.key=value'"
+    """Options of a recipe as ``section.key=value``."""
+    expected = "a dict {'section.key': value} or a list of 'section.key=value'"
     if not isinstance(options, Mapping):
         if isinstance(options, tuple | list) and not options:
             return []
-        items = check_list("set", options, form)
+        items = check_list("set", options, expected)
         return [check_text("set", item, f"item {number}") for number, item in enumerate(items)]
-    found = []
+    overrides = []
     for key, value in options.items():
         check_text("set", key, expected="a key 'section.key' (str)")
-        inner = value.items() if isinstance(value, Mapping) else [(None, value)]
-        for name, one in inner:
-            whole = (
-                key
-                if name is None
-                else f"{key}.{check_text('set', name, key, 'the name of an option (str)')}"
-            )
-            found.append(f"{whole}={_toml(whole, one)}")
-    return found
+        if not isinstance(value, Mapping):
+            overrides.append(f"{key}={_toml(key, value)}")
+            continue
+        for name, entry in value.items():
+            option = f"{key}.{check_text('set', name, key, 'the name of an option (str)')}"
+            overrides.append(f"{option}={_toml(option, entry)}")
+    return overrides
 
 
 def _toml(key: str, value: object) -> str:
-    """A plain value as TOML has it."""
+    """A plain value in TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

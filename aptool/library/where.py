@@ -1,4 +1,4 @@
-"""Where a job runs: in this process, or on a Ray cluster."""
+"""Where a job runs: on a device of this machine, or on a Ray cluster."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from aptool.scoring.score import Executor
     from aptool.training.fit import Fit
 
-# An address, True for that of RAY_ADDRESS (else auto), None for this process.
+# Address of a cluster; True is RAY_ADDRESS (auto if unset), None is this process.
 Address: TypeAlias = str | bool | None
 
 # Trials of a matrix at the same time.
 Jobs: TypeAlias = int | Literal["auto"] | None
 
-# Fits a recipe to a collection into a model folder, given ``seed``.
+# Trains a recipe on a collection into a model folder, with a seed.
 Trainer: TypeAlias = "Callable[..., Fit]"
 
 
@@ -32,18 +32,14 @@ class Where:
     """Where a job runs: a device of this machine, or workers of a Ray cluster.
 
     Attributes:
-        device: ``auto``, ``cpu``, ``cuda`` or one such as ``cuda:1``.
+        device: ``auto``, ``cpu``, ``cuda`` or a GPU such as ``cuda:1``.
         cluster: see ``Address``.
-        workers: number of worker processes, or the least and the most of a training.
+        workers: number of worker processes, or the minimum and maximum of an elastic training.
         gpus_per_worker: GPUs per worker; may be fractional.
-        wait: seconds to wait for resources of the cluster; None is without limit.
+        wait: seconds to wait for cluster resources; None is no limit.
         debug: show Ray's messages.
-        from_options: name options of a command in errors, in place of arguments.
+        from_options: name options of a command in errors instead of arguments.
         connection: the cluster, inside ``connected``.
-
-    Raises:
-        UsageError: a value is impossible, or requires a cluster.
-        InputError: a value has the wrong type or range.
     """
 
     device: str = "auto"
@@ -88,14 +84,7 @@ class Where:
 
     @contextmanager
     def connected(self) -> "Iterator[Where]":
-        """Connects to the cluster, if there is one, while the block runs.
-
-        Yields:
-            This object with its connection.
-
-        Raises:
-            AptoolError: there is no such cluster.
-        """
+        """Connect to the cluster, if any, while the block runs; yield a copy with the connection."""
         if not self.on_cluster:
             yield self
             return
@@ -109,7 +98,7 @@ class Where:
             yield replace(self, connection=cluster)
 
     def executor(self) -> "Executor | None":
-        """The workers that score row groups; None is this process."""
+        """The executor that scores on the cluster; None is this process."""
         if self.connection is None:
             return None
         from aptool.cluster.score import ClusterExecutor
@@ -118,11 +107,7 @@ class Where:
         return ClusterExecutor(self.connection, workers=workers, gpus_per_worker=gpus, debug=self.debug)
 
     def encoder(self) -> "EncodeBackend | None":
-        """The workers that encode answers; None is this process.
-
-        Raises:
-            UsageError: the cluster cannot give the device.
-        """
+        """The executor that encodes answers on the cluster; None is this process."""
         if self.connection is None:
             return None
         from aptool.cluster.encode import ClusterEncoding
@@ -132,14 +117,7 @@ class Where:
         return ClusterEncoding(self.connection, each, self._number_of_workers())
 
     def trainer(self, checkpoint_minutes: float = CHECKPOINT_MINUTES) -> Trainer:
-        """The function that trains, on workers of the cluster or in this process.
-
-        Args:
-            checkpoint_minutes: see ``fit``.
-
-        Raises:
-            AptoolError: there is no such device, or the cluster cannot give it.
-        """
+        """The function that trains, on the cluster or in this process."""
         if self.connection is None:
             from aptool.models.device import pick_device
             from aptool.training.fit import fit

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from aptool.errors import UsageError
-from aptool.evaluation.compare import compare, describe_deltas, question_deltas
+from aptool.evaluation.compare import check_comparable, compare, describe_deltas, question_deltas
 from aptool.evaluation.evaluation import mean_intervals
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.significance import bootstrap_interval
@@ -90,7 +90,7 @@ def test_other_questions_cannot_be_compared():
 
 def test_sums_and_geometric_means_are_refused_together():
     with pytest.raises(UsageError, match="num_ret, gm_map"):
-        compare(table(P_1=[1.0]), {}, ["num_ret", "P_1", "gm_map"])
+        check_comparable(["num_ret", "P_1", "gm_map"])
 
 
 def test_deltas_are_ordered_by_size_and_then_id():

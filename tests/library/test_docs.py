@@ -1,8 +1,10 @@
-"""The examples in Python of docs/library.md run as they are, in their order."""
+"""The Python examples of docs/library.md and of the public docstrings run as they are."""
 
 import doctest
+import inspect
 import logging
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,18 @@ from aptool.config import load_recipe
 
 ROOT = Path(aptool.__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# Methods for other modules of the package.
+INTERNAL = {"Model.system", "Pools.files", "Pools.on_disk"}
+
+
+def public():
+    """The public classes, their public methods, and the public functions, by name."""
+    for name in sorted(set(aptool.__all__) - {"__version__"}):
+        value = getattr(aptool, name)
+        yield name, value
+        for method in vars(value) if inspect.isclass(value) else ():
+            if not method.startswith("_") and inspect.isroutine(getattr(value, method)):
+                yield f"{name}.{method}", getattr(value, method)
 
 
 @pytest.fixture
@@ -22,7 +36,7 @@ def tiny_presets(monkeypatch):
     def tiny(preset, overrides=()):
         return load_recipe(preset, [*options(preset), *overrides])
 
-    monkeypatch.setattr("aptool.models.initialization.load_recipe", tiny)
+    monkeypatch.setattr("aptool.models.start.load_recipe", tiny)
 
 
 @pytest.fixture
@@ -58,3 +72,22 @@ def test_the_examples_run(page, examples, tmp_path):
     assert len((tmp_path / "dev.run").read_text().splitlines()) == 120
     assert len((tmp_path / "fused.run").read_text().splitlines()) == 120
     assert namespace["model"].folder == Path("models/wikiqa")
+
+
+@pytest.mark.usefixtures("folder", "tiny_presets")
+def test_the_examples_of_the_docstrings_run(tmp_path):
+    shutil.copytree(tmp_path / "models" / "tiny", tmp_path / "models" / "wikiqa")
+    names = {"aptool": aptool}
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    finder = doctest.DocTestFinder(recurse=False)
+    without, failures = [], []
+
+    for name, value in public():
+        tests = [test for test in finder.find(value, name, globs=dict(names)) if test.examples]
+        if not tests and name not in INTERNAL:
+            without.append(name)
+        for test in tests:
+            runner.run(test, out=failures.append)
+
+    assert not without
+    assert not failures, "".join(failures)

@@ -1,6 +1,5 @@
 """`Collection.from_rows`: paths, dicts and data frames give the collection that the command writes."""
 
-import doctest
 import json
 import os
 import subprocess
@@ -139,12 +138,6 @@ def test_a_mistake_ends_in_one_line(tmp_path, rows, options, message):
         aptool.Collection.from_rows(rows, tmp_path / "out", **options)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "out").exists()
-
-
-def test_the_example_of_the_docstring_runs():
-    (example,) = doctest.DocTestFinder(recurse=False).find(aptool.Collection.from_rows, "from_rows")
-    assert len(example.examples) == 4
-    assert doctest.DocTestRunner().run(example).failed == 0
 
 
 def test_a_folder_of_another_kind_is_not_replaced(tmp_path):
