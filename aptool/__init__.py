@@ -7,8 +7,8 @@
     run = model.run(data.pools("dev"))
     aptool.evaluate(data.qrels("dev"), run, ["MAP", "MRR", "P@1"]).means
 
-The examples of the docstrings assume ``import aptool``, and a collection and a model in the folders
-``data/wikiqa`` and ``models/wikiqa``. Each public name is imported at its first use.
+The examples of the docstrings assume ``import aptool``, a small collection in ``data/wikiqa`` and a model in
+``models/wikiqa``. Each public name is imported at its first use.
 """
 
 import importlib

@@ -201,7 +201,7 @@ class Collection:
 
         Example:
             >>> aptool.Collection("data/wikiqa").qrels("dev")
-            Qrels(20 questions, 120 judgements)
+            Qrels(20 questions, 20 judgements)
         """
         return Qrels.load(self.opened.qrels(check_text("split", split, expected="the name of a split (str)")))
 

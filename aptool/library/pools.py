@@ -199,10 +199,8 @@ class Pools:
             AptoolError: a file of the pools is invalid.
 
         Example:
-            >>> pools = aptool.Pools.load("data/wikiqa/dev.pools.parquet")
-            >>> question, candidates = pools.to_dict()["dev-0"]
-            >>> len(candidates)
-            6
+            >>> aptool.Pools.from_dict({"q1": ["who wrote it?", {"b": "She did."}]}).to_dict()
+            {'q1': ('who wrote it?', {'b': 'She did.'})}
         """
         result: dict[str, tuple[str, dict[str, str]]] = {}
         for question_id, question, answer_id, answer in self.frame.iter_rows():

@@ -62,8 +62,9 @@ class Qrels:
             AptoolError: the file cannot be read, or a line is invalid; the message names the line.
 
         Example:
-            >>> aptool.Qrels.load("data/wikiqa/dev.qrels")
-            Qrels(20 questions, 120 judgements)
+            >>> aptool.Qrels.from_dict({"q1": {"a": 0, "b": 1}}).save("mine.qrels")
+            >>> aptool.Qrels.load("mine.qrels")
+            Qrels(1 question, 2 judgements)
         """
         qrels = cls.__new__(cls)
         qrels.path = check_path("path", path)

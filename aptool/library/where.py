@@ -135,11 +135,11 @@ class Where:
         )
 
     def processes(self, jobs: Jobs) -> "Callable[[], AbstractContextManager[Processes]] | None":
-        """Opens the processes that run trials of a matrix side by side; None is one trial after the other.
+        """The function that starts the processes of parallel trials; None runs one trial after another.
 
         Args:
-            jobs: trials at a time; ``auto`` is one per core or GPU of this machine. None is one on this
-                machine. On a cluster both are as many as there is room for.
+            jobs: number of parallel trials. ``auto`` is one per core or GPU of this machine, None is 1; on a
+                cluster, both are its capacity.
         """
         if self.connection is None:
             if jobs is None or jobs == 1:
