@@ -116,15 +116,6 @@ class TrialRunner:
     train: Train | None = None
     executor: Executor | None = None
 
-    @property
-    def _states(self) -> Location:
-        """The folder of the states of networks that are not trained."""
-        return self.output / "states"
-
-    def _recalls_states(self, trial: Trial) -> bool:
-        """Whether scoring reads states that training has left, which takes less time than from the texts."""
-        return self.executor is None and self.recipes[trial.system.name].encoder.get("tune") == "none"
-
     def is_done(self, trial: Trial) -> bool:
         """Whether all results of a trial are stored and up to date."""
         collection = CollectionFiles(self.collections[trial.collection])
@@ -218,8 +209,7 @@ class TrialRunner:
             return _Spent(seconds, {})
         kept = bytes_on_split(load_any(str(model)), collection, evaluated.split)
         costs = {} if kept is None else {"bytes_per_answer": kept}
-        if not self._recalls_states(trial):
-            costs["pairs"] = scored.pairs
+        costs["pairs"] = scored.pairs
         return _Spent(seconds, costs)
 
     def _fused(self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles) -> pl.DataFrame:
@@ -253,15 +243,14 @@ class TrialRunner:
         train = self.train
         if train is None:
             vectors = self.output / trial.collection / "vectors"
-            train = partial(fit, vectors_cache=vectors, states_cache=self._states, device=self.device)
+            train = partial(fit, vectors_cache=vectors, device=self.device)
         recipe = self.recipes[trial.system.name]
         return float(train(collection, recipe, model, seed=trial.seed).seconds)
 
     def _scoring_system(self, trial: Trial, model: Location) -> tuple[AnySystem, Executor | None]:
         """The system that scores, and where: baselines score in this process."""
         if trial.system.preset is not None:
-            states = str(self._states) if self._recalls_states(trial) else None
-            return ModelLoader(str(model), self.device, states=states), self.executor
+            return ModelLoader(str(model), self.device), self.executor
         assert trial.system.baseline is not None
         return BaselineLoader(trial.system.baseline, trial.seed), None
 

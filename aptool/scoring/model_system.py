@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from aptool.environment import available_memory
-from aptool.formats.location import location
 from aptool.formats.pools import PoolBatch
 from aptool.models.checkpoints.load import load_any
 from aptool.models.device import gpus_like, set_products, to_device
@@ -19,7 +18,6 @@ from aptool.models.model import LoadedModel
 from aptool.scoring.answer_store import AnswerStore, StoredPrecision, open_store
 from aptool.scoring.precision import pick_precision
 from aptool.scoring.scorer import Precision, Scorer
-from aptool.scoring.state_memory import recall_states
 from aptool.scoring.stored_answers import StoredAnswers
 from aptool.scoring.systems import System
 from aptool.scoring.tokenized import PoolTokenizer, TokenizedPools
@@ -145,7 +143,6 @@ class ModelLoader:
         kind: what the folder holds, where it could be several things; see ``load_any``.
         encoded: folder of a store of answers that the model encoded before; ``precision`` is fp32 then.
         fill: see ``ModelSystem``.
-        states: folder of the states of a network that was not trained; see ``recall_states``.
     """
 
     folder: str
@@ -156,7 +153,6 @@ class ModelLoader:
     kind: str = "auto"
     encoded: str | None = None
     fill: bool = False
-    states: str | None = None
 
     def load(self, device: torch.device | str, sample: Callable[[], Iterable[PoolBatch]]) -> ModelSystem:
         """Loads the model on a device.
@@ -174,8 +170,6 @@ class ModelLoader:
         if self.encoded is not None:
             store = open_store(self.encoded, model, self.folder)
         precision = "fp32" if store else pick_precision(self.precision, model, device, sample)
-        if self.states is not None and precision == "fp32":
-            recall_states(model.ranker, location(self.states))
         return ModelSystem(
             model,
             device,

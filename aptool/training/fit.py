@@ -21,7 +21,6 @@ from aptool.models.model import CONFIG, has_model, opened_folder, save_model
 from aptool.models.ranker import Ranker
 from aptool.models.start import initial_system
 from aptool.progress import get_progress
-from aptool.scoring.state_memory import remember_states
 from aptool.text.tokenizer import TextTokenizer
 from aptool.training.checkpoint import (
     STATE,
@@ -37,6 +36,7 @@ from aptool.training.checkpoint import (
 from aptool.training.checks import check_training
 from aptool.training.data import TrainingSet, all_texts, read_mixture, tokenize
 from aptool.training.dev import DevSet
+from aptool.training.frozen_states import keep_states
 from aptool.training.loop import train
 from aptool.training.negatives import read_teacher
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
@@ -84,7 +84,6 @@ def fit(
     train_split: str = "train",
     dev_split: str = "dev",
     vectors_cache: Location | None = None,
-    states_cache: Location | None = None,
     device: torch.device | str = "auto",
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
     group: ProcessGroup = SINGLE_PROCESS,
@@ -104,8 +103,6 @@ def fit(
         train_split: the split to train on.
         dev_split: the split that picks the best epoch.
         vectors_cache: a folder for learned vectors, so that systems with the same ones learn them once.
-        states_cache: a folder for the states of texts by a network that is not trained, so that systems over
-            the same one compute them once.
         device: ``auto`` is a GPU where there is one.
         checkpoint_minutes: time between two states that are saved within an epoch, besides those after each
             epoch; 0 saves none.
@@ -130,7 +127,6 @@ def fit(
             seed=seed,
             splits=splits,
             vectors_cache=vectors_cache,
-            states_cache=states_cache,
             device=device,
             checkpoint_minutes=checkpoint_minutes,
             group=group,
@@ -150,7 +146,6 @@ class _Run(NamedTuple):
     seed: int
     splits: tuple[str, str]
     vectors_cache: Location | None
-    states_cache: Location | None
     device: torch.device
     checkpoint_minutes: float
     group: ProcessGroup
@@ -261,7 +256,7 @@ def _prepare(run: _Run) -> _Prepared:
     ranker.load_state_dict(group.broadcast(ranker.state_dict()))
     to_device(ranker, run.device)
     with group.together(), get_progress().task("encoding texts"):
-        remember_states(ranker, [examples.questions, examples.answers, *dev.texts], run.states_cache)
+        keep_states(ranker, [examples.questions, examples.answers, *dev.texts])
     return _Prepared(ranker, recipe, tokenizer, with_vectors, examples, dev)
 
 

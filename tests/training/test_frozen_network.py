@@ -6,13 +6,8 @@ import pytest
 import torch
 from networks import REASON, network_recipe, write_network
 
-from aptool.formats.pools import list_units
 from aptool.models.backbone import Backbone
-from aptool.scoring import state_memory
-from aptool.scoring.answer_store import AnswerStore
-from aptool.scoring.model_system import ModelLoader
-from aptool.scoring.score import score
-from aptool.scoring.stored_answers import StoredAnswers
+from aptool.training import frozen_states
 from aptool.training.fit import fit
 
 pytest.importorskip("transformers", reason=REASON)
@@ -43,64 +38,29 @@ def test_training_is_the_same_to_the_bit_and_each_text_is_read_once(
 ):
     recipe = network_recipe("ap-minilm", network, *FROZEN)
     once = fit(collection, recipe, tmp_path / "once")
-    texts, again = list(read), fit(collection, recipe, tmp_path / "shared", states_cache=tmp_path / "states")
+    texts = list(read)
     assert len(texts) == len(set(texts))
-    assert len(read) == 2 * len(texts)
 
-    # From the store, which another training has filled; only the recipe's seed differs from its own.
-    read.clear()
-    other = fit(collection, recipe, tmp_path / "seed1", seed=1, states_cache=tmp_path / "states")
-    assert read == []
-
-    monkeypatch.setattr(state_memory, "_SHARE", 0)  # nothing fits
+    monkeypatch.setattr(frozen_states, "MEMORY_SHARE", 0)  # nothing fits
     always = fit(collection, recipe, tmp_path / "always")
-    fit(collection, recipe, tmp_path / "always1", seed=1)
-    assert len(read) > 4 * len(texts)
-    weights = {path.parent.name: path.read_bytes() for path in tmp_path.glob("*/model.safetensors")}
-    assert weights["once"] == weights["shared"] == weights["always"] != weights["seed1"] == weights["always1"]
-    assert once.dev == again.dev == always.dev
-    assert other.dev.keys() == once.dev.keys()
 
-
-def test_a_scorer_reads_the_states_that_training_left(network, collection, tmp_path, read):
-    recipe = network_recipe("maxsim-minilm", network, *FROZEN)
-    fit(collection, recipe, tmp_path / "model", states_cache=tmp_path / "states")
-    runs = {}
-    for states, texts in ((None, "all"), (str(tmp_path / "states"), "none")):
-        for split in ("dev", "test"):
-            read.clear()
-            loader = ModelLoader(str(tmp_path / "model"), "cpu", states=states)
-            score(list_units([collection.pools(split)]), loader, tmp_path / "out.run")
-            assert bool(read) is (texts == "all" or split == "test")  # nobody has read test before
-            runs[states, split] = (tmp_path / "out.run").read_bytes()
-
-    assert runs[None, "dev"] == runs[str(tmp_path / "states"), "dev"]
-    assert runs[None, "test"] == runs[str(tmp_path / "states"), "test"]
+    assert len(read) > 3 * len(texts)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("once", "always")]
+    assert weights[0] == weights[1]
+    assert once.dev == always.dev
 
 
 @pytest.mark.parametrize("tuned", ["encoder.tune=all", "encoder.tune=last"])
 def test_states_that_change_are_not_kept(network, collection, tmp_path, read, tuned):
     recipe = network_recipe("maxsim-minilm", network, *FROZEN, "training.epochs=1", tuned)
-    fit(collection, recipe, tmp_path / "model", states_cache=tmp_path / "states")
+    fit(collection, recipe, tmp_path / "model")
 
     assert len(read) > len(set(read))
-    assert not (tmp_path / "states").exists()
 
 
-def test_another_network_has_states_of_its_own(network, collection, tmp_path, read):
-    for options in ((), ("encoder.layers=1",)):
-        read.clear()
-        recipe = network_recipe("maxsim-minilm", network, *FROZEN, *options)
-        fit(collection, recipe, tmp_path / f"model{len(options)}", states_cache=tmp_path / "states")
-        assert read
-
-    assert len(list((tmp_path / "states").iterdir())) == 2
-
-
-def test_a_copy_of_a_network_computes(tmp_path):
-    # On another device, or in bf16, the states would not be its own.
-    store = StoredAnswers(AnswerStore(tmp_path, "fp32", "f" * 16))
+def test_a_copy_of_a_network_has_no_memory():
+    # States on another device, or in bf16, differ.
     part = torch.nn.Linear(1, 1)
-    part.memory = state_memory.StateMemory(torch.device("cpu"), store)
+    part.memory = frozen_states.StateMemory(torch.device("cpu"))
 
     assert copy.deepcopy(part).memory is None

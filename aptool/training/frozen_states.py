@@ -1,0 +1,101 @@
+"""States of a frozen network: computed once per text and kept in memory for all epochs."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aptool.environment import available_memory
+from aptool.models.ragged import Ragged
+from aptool.models.ranker import Ranker
+from aptool.models.transformer import TransformerEncoder
+from aptool.text.tokenizer import Tokens
+
+logger = logging.getLogger(__name__)
+
+# States are kept if they take at most this share of the free memory.
+MEMORY_SHARE = 0.5
+TOKENS_PER_BLOCK = 1 << 16
+
+Encode = Callable[[Ragged], Tensor]
+
+
+class StateMemory:
+    """States of texts by their token ids, for ``TransformerEncoder.memory``.
+
+    A text has the same states in every batch, to the bit, so the memory does not change results.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._states: dict[bytes, Tensor] = {}  # (L, c) per text
+
+    def __deepcopy__(self, memo: Any) -> None:
+        """Leave the memory out of copies: they may be on another device or in another precision."""
+
+    def __call__(self, tokens: Ragged, encode: Encode) -> Tensor:
+        """(N, c) states of the tokens of texts, those that are not kept computed by ``encode``.
+
+        Args:
+            tokens: ids, values (N,) int64.
+            encode: (N', c) states of the tokens of some texts.
+        """
+        states = [self._states.get(key) for key in _keys(tokens.values.cpu().numpy(), tokens.sizes)]
+        missing = [index for index, kept in enumerate(states) if kept is None]
+        if missing:
+            texts = tokens.select(np.array(missing))
+            computed = encode(texts).split(texts.sizes.tolist())
+            for index, new in zip(missing, computed, strict=True):
+                states[index] = new
+        return torch.cat([kept for kept in states if kept is not None])
+
+    def add(self, texts: Tokens, encode: Encode) -> None:
+        """Compute and keep the states of texts, in blocks of texts of similar length."""
+        keys = np.array(_keys(texts.ids.astype(np.int64), texts.lengths), dtype=object)
+        _, first = np.unique(keys, return_index=True)
+        missing = np.array([row for row in first if keys[row] not in self._states], dtype=np.int64)
+        missing = missing[np.argsort(texts.lengths[missing], kind="stable")]
+        block = np.cumsum(texts.lengths[missing]) // TOKENS_PER_BLOCK
+        for rows in np.split(missing, np.flatnonzero(np.diff(block)) + 1) if len(missing) else ():
+            tokens = Ragged.of(texts.take(rows), self._device)
+            self._states.update(zip(keys[rows], encode(tokens).split(tokens.sizes.tolist()), strict=True))
+
+
+@torch.no_grad()
+def keep_states(ranker: Ranker, texts: Sequence[Tokens]) -> None:
+    """Keep the states of texts if the ranker's network is frozen and they fit into memory.
+
+    Args:
+        ranker: on its device.
+        texts: all texts of the training.
+    """
+    encoder = ranker.encoder
+    if not (isinstance(encoder, TransformerEncoder) and encoder.is_frozen):
+        return
+    device = next(ranker.parameters()).device
+    size = 4 * encoder.size * sum(len(tokens.ids) for tokens in texts)
+    if size > MEMORY_SHARE * _free_memory(device):
+        logger.info(f"states of all texts take {size / 1e9:.1f} GB: they are computed in every epoch")
+        return
+    memory = StateMemory(device)
+    encoder.eval()  # without dropout, which a new network has until its mode is set
+    for tokens in texts:
+        memory.add(tokens, encoder.all_states)
+    encoder.memory = memory
+
+
+def _keys(ids: np.ndarray, sizes: np.ndarray) -> list[bytes]:
+    """The token ids (N,) int64 of each text, as bytes."""
+    data, ends = ids.tobytes(), (8 * np.cumsum(sizes)).tolist()
+    return [data[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def _free_memory(device: torch.device) -> int:
+    """Free memory of a device in bytes."""
+    if device.type == "cuda":
+        free: int = torch.cuda.mem_get_info(device)[0]
+        return free
+    return available_memory()
