@@ -70,7 +70,7 @@ def put(stored: StoredAnswers, answers: Tokens, encode: Encode, multiple: int = 
         some = answers.take(chosen)
         for batch, encoded in encode(some):
             stored.put(names[batch], some.take(batch), encoded, multiple)
-        stored.flush(everything=False)
+        stored.flush(force=False)
     stored.flush()
 
 

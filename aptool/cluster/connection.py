@@ -48,7 +48,7 @@ TOKEN_HINT = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH
 
 @contextlib.contextmanager
 def connect(address: str = "", *, debug: bool = False, wait: float | None = None) -> Iterator[Cluster]:
-    """Connects this process to a cluster, and disconnects when the block ends.
+    """Connect this process to a cluster, and disconnects when the block ends.
 
     In a process that is connected already (a worker, a test, a notebook) that connection is used and kept.
 
@@ -58,10 +58,6 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
             ``auto`` where that is not set.
         debug: let Ray's own messages through to the terminal.
         wait: seconds for which work waits for resources; None is without end.
-
-    Raises:
-        UsageError: the address has no valid form.
-        AptoolError: Ray is not installed, no cluster answers, or its token or versions differ.
     """
     if not address and (default := os.environ.get("RAY_ADDRESS", "")):
         wanted = checked_address(default, "RAY_ADDRESS")
@@ -95,11 +91,7 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
 
 
 def checked_address(address: str, source: str = "--cluster") -> str:
-    """The address, if it has a valid form; ``source`` says where it is from.
-
-    Raises:
-        UsageError: it has not.
-    """
+    """The address, if it has a valid form; ``source`` says where it is from."""
     if address in ("auto", "local") or ADDRESS.fullmatch(address):
         return address
     if address.startswith(("http://", "https://")):
@@ -120,7 +112,7 @@ def _connected(ray: Any, address: str) -> Cluster:
 
 
 def _init(ray: Any, address: str, debug: bool) -> set[threading.Thread]:
-    """Connects to a cluster, or starts one; returns the threads that Ray has started in this process."""
+    """Connect to a cluster, or starts one; returns the threads that Ray has started in this process."""
     options: dict[str, Any] = {"log_to_driver": debug}
     if not debug:
         options["logging_level"] = logging.CRITICAL
@@ -186,11 +178,7 @@ def _unreachable(address: str, reason: str) -> AptoolError:
 
 
 def _check_port(address: str) -> None:
-    """Opens a connection as gRPC does: Ray itself waits long for a port that is closed or not gRPC's.
-
-    Raises:
-        AptoolError: no gRPC server answers.
-    """
+    """Open a connection as gRPC does: Ray itself waits long for a port that is closed or not gRPC's."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_SECONDS) as connection:
@@ -208,7 +196,7 @@ def _check_port(address: str) -> None:
 
 
 def _use_token() -> None:
-    """Uses our token if there is one: Ray itself does so only for the address ``auto``."""
+    """Use our token if there is one: Ray itself does so only for the address ``auto``."""
     path = os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token"
     if "RAY_AUTH_TOKEN" in os.environ or Path(path).expanduser().is_file():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
@@ -216,7 +204,7 @@ def _use_token() -> None:
 
 @contextlib.contextmanager
 def _defaults(variables: dict[str, str]) -> Iterator[None]:
-    """Sets the environment variables that are not set while the block runs."""
+    """Set the environment variables that are not set while the block runs."""
     added = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -228,7 +216,7 @@ def _defaults(variables: dict[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_stderr() -> Iterator[None]:
-    """Keeps off stderr what Ray's C++ side writes there, which stands in Ray's logs as well.
+    """Keep off stderr what Ray's C++ side writes there, which stands in Ray's logs as well.
 
     It writes to the file descriptor: what Python writes to ``sys.stderr`` still reaches the terminal.
     """
@@ -250,7 +238,7 @@ def _own_stderr() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _descriptor(number: int, target: TextIO) -> Iterator[None]:
-    """Redirects a file descriptor while the block runs."""
+    """Redirect a file descriptor while the block runs."""
     saved = os.dup(number)
     try:
         os.dup2(target.fileno(), number)
@@ -262,7 +250,7 @@ def _descriptor(number: int, target: TextIO) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_stdout(dropped: set[threading.Thread]) -> Iterator[None]:
-    """Drops what Ray's threads print on stdout: warnings of nodes, in the middle of a command's result."""
+    """Drop what Ray's threads print on stdout: warnings of nodes, in the middle of a command's result."""
     before = sys.stdout
     ours = cast(TextIO, _StreamWithout(before, dropped))
     sys.stdout = ours
@@ -281,7 +269,7 @@ class _StreamWithout:
         self._dropped = dropped
 
     def write(self, text: str) -> int:
-        """Writes text, unless the calling thread is one of those dropped."""
+        """Write text, unless the calling thread is one of those dropped."""
         if threading.current_thread() in self._dropped:
             return len(text)
         return self._stream.write(text)

@@ -35,7 +35,7 @@ class ClusterEncoding:
     """Encodes chunks in tasks of a cluster; see ``scoring.encode.EncodeBackend``."""
 
     def __init__(self, cluster: Cluster, each: Resources, workers: int | None = None) -> None:
-        """Prepares to start tasks.
+        """Prepare to start tasks.
 
         Args:
             cluster: where.
@@ -47,11 +47,7 @@ class ClusterEncoding:
         self._workers = workers
 
     def __call__(self, job: EncodeJob, chunks: Sequence[Chunk]) -> Iterator[Encoded]:
-        """What was done with each chunk, as it is done.
-
-        Raises:
-            AptoolError: a chunk cannot be encoded; what others have added to the store stays.
-        """
+        """What was done with each chunk, as it is done."""
         cluster, each = self._cluster, self._each
         room = cluster.check_room(None, each, self._workers)
         logger.info(starting_line(cluster, self._workers, room, each))
@@ -92,7 +88,7 @@ def _absolute(chunk: Chunk) -> Chunk:
 
 
 def _encode(job: EncodeJob, chunk: Chunk, device: str, wanted: Versions) -> Encoded:
-    """Encodes on a worker."""
+    """Encode on a worker."""
     try:
         check_versions(wanted)
     except AptoolError as error:

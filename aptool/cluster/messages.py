@@ -23,7 +23,7 @@ class MessageBoard:
         self._has_error = False
 
     def post(self, worker: int, kind: str, value: Any) -> None:
-        """Adds a message; of consecutive progress of a worker, only the latest is kept."""
+        """Add a message; of consecutive progress of a worker, only the latest is kept."""
         if self._messages and kind == "progress" and self._messages[-1][:2] == (worker, kind):
             self._messages.pop()
         self._messages.append((worker, kind, value))
@@ -63,7 +63,7 @@ class BoardPost:
         self._worker = worker
 
     def __call__(self, kind: str, value: Any) -> None:
-        """Posts a message, without waiting for it."""
+        """Post a message, without waiting for it."""
         self._board.post.remote(self._worker, kind, value)
 
     def has_error(self) -> bool:
@@ -74,14 +74,14 @@ class BoardPost:
             return False
 
     def flush(self) -> None:
-        """Waits for all messages: a board takes those of one process in order."""
+        """Wait for all messages: a board takes those of one process in order."""
         with contextlib.suppress(ray.exceptions.RayError):
             ray.get(self._board.post.remote(self._worker, "end", None), timeout=30)
 
 
 @contextlib.contextmanager
 def listening(board: Any, receive: Callable[[str, Any], None]) -> Iterator[None]:
-    """Calls a function with the kind and value of each message while the block runs, and for those left."""
+    """Call a function with the kind and value of each message while the block runs, and for those left."""
 
     def take() -> None:
         for _, kind, value in take_messages(board):

@@ -61,9 +61,6 @@ def map_units(
         cluster: where.
         board: a ``MessageBoard`` for the progress within units; None if nobody reads it.
         debug: show Ray's own progress bars and messages.
-
-    Raises:
-        AptoolError: a worker was lost too often, or Ray itself failed.
     """
     if not parts:
         return
@@ -103,7 +100,7 @@ def map_units(
 
 
 def _join_threads() -> None:
-    """Waits for the threads that Ray Data has started in this process, which end when iteration does.
+    """Wait for the threads that Ray Data has started in this process, which end when iteration does.
 
     If one of them calls Ray after ``ray.shutdown``, Ray aborts the process.
     """
@@ -114,7 +111,7 @@ def _join_threads() -> None:
 
 
 def read_unit(row: dict[str, Any], job: ScoringJob, parts: Sequence[Part]) -> dict[str, Any]:
-    """Reads and tokenizes the unit of a row; a row without one waits for those with one."""
+    """Read and tokenizes the unit of a row; a row without one waits for those with one."""
     if row["number"] == SPARE:
         wait_until_begun(job, parts)
         return {**row, **Reading(SPARE, b"", "", False)._asdict()}
@@ -135,7 +132,7 @@ class ScoreUnits:
         self._rate = metrics.Gauge("aptool_pairs_per_second", "Pairs per second of the last row group.")
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        """Scores the one unit of a batch, or for one without those that are late."""
+        """Score the one unit of a batch, or for one without those that are late."""
         row = {name: column[0] for name, column in batch.items()}
         records = self._records(row)
         for record in records:
@@ -161,7 +158,7 @@ class ScoreUnits:
 
 
 def _quiet(debug: bool) -> None:
-    """Turns Ray Data's progress bars and messages on the terminal off, unless debugging."""
+    """Turn Ray Data's progress bars and messages on the terminal off, unless debugging."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = debug
     context.print_on_execution_start = debug
@@ -171,7 +168,7 @@ def _quiet(debug: bool) -> None:
 
 
 def _lift_time_limit(context: ray.data.DataContext) -> None:
-    """Lets a unit, or a wait for nodes, take longer than Ray Data's 30 minutes without progress.
+    """Let a unit, or a wait for nodes, take longer than Ray Data's 30 minutes without progress.
 
     A limit that the user has set, in the environment or in the current ``DataContext``, stays.
     """
@@ -193,7 +190,7 @@ QUEUE_SECONDS = 300.0
 
 
 def wait_until_begun(job: ScoringJob, parts: Sequence[Part]) -> None:
-    """Waits until no more parts are to be begun than may stand behind those that workers have begun.
+    """Wait until no more parts are to be begun than may stand behind those that workers have begun.
 
     Until then no worker has too little to do. Where units are read for the workers by others, a row without a
     unit needs no reading, and would overtake the last rows with one.
@@ -210,7 +207,7 @@ def wait_until_begun(job: ScoringJob, parts: Sequence[Part]) -> None:
 
 
 def score_late(worker: Worker, parts: Sequence[Part]) -> list[UnitRecord]:
-    """Scores the parts that are late, until all are there or others score them too.
+    """Score the parts that are late, until all are there or others score them too.
 
     Args:
         worker: that has no work.

@@ -131,7 +131,7 @@ class Cluster:
         return fitting(self.free(), each) > 0 and sum(self.room(each)) > 0
 
     def placed(self, wanted: list[str], each: Resources) -> list[str]:
-        """Tries to reserve resources on nodes, and gives them back.
+        """Try to reserve resources on nodes, and gives them back.
 
         Args:
             wanted: ids of nodes; one that is there twice is asked for two workers.
@@ -167,9 +167,6 @@ class Cluster:
             workers: number of workers; None is as many as fit, at least one.
             each: what one of them needs.
             request: for how many an autoscaler is asked; None is ``workers``.
-
-        Raises:
-            AptoolError: they do not fit within ``wait`` seconds.
         """
         wanted = workers if workers is not None else 1
         fit = sum(self.room(each))
@@ -217,7 +214,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def requested(self, workers: int, each: Resources) -> Iterator[None]:
-        """Requests resources for workers while the block runs: an autoscaler adds nodes for them."""
+        """Request resources for workers while the block runs: an autoscaler adds nodes for them."""
         from ray.util import placement_group, remove_placement_group
 
         group = placement_group([each.bundle] * workers)
@@ -234,9 +231,6 @@ def worker_resources(cluster: Cluster, device: str = "auto", gpus: float | None 
         cluster: where it will run.
         device: ``cpu`` takes no GPU, ``cuda`` requires one, ``auto`` takes one if the cluster has any now.
         gpus: GPUs per worker; None is one.
-
-    Raises:
-        UsageError: the device is not one of these, or contradicts the number of GPUs.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(f"--device {device!r}: expected auto, cpu or cuda with --cluster")
@@ -276,7 +270,7 @@ class Wait:
         self._line_at = time.monotonic() + silent
 
     def sleep(self, missing: str, error: Callable[[], AptoolError]) -> None:
-        """Waits a moment.
+        """Wait a moment.
 
         Args:
             missing: what is waited for.
@@ -292,7 +286,7 @@ class Wait:
 
 @contextlib.contextmanager
 def repeated(seconds: float, act: Callable[[], None]) -> Iterator[None]:
-    """Calls a function every so many seconds while the block runs, on a thread."""
+    """Call a function every so many seconds while the block runs, on a thread."""
     over = threading.Event()
 
     def repeat() -> None:
@@ -310,7 +304,7 @@ def repeated(seconds: float, act: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def said_while_missing(missing: Callable[[], str]) -> Iterator[None]:
-    """Says what running work waits for every half minute while the block runs.
+    """Log what running work waits for every half minute while the block runs.
 
     Args:
         missing: what the work lacks now, such as the nodes that were lost; empty if nothing.

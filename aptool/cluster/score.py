@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import ray
+from typing_extensions import override
 
 from aptool.cluster.connection import connect
 from aptool.cluster.messages import listening, ray_failures, start_board
@@ -82,8 +83,8 @@ class RemoteSystem(System):
     paths: tuple[str, ...] = ()
     description: Mapping[str, Any] = field(default_factory=dict)
 
+    @override
     def describe(self) -> dict[str, Any]:
-        """See ``System.describe``."""
         return {"name": self.tag, **self.description}
 
     def score(self, prepared: Any) -> np.ndarray:
@@ -98,11 +99,7 @@ class RemoteLoader:
     loader: ModelLoader
 
     def __call__(self, device: str) -> System:
-        """Loads the model on a device; the driver has decided the precision.
-
-        Raises:
-            AptoolError: the folder does not exist, or is not a complete model.
-        """
+        """Load the model on a device; the driver has decided the precision."""
         return self.loader.load(device, _no_sample)
 
 
@@ -133,24 +130,22 @@ class ClusterExecutor(Executor):
         self._debug = debug
         self._claim: Claim | None = None
 
-    def drive(self, work: Callable[[Executor], ScoredRun]) -> ScoredRun:
-        """See ``Executor.drive``: Ray Data cannot be driven through Ray's client, so a node drives it."""
+    @override
+    def delegate(self, work: Callable[[Executor], ScoredRun]) -> ScoredRun | None:
+        """Ray Data cannot be driven through Ray's client, so a node drives it."""
         if not self.cluster.through_client:
-            scored = work(self)
-            logger.info(closing_line(scored))
-            return scored
+            return None
         address, logs = self.cluster.address, self.cluster.logs
         logger.info(f"cluster {address}: driven from one of its nodes; Ray's logs are in {logs}")
         options = {"workers": self._workers, "gpus_per_worker": self._gpus_per_worker}
-        wait = self.cluster.wait
         driver = ray.remote(num_cpus=0, max_retries=0)(_run_driver_remotely)
         with ray_failures(address):
-            done: ScoredRun = ray.get(driver.remote(work, options, Path.cwd(), wait))
-        logger.info(closing_line(done))
-        return done
+            scored: ScoredRun = ray.get(driver.remote(work, options, Path.cwd(), self.cluster.wait))
+        return scored
 
+    @override
     def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> RemoteSystem:
-        """See ``Executor.open``; the precision is decided once, on one worker, for all of them."""
+        """The precision is decided once, on one worker, for all of them."""
         if isinstance(system, RemoteSystem):
             return system
         if isinstance(system, BaselineLoader):
@@ -205,13 +200,15 @@ class ClusterExecutor(Executor):
         )
 
     @contextlib.contextmanager
+    @override
     def claim(self, output: Location) -> Iterator[Claim]:
-        """See ``Executor.claim``; workers of a driver that was killed write nothing from here on."""
+        """Workers of a driver that was killed write nothing from here on."""
         with super().claim(output.absolute()) as claim:
             self._claim = claim
             sweep(output)
             yield claim
 
+    @override
     def run(
         self,
         parts: Sequence[Part],
@@ -220,7 +217,7 @@ class ClusterExecutor(Executor):
         answers: Input | None,
         meter: PairMeter,
     ) -> Generator[UnitRecord]:
-        """See ``Executor.run``; every pool of every part is checked to have all its candidates."""
+        """Every pool of every part is checked to have all its candidates."""
         assert isinstance(system, RemoteSystem)
         assert self._claim is not None
         cluster, each, workers = self.cluster, system.resources, self._workers
@@ -288,6 +285,15 @@ class ClusterExecutor(Executor):
         check_counts(parts)
         self._claim.reissue()  # from here on no worker writes anything
 
+    @override
+    def log_summary(self, scored: ScoredRun) -> None:
+        logger.info(
+            f"score: {count(scored.units, 'row group')}, {scored.resumed} resumed, {scored.retried} retried, "
+            f"{scored.run_twice} run twice, by "
+            f"{count(scored.workers, 'worker')} in {scored.seconds:.0f} s: "
+            f"{scored.core_seconds:.0f} core-seconds, {scored.gpu_seconds:.0f} GPU-seconds"
+        )
+
 
 def starting_line(cluster: Cluster, workers: int | None, room: int, each: Resources) -> str:
     """Where units are about to be worked on, and by how many workers."""
@@ -295,16 +301,6 @@ def starting_line(cluster: Cluster, workers: int | None, room: int, each: Resour
     if workers is not None:
         described = count(workers, "worker") + (f", {described} now," if room < workers else "")
     return f"cluster {cluster.address}: {described} with {each} each; Ray's logs are in {cluster.logs}"
-
-
-def closing_line(scored: ScoredRun) -> str:
-    """What a run took, in a line."""
-    return (
-        f"score: {count(scored.units, 'row group')}, {scored.resumed} resumed, {scored.retried} retried, "
-        f"{scored.run_twice} run twice, by "
-        f"{count(scored.workers, 'worker')} in {scored.seconds:.0f} s: "
-        f"{scored.core_seconds:.0f} core-seconds, {scored.gpu_seconds:.0f} GPU-seconds"
-    )
 
 
 def absolute_path(path: str | Path) -> str:
@@ -325,7 +321,7 @@ def _absolute_input(file: Input) -> Input:
 def _run_driver_remotely(
     work: Callable[[Executor], ScoredRun], options: dict[str, Any], start: Path, wait: float | None
 ) -> ScoredRun:
-    """Drives the run from a node; relative paths start from the folder of the user's process."""
+    """Drive the run from a node; relative paths start from the folder of the user's process."""
     before = Path.cwd()
     with contextlib.suppress(OSError):  # where the folder does not exist absolute paths still work
         os.chdir(start)
@@ -347,7 +343,7 @@ def _no_sample() -> Any:
 def _try_precision(
     system: ModelLoader, folder: str, units: Sequence[Unit], answers: Input | None
 ) -> Precision:
-    """Picks the precision on a worker with a GPU."""
+    """Pick the precision on a worker with a GPU."""
     import torch
 
     device = torch.device("cuda")
@@ -357,7 +353,7 @@ def _try_precision(
 
 
 def _await(parts: Sequence[Part]) -> None:
-    """Waits until parts that workers have written are visible here: shared file systems take a moment."""
+    """Wait until parts that workers have written are visible here: shared file systems take a moment."""
     until = time.monotonic() + TIMEOUT_SECONDS
     while absent := _absent(parts):
         if time.monotonic() > until:
@@ -377,11 +373,7 @@ def _absent(parts: Sequence[Part]) -> list[Part]:
 
 
 def check_counts(parts: Sequence[Part]) -> None:
-    """Checks parts against their inputs: every pool has as many scores as candidates.
-
-    Raises:
-        AptoolError: one has not.
-    """
+    """Check parts against their inputs: every pool has as many scores as candidates."""
     for path, some in groupby(parts, key=lambda part: part.unit.path):
         these = list(some)
         sizes_of = pool_sizes([part.unit for part in these])

@@ -77,7 +77,7 @@ def fit_on_cluster(
     each: Resources | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
 ) -> Fit:
-    """Trains as ``fit`` does, on a cluster.
+    """Train as ``fit`` does, on a cluster.
 
     Args:
         collection: in a folder that all nodes see.
@@ -90,10 +90,6 @@ def fit_on_cluster(
             without GPUs, and fewer when there is no longer room for them.
         each: the least that one worker gets; the remaining cores are shared out.
         checkpoint_minutes: see ``fit``.
-
-    Raises:
-        InputError, UsageError: as for ``fit``.
-        AptoolError: there is no room, a node does not see a file, or workers were lost too often.
     """
     if cluster.through_client:
         raise UsageError(
@@ -129,11 +125,7 @@ def fit_on_cluster(
 
 
 def _check_known_to_ray(output: PathOrUrl) -> None:
-    """Checks that Ray Train can keep its state beside a model: it opens URLs with Arrow.
-
-    Raises:
-        UsageError: it cannot.
-    """
+    """Check that Ray Train can keep its state beside a model: it opens URLs with Arrow."""
     if not is_remote(output) or str(output).startswith(("s3://", "gs://")):
         return
     try:
@@ -152,7 +144,7 @@ def _train(
     least: Resources,
     release_seconds: float,
 ) -> None:
-    """Trains until the model is saved, also with fewer or more workers than at first where they may change.
+    """Train until the model is saved, also with fewer or more workers than at first where they may change.
 
     Args:
         job: with the token of the claim.
@@ -226,7 +218,7 @@ def _of_new_workers(job: TrainingJob, claim: Claim) -> TrainingJob:
 def _attempt(
     job: TrainingJob, name: str, number: int, each: Resources, start_seconds: int, growth: Growth | None
 ) -> Ended:
-    """Trains with a number of workers, which are started again when one of them is lost."""
+    """Train with a number of workers, which are started again when one of them is lost."""
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(max(1, start_seconds))
     logging.getLogger("ray.train").setLevel(logging.ERROR)
@@ -282,7 +274,7 @@ def _attempt(
 
 
 def _in_thread(work: Callable[[], Any]) -> None:
-    """Does work in another thread: in the main one Ray takes Ctrl-C for itself, and keeps it."""
+    """Do work in another thread: in the main one Ray takes Ctrl-C for itself, and keeps it."""
     ended: Future[None] = Future()
 
     def run() -> None:
@@ -300,7 +292,7 @@ def _in_thread(work: Callable[[], Any]) -> None:
 
 
 def _checkpoint_version(folder: Location) -> str | None:
-    """Changes with each checkpoint; None if there is none."""
+    """Change with each checkpoint; None if there is none."""
     path = folder / STATE
     return stat(path).version if path.is_file() else None
 
@@ -316,9 +308,6 @@ def shared_out(
         each: the least that one needs.
         timeout: seconds to wait for resources that are taken, where no single number is given.
         largest: the most workers where no number is given.
-
-    Raises:
-        AptoolError: there is no room for them.
     """
     most: int | None
     if isinstance(workers, int):

@@ -59,18 +59,14 @@ class Growth:
         self.ended = False
 
     def check(self) -> None:
-        """Looks for room.
-
-        Raises:
-            AptoolError: there is some.
-        """
+        """Look for room."""
         self.ended = self._cluster.has_room(self._each)
         if self.ended:
             raise AptoolError("room for more workers")
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """Runs on each worker."""
+    """Run on each worker."""
     job: TrainingJob = config["job"]
     growth: Growth | None = config["growth"]
     context = ray.train.get_context()
@@ -109,11 +105,7 @@ def train_worker(config: dict[str, Any]) -> None:
 
 
 def opened(job: TrainingJob) -> CollectionFiles:
-    """The collection, after a check that this node sees the driver's files.
-
-    Raises:
-        AptoolError: it does not, or has other versions.
-    """
+    """The collection, after a check that this node sees the driver's files."""
     # Where the folder does not exist absolute paths still work.
     with contextlib.suppress(OSError):
         os.chdir(job.start)

@@ -71,18 +71,14 @@ class Reading(NamedTuple):
 
 
 def sweep(output: Location) -> None:
-    """Removes the files that a killed driver left: records of attempts, temporary files."""
+    """Remove the files that a killed driver left: records of attempts, temporary files."""
     remove_leftovers(output)
     remove_matching(parts_folder(output), ATTEMPTS)
 
 
 @lru_cache(maxsize=1)
 def opened(job: ScoringJob) -> tuple[System, Answers | None]:
-    """The system and the shared answers, loaded once in each process.
-
-    Raises:
-        AptoolError: they cannot be loaded on this node, or differ from the driver's.
-    """
+    """The system and the shared answers, loaded once in each process."""
     check_node(job)
     system = job.load(job.device)
     if system.fingerprint != job.fingerprint:
@@ -100,18 +96,14 @@ def _shared_answers(job: ScoringJob) -> Answers | None:
 
 
 def check_content(job: ScoringJob, path: str) -> None:
-    """Checks that a local file is what the driver has planned with, on whichever disk it is here.
-
-    Raises:
-        ReplacedError: it is not.
-    """
+    """Check that a local file is what the driver has planned with, on whichever disk it is here."""
     wanted = dict(job.contents).get(path)
     if wanted is not None and digest_of(path) != wanted:
         raise ReplacedError(path)
 
 
 def read(job: ScoringJob, number: int, part: Part) -> Reading:
-    """Reads and tokenizes a unit for a worker with a GPU; needs none itself."""
+    """Read and tokenizes a unit for a worker with a GPU; needs none itself."""
     cpu = job._replace(device="cpu")
     try:
         system, answers = opened_to_read(cpu)
@@ -138,7 +130,7 @@ class Worker:
     """Scores units, one after the other."""
 
     def __init__(self, job: ScoringJob) -> None:
-        """Loads the system; an error in that is reported with the first unit."""
+        """Load the system; an error in that is reported with the first unit."""
         self._job = job
         self._name = f"{host()}:{os.getpid()}"
         self._failure = ""
@@ -155,7 +147,7 @@ class Worker:
         reading: Reading | None = None,
         post: Callable[[tuple[int, int]], None] = lambda progress: None,
     ) -> UnitRecord:
-        """Scores a unit and writes its part; reads it first if no ``reading`` is given.
+        """Score a unit and writes its part; reads it first if no ``reading`` is given.
 
         ``post`` is called now and then with the number of the unit and of its pairs that are scored.
         """
@@ -197,7 +189,7 @@ class Worker:
         return not self._failure and is_current(self._job)
 
     def score_again(self, number: int, part: Part) -> UnitRecord | None:
-        """Scores a unit that another worker has begun; None if a third one does, or in an error."""
+        """Score a unit that another worker has begun; None if a third one does, or in an error."""
         started = time.monotonic()
         try:
             if begin(part, "again") > 1:
@@ -217,7 +209,7 @@ class Worker:
         reading: Reading | None = None,
         scored: Callable[[int], None] = lambda pairs: None,
     ) -> None:
-        """Scores a unit, which is read first if no ``reading`` is given, and writes its part."""
+        """Score a unit, which is read first if no ``reading`` is given, and writes its part."""
         system, answers = opened(self._job)
         if reading is not None:
             task: Task = pickle.loads(reading.task)
@@ -261,13 +253,10 @@ def is_begun(part: Part, there: Container[str]) -> bool:
 
 
 def begin(part: Part, step: str) -> int:
-    """Records an attempt in a file, which ``end`` removes.
+    """Record an attempt in a file, which ``end`` removes.
 
     Returns:
         The number of the attempt, from 1.
-
-    Raises:
-        AptoolError: every attempt lost its worker, so the unit itself must be the reason.
     """
     mine = secrets.token_bytes(8)
     for number, record in enumerate(_records(part, step), start=1):
@@ -282,7 +271,7 @@ def begin(part: Part, step: str) -> int:
 
 
 def end(part: Part, step: str) -> None:
-    """Removes the records of a unit's attempts."""
+    """Remove the records of a unit's attempts."""
     records = [store_of(record) for record in _records(part, step)]
     records[0][0].delete([key for _, key in records])
 
@@ -295,11 +284,7 @@ def _records(part: Part, step: str) -> list[Location]:
 
 
 def check_node(job: ScoringJob) -> None:
-    """Checks that this node sees the files of the job and can write its parts.
-
-    Raises:
-        AptoolError: it does not, or has other versions.
-    """
+    """Check that this node sees the files of the job and can write its parts."""
     check_versions(job.versions)
     for path in job.paths:
         if not location(path).exists():
@@ -324,11 +309,7 @@ def versions() -> Versions:
 
 
 def check_versions(wanted: Versions) -> None:
-    """Checks that this node has the driver's versions.
-
-    Raises:
-        AptoolError: it has others.
-    """
+    """Check that this node has the driver's versions."""
     here = dict(versions())
     differ = [f"{name} {here[name]} there, {one} here" for name, one in wanted if here[name] != one]
     if differ:

@@ -1,14 +1,14 @@
-"""A part of a store of encoded answers: a safetensors file of which only the rows that are needed are read.
+"""Parts of an answer store: safetensors files from which only the needed rows are read.
 
-It holds n answers. The rows of each are kept as bytes, so that a part is the same whatever the numbers are:
+A part holds n answers. Rows are stored as bytes, whatever the precision:
 
     counts  (n,) uint64   rows of each answer
-    keys    (n, 2) uint64 the text of each answer, see ``Tokens`` and ``text_keys``
-    sums    (n,) uint64   a checksum of the rows of each answer
+    keys    (n, 2) uint64 hash of the token ids of each answer, see ``text_keys``
+    sums    (n,) uint64   checksum of the rows of each answer
     rows    (R, w) uint8  the rows of all answers, end to end
 
-The format puts the first three before the rows: two requests read all that has to be known of a part. Answers
-stand in the order of their length, in which answers are scored, so that those of a batch are close together.
+The first three come before the rows, so at most two requests read them. Answers are sorted by length, the
+order in which they are scored, so that the answers of a batch are close together.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from aptool.formats.stores import store_of
 
 SUFFIX = ".safetensors"
 
-# Bytes that are read first: the header, and the index of a part of some hundred answers.
+# Bytes of the first request: the header and the index of some hundred answers.
 _HEAD_BYTES = 1 << 16
 
 _LENGTH = struct.Struct("<Q")
@@ -40,60 +40,44 @@ class DamagedPartError(InputError):
 
 
 class AnswerPart(NamedTuple):
-    """What is known of a part before its rows are read.
-
-    Attributes:
-        path: the file.
-        keys: (n, 2) uint64.
-        counts: (n,) int64 rows of each answer.
-        sums: (n,) uint64 checksums of them.
-        starts: (n,) int64 byte of the file at which they begin.
-        width: bytes of a row.
-    """
+    """The index of a part."""
 
     path: Location
-    keys: np.ndarray
-    counts: np.ndarray
-    sums: np.ndarray
-    starts: np.ndarray
-    width: int
+    keys: np.ndarray  # (n, 2) uint64
+    counts: np.ndarray  # (n,) int64 rows per answer
+    sums: np.ndarray  # (n,) uint64 checksums of the rows
+    starts: np.ndarray  # (n,) int64 offset of the first row in the file
+    width: int  # bytes per row
 
 
 def write_part(folder: Location, keys: np.ndarray, counts: np.ndarray, rows: np.ndarray, owner: str) -> str:
-    """Adds a part to a folder, whole or not at all; one with the same answers stays.
+    """Add a part to a folder, atomically, unless a part with the same answers exists.
 
     Args:
-        folder: the store's.
+        folder: the store.
         keys: (n, 2) uint64.
-        counts: (n,) int64.
+        counts: (n,) int64 rows per answer.
         rows: (R, w) uint8.
-        owner: what the rows are of; see ``read_part``.
+        owner: the model and precision that the rows belong to.
 
     Returns:
-        The name of the part, which follows from the answers.
-
-    Raises:
-        InputError: it cannot be written.
+        The name of the part, a hash of the keys.
     """
     sums = checksums(rows, np.cumsum(counts) - counts, counts)
     index = {"counts": counts.astype(np.uint64), "keys": keys, "sums": sums}
     name = hashlib.sha256(keys.tobytes()).hexdigest()[:24] + SUFFIX
-    facts = {"owner": owner, "sha256": _digest(index, rows.shape[1], owner)}
+    metadata = {"owner": owner, "sha256": _digest(index, rows.shape[1], owner)}
     store, key = store_of(folder / name)
-    store.create(key, save({**index, "rows": rows}, facts))
+    store.create(key, save({**index, "rows": rows}, metadata))
     return name
 
 
 def read_part(path: Location, owner: str) -> AnswerPart:
-    """Reads all of a part but its rows.
-
-    Args:
-        path: the file.
-        owner: what its rows must be of.
+    """Read the index of a part.
 
     Raises:
         DamagedPartError: it is truncated or changed.
-        InputError: it is of another owner, or cannot be read.
+        InputError: it has another ``owner``.
     """
     store, key = store_of(path)
     size = store.stat(key).size
@@ -105,7 +89,7 @@ def read_part(path: Location, owner: str) -> AnswerPart:
         head += store.read(key, len(head), begin)
     try:
         header = parse_json(head[_LENGTH.size : begin].decode(), path)
-        facts, width = header["__metadata__"], int(header["rows"]["shape"][1])
+        metadata, width = header["__metadata__"], int(header["rows"]["shape"][1])
         first, last = map(int, header["rows"]["data_offsets"])
     except (InputError, ValueError, OverflowError, KeyError, TypeError, IndexError) as error:
         raise DamagedPartError(path, "not such a file") from error
@@ -116,30 +100,30 @@ def read_part(path: Location, owner: str) -> AnswerPart:
     try:
         index = {name: _array(header[name], head[begin:]) for name in ("counts", "keys", "sums")}
         index["keys"] = index["keys"].reshape(len(index["counts"]), 2)
-        counts, digest = index["counts"].astype(np.int64), _digest(index, width, facts["owner"])
-        whole = facts["sha256"] == digest and last - first == counts.sum() * width
+        counts, digest = index["counts"].astype(np.int64), _digest(index, width, metadata["owner"])
+        is_complete = metadata["sha256"] == digest and last - first == counts.sum() * width
     except (ValueError, OverflowError, KeyError, TypeError, IndexError) as error:
         raise DamagedPartError(path, "not such a file") from error
-    if not whole:
+    if not is_complete:
         raise DamagedPartError(path, "changed since it was written")
-    if facts["owner"] != owner:
+    if metadata["owner"] != owner:
         raise InputError(path, problem="a part of another store", expected=_EXPECTED)
     starts = begin + first + (np.cumsum(counts) - counts) * width
     return AnswerPart(path, index["keys"], counts, index["sums"], starts, width)
 
 
 def checksums(rows: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """(n,) uint64: the words of a row are added up, and the sums of an answer's rows with odd factors.
+    """(n,) uint64: per answer, the sum of its rows' words, each row weighted by an odd factor.
 
-    No single changed bit leaves that as it was. A CRC would take longer than reading.
+    Every flipped bit changes the sum. A CRC would take longer than reading.
     """
     width = rows.shape[1]
     word = next(kind for kind in (np.uint64, np.uint32, np.uint16, np.uint8) if width % kind().itemsize == 0)
     sums = rows.view(word).sum(axis=1, dtype=np.uint64)  # (R,)
     ends = np.cumsum(counts)
-    place = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
-    factors = (2 * place + 1).astype(np.uint64)
-    return np.add.reduceat(sums[place + np.repeat(starts, counts)] * factors, ends - counts)
+    position = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+    factors = (2 * position + 1).astype(np.uint64)
+    return np.add.reduceat(sums[position + np.repeat(starts, counts)] * factors, ends - counts)
 
 
 def _array(entry: dict[str, Any], data: bytes) -> np.ndarray:
@@ -148,6 +132,6 @@ def _array(entry: dict[str, Any], data: bytes) -> np.ndarray:
 
 
 def _digest(index: dict[str, np.ndarray], width: int, owner: str) -> str:
-    """A checksum of all that is known of a part but where its rows begin, which their number tells."""
+    """A checksum of the index and the row width; the rows' offset follows from their number."""
     arrays = b"".join(index[name].tobytes() for name in sorted(index))
     return hashlib.sha256(f"{owner} {width} ".encode() + arrays).hexdigest()

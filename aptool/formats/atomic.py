@@ -24,12 +24,9 @@ _ATTEMPTS = 10
 
 @contextmanager
 def atomic_file(path: PathOrUrl) -> Iterator[Path]:
-    """Yields a temporary file of this machine, which becomes ``path`` if the block succeeds.
+    """Yield a temporary file of this machine, which becomes ``path`` if the block succeeds.
 
     On an exception it is removed, and what was at ``path`` before is unchanged.
-
-    Raises:
-        InputError: ``path`` cannot be written.
     """
     store, key = store_of(path)
     with store.scratch(key) as temporary:
@@ -49,7 +46,7 @@ def atomic_folder(
     *,
     by_content: bool = False,
 ) -> Iterator[Path]:
-    """Yields a temporary folder beside ``path``, which is renamed to ``path`` if the block succeeds.
+    """Yield a temporary folder beside ``path``, which is renamed to ``path`` if the block succeeds.
 
     On an object store its files are uploaded, ``mark`` as the last; see ``formats.object_folder``.
 
@@ -61,9 +58,6 @@ def atomic_folder(
         mark: name of a file that every folder of this kind contains; see ``check_folder``.
         own_files: for the folder that is replaced, the relative paths of the files that aptool wrote.
         by_content: on an object store, name the files by their content; ``mark`` is JSON then.
-
-    Raises:
-        InputError: the folder cannot be created there.
     """
     check_folder(path, mark)
     if isinstance(there := location(path), ObjectPath):
@@ -96,7 +90,7 @@ def atomic_folder(
 def _replaced(
     temporary: Path, final: Path, replaced: Path, own_files: Callable[[Path], Collection[str]]
 ) -> bool:
-    """Renames a folder to its final name; false if another process has put one there in the meantime."""
+    """Rename a folder to its final name; false if another process has put one there in the meantime."""
     shutil.rmtree(replaced, ignore_errors=True)
     if final.exists():
         _keep_others(final, temporary, set(own_files(final)))
@@ -111,7 +105,7 @@ def _replaced(
 
 
 def remove_leftovers(path: PathOrUrl) -> None:
-    """Removes what ``atomic_file`` or ``atomic_folder`` left for ``path`` in a process that was killed.
+    """Remove what ``atomic_file`` or ``atomic_folder`` left for ``path`` in a process that was killed.
 
     See ``local_store.remove_leftovers``.
     """
@@ -120,7 +114,7 @@ def remove_leftovers(path: PathOrUrl) -> None:
 
 
 def remove_matching(folder: PathOrUrl, names: re.Pattern[str]) -> None:
-    """Removes the files of a folder that have one of these names, and the folder if nothing else is in it."""
+    """Remove the files of a folder that have one of these names, and the folder if nothing else is in it."""
     if isinstance(folder := location(folder), ObjectPath):
         store, key = store_of(folder)
         store.delete([f"{key}/{name}" for name in store.names(key) if names.fullmatch(name)])
@@ -134,7 +128,7 @@ def remove_matching(folder: PathOrUrl, names: re.Pattern[str]) -> None:
 
 
 def remove_tree(folder: Location) -> None:
-    """Removes a folder and all that is in it, as far as that is possible."""
+    """Remove a folder and all that is in it, as far as that is possible."""
     if isinstance(folder, Path):
         shutil.rmtree(folder, ignore_errors=True)
         return
@@ -144,23 +138,16 @@ def remove_tree(folder: Location) -> None:
 
 
 def check_writable(path: PathOrUrl) -> None:
-    """Creates the parent folder of the file ``path`` and checks that it can be written to.
+    """Create the parent folder of the file ``path`` and checks that it can be written to.
 
     Called before long work starts, so that it does not end with an output that cannot be written.
-
-    Raises:
-        InputError: it cannot be written to, or ``path`` is a folder, a device or a pipe.
     """
     store, key = store_of(path)
     store.check_writable(key)
 
 
 def check_apart(path: PathOrUrl, inputs: Iterable[PathOrUrl]) -> None:
-    """Checks that an output does not replace one of its inputs.
-
-    Raises:
-        InputError: it does.
-    """
+    """Check that an output does not replace one of its inputs."""
     output = location(path)
     for one in map(location, inputs):
         if one == output or (_is_local_file(output) and _is_local_file(one) and one.samefile(output)):
@@ -181,9 +168,6 @@ def check_folder(path: PathOrUrl, mark: str) -> None:
 
     A folder at ``path`` is replaced only if it is empty or contains a file named ``mark``, so that a mistyped
     path does not delete other files.
-
-    Raises:
-        InputError: the folder cannot be written, or ``path`` is a file or a folder of another kind.
     """
     final = location(path)
     if isinstance(final, ObjectPath):
@@ -207,7 +191,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _keep_others(old: Path, new: Path, own: set[str], prefix: str = "") -> None:
-    """Copies what is not ``own`` of a folder that will be replaced, and is not in the new one."""
+    """Copy what is not ``own`` of a folder that will be replaced, and is not in the new one."""
     for entry in _entries(old):
         target, name = new / entry.name, prefix + entry.name
         if entry.is_dir() and not entry.is_symlink():

@@ -65,20 +65,12 @@ class Claim:
         self._lock = threading.Lock()  # of the thread that renews and the one that works
 
     def check(self) -> None:
-        """Checks that the claim still is this process's, as before what cannot be undone.
-
-        Raises:
-            SupersededError: it is not.
-        """
+        """Check that the claim still is this process's, as before what cannot be undone."""
         if not holds(self.path, self.token):
             raise SupersededError(self._output)
 
     def take(self) -> None:
-        """Takes the claim, from a process that has ended if need be.
-
-        Raises:
-            InputError: a running process has it, or it cannot be written.
-        """
+        """Take the claim, from a process that has ended if need be."""
         while not self._create():
             try:
                 data, version = self._store.read_versioned(self._key)
@@ -95,7 +87,7 @@ class Claim:
                 return
 
     def _create(self) -> bool:
-        """Creates the claim, and its folder, which an owner that ends just now may remove."""
+        """Create the claim, and its folder, which an owner that ends just now may remove."""
         while True:
             try:
                 self.path.parent.mkdir(exist_ok=True)
@@ -106,11 +98,7 @@ class Claim:
                 return self._store.create(self._key, self._record())
 
     def reissue(self) -> None:
-        """Changes the token, so that processes that have the old one no longer hold the claim.
-
-        Raises:
-            SupersededError: the claim is another process's.
-        """
+        """Change the token, so that processes that have the old one no longer hold the claim."""
         with self._lock:
             before, self.token = self.token, secrets.token_hex(8)
             data, version = self._store.read_versioned(self._key)
@@ -120,7 +108,7 @@ class Claim:
                 raise SupersededError(self._output)
 
     def renew(self) -> None:
-        """Shows that the owner is alive; no longer does if another process has taken over."""
+        """Show that the owner is alive; no longer does if another process has taken over."""
         with self._lock:
             data, version = self._store.read_versioned(self._key)
             if _parsed(data).get("token") == self.token:
@@ -128,7 +116,7 @@ class Claim:
                 self._store.swap(self._key, self._record(), version)
 
     def release(self) -> None:
-        """Removes the claim, if it still is this process's."""
+        """Remove the claim, if it still is this process's."""
         with contextlib.suppress(OSError, AptoolError):  # the claim of an ended process is taken over
             if holds(self.path, self.token):
                 self._store.delete([self._key])
@@ -166,14 +154,11 @@ class Claim:
 
 @contextmanager
 def claimed(path: Location, output: object) -> Iterator[Claim]:
-    """Claims an output while the block runs.
+    """Claim an output while the block runs.
 
     Args:
         path: the file of the claim; its folder is created.
         output: what is claimed, for messages.
-
-    Raises:
-        InputError: a running process has claimed it, or the claim cannot be written.
     """
     claim = Claim(path, output)
     claim.take()
@@ -191,11 +176,7 @@ def claimed(path: Location, output: object) -> Iterator[Claim]:
 
 @contextmanager
 def claimed_folder(folder: Location, output: object, name: str = DRIVER) -> Iterator[Claim]:
-    """Claims an output by a file in a folder; the folder is removed at the end if nothing else is in it.
-
-    Raises:
-        InputError: see ``claimed``, or there is a file in place of the folder.
-    """
+    """Claim an output by a file in a folder; the folder is removed at the end if nothing else is in it."""
     try:
         with claimed(folder / name, output) as claim:
             yield claim
@@ -206,11 +187,7 @@ def claimed_folder(folder: Location, output: object, name: str = DRIVER) -> Iter
 
 @contextmanager
 def claimed_beside(output: PathOrUrl) -> Iterator[Claim]:
-    """Claims an output that is made elsewhere by a hidden file beside it, ``.NAME.claim``.
-
-    Raises:
-        InputError: see ``claimed``.
-    """
+    """Claim an output that is made elsewhere by a hidden file beside it, ``.NAME.claim``."""
     there = location(output)
     if isinstance(there, Path):
         there = resolved(there)
@@ -249,7 +226,7 @@ def _described(owner: dict[str, Any]) -> str:
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    """Names the machine, and the container in it, in which a process id means something."""
+    """Name the machine, and the container in it, in which a process id means something."""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"

@@ -54,12 +54,7 @@ class CollectionFiles:
     """A collection on disk, opened for reading."""
 
     def __init__(self, path: PathOrUrl) -> None:
-        """Opens the collection at ``path``.
-
-        Raises:
-            InputError: the folder is not a collection, its manifest does not conform to the schema, or it
-                lists a file of a split that it does not count.
-        """
+        """Open the collection at ``path``."""
         self.path = location(path)
         manifest = self.path / MANIFEST
         if not manifest.is_file():
@@ -93,19 +88,11 @@ class CollectionFiles:
         return hashlib.sha256(files.encode()).hexdigest()[:16]
 
     def pools(self, split: str) -> Location:
-        """The pools file of a split.
-
-        Raises:
-            InputError: the collection has no such split.
-        """
+        """The pools file of a split."""
         return self._file(split, POOLS_SUFFIX)
 
     def qrels(self, split: str) -> Location:
-        """The qrels file of a split.
-
-        Raises:
-            InputError: the collection has no such split, or the split has no labels.
-        """
+        """The qrels file of a split."""
         if split in self.splits and not self.is_labelled(split):
             raise InputError(
                 self.path, problem=f"split {split!r} has no labels", expected="a split with labels (qrels)"
@@ -137,11 +124,7 @@ class CollectionFiles:
         return path
 
     def verify(self, name: str) -> None:
-        """Checks that a file has the content that the manifest has the hash of.
-
-        Raises:
-            InputError: it has another, or is missing.
-        """
+        """Check that a file has the content that the manifest has the hash of."""
         file, digest = self.path / name, self.manifest["files"].get(name)
         if not file.is_file():
             raise InputError(file, problem="file not found", expected=f"the file that {MANIFEST} lists")
@@ -180,7 +163,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         questions: str = "all",
         details: dict[str, Any] | None = None,
     ) -> None:
-        """Prepares to write.
+        """Prepare to write.
 
         Args:
             path: the collection's folder; a collection at that path is replaced, other files in it are kept.
@@ -189,9 +172,6 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
             questions: which questions are kept: ``all``, ``answerable`` (at least one relevant answer in the
                 pool or the qrels) or ``both-labels`` (a relevant and a non-relevant candidate in the pool).
             details: further entries of the manifest; may be changed until the block ends.
-
-        Raises:
-            UsageError: ``questions`` is something else.
         """
         if questions not in QUESTION_POLICIES:
             raise UsageError(
@@ -225,31 +205,23 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         return self._entered.__exit__(kind, error, trace)
 
     def count(self, policy: str, split: str, rows: int) -> None:
-        """Records in the manifest that a policy of the importer touched ``rows`` rows of a split."""
+        """Record in the manifest that a policy of the importer touched ``rows`` rows of a split."""
         self._policies[policy][split] += rows
 
     def add_answers(self, answers: Iterable[tuple[str, str]]) -> None:
-        """Writes the ``(answer id, text)`` pairs that the pools share.
+        """Write the ``(answer id, text)`` pairs that the pools share.
 
         Pools that have texts of their own then keep them.
-
-        Raises:
-            InputError: an id is not legal.
         """
         write_answers(self._into / ANSWERS, self._with_legal_ids(answers))
 
     def add_split(self, split: str, pools: Iterable[LabelledPool], *, labelled: bool = True) -> None:
-        """Writes one split, pool by pool, in the order given; memory holds one row group and the qrels.
+        """Write one split, pool by pool, in the order given; memory holds one row group and the qrels.
 
         Args:
             split: its name.
             pools: its pools.
             labelled: whether the pools have labels; if not, all are kept and the split has no qrels.
-
-        Raises:
-            AptoolError: no question is left after the questions policy.
-            InputError: a pool is empty, an id is not legal, a question is repeated, or the split is named by
-                a path.
         """
         legal = load_schema("collection")["properties"]["splits"]["propertyNames"]["pattern"]
         if not re.fullmatch(legal, split):
@@ -290,7 +262,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         self._splits[split] = {key: counts[key] for key in counted}
 
     def _clean(self, split: str, pool: LabelledPool, labelled: bool) -> PoolRecord | None:
-        """Applies the policies to one pool; None where the question is dropped."""
+        """Apply the policies to one pool; None where the question is dropped."""
         place = f"split {split!r}, question {pool.question_id!r}"
         if not pool.answer_ids:
             raise InputError(self._path, place=place, value=[], expected="a pool of at least one candidate")
@@ -315,7 +287,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
             yield answer_id, text
 
     def _share_texts(self) -> None:
-        """Moves the texts that several pools have to the answers file, unless ``add_answers`` wrote it."""
+        """Move the texts that several pools have to the answers file, unless ``add_answers`` wrote it."""
         answers = self._into / ANSWERS
         if not answers.exists():
             self._texts.move([self._into / f"{split}{POOLS_SUFFIX}" for split in self._splits], answers)

@@ -11,11 +11,7 @@ from aptool.formats.schemas import arrow_schema
 
 
 def check_columns(path: PathOrUrl, found: pa.Schema, name: str) -> None:
-    """Checks that a file has the columns of a schema; it may have others.
-
-    Raises:
-        InputError: one is missing or of another type.
-    """
+    """Check that a file has the columns of a schema; it may have others."""
     for field in arrow_schema(name):
         index = found.get_field_index(field.name)
         if index < 0:
@@ -54,7 +50,7 @@ def strings(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def check_nulls(
     path: PathOrUrl, array: pa.Array, column: str, row: str = "row", rows: np.ndarray | None = None
 ) -> None:
-    """Checks that no value is null.
+    """Check that no value is null.
 
     Args:
         path: the file, for the message.
@@ -62,9 +58,6 @@ def check_nulls(
         column: its name.
         row: what a row is called in the message.
         rows: (values,) the row of each value, where values are parts of rows.
-
-    Raises:
-        InputError: a value is null.
     """
     if array.null_count:
         index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
@@ -74,11 +67,7 @@ def check_nulls(
 def check_text(
     path: PathOrUrl, array: pa.Array, column: str, row: str = "row", rows: np.ndarray | None = None
 ) -> None:
-    """Checks that every value is valid UTF-8, which Parquet does not guarantee; see ``check_nulls``.
-
-    Raises:
-        InputError: one is not.
-    """
+    """Check that every value is valid UTF-8, which Parquet does not guarantee; see ``check_nulls``."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -97,20 +86,12 @@ def check_text(
 def check_answer_ids(
     path: PathOrUrl, array: pa.Array, column: str, row: str = "row", rows: np.ndarray | None = None
 ) -> None:
-    """Checks that every answer id is legal; see ``check_nulls``.
-
-    Raises:
-        InputError: one is not.
-    """
+    """Check that every answer id is legal; see ``check_nulls``."""
     _check_ids(path, array, column, ids.ANSWER_ID, ids.EXPECTED_ANSWER_ID, row, rows)
 
 
 def check_question_ids(path: PathOrUrl, array: pa.Array, column: str, row: str = "row") -> None:
-    """Checks that every question id is legal; see ``check_nulls``.
-
-    Raises:
-        InputError: one is not.
-    """
+    """Check that every question id is legal; see ``check_nulls``."""
     _check_ids(path, array, column, ids.QUESTION_ID, ids.EXPECTED_QUESTION_ID, row, None)
 
 
@@ -131,11 +112,7 @@ def _check_ids(
 def check_distinct(
     path: PathOrUrl, answer_ids: pa.Array, pools: np.ndarray, question_ids: pa.Array, row: str
 ) -> None:
-    """Checks that no question is repeated, and no answer within a pool.
-
-    Raises:
-        InputError: one is.
-    """
+    """Check that no question is repeated, and no answer within a pool."""
     repeated_question = first_repeated(question_ids)
     if repeated_question is not None:
         value = question_ids[repeated_question].as_py()

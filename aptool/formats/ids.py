@@ -25,14 +25,11 @@ _ANSWER_ID = re.compile(f"[^{_FORBIDDEN}\ud800-\udfff]+")
 
 
 def check_one_word(name: str, value: str) -> None:
-    """Checks a word that names a run or a collection in files whose fields blanks separate.
+    """Check a word that names a run or a collection in files whose fields blanks separate.
 
     Args:
         name: of the option or argument, for the message.
         value: what was given.
-
-    Raises:
-        UsageError: it is not one word.
     """
     if value.split() != [value]:
         raise UsageError(f"{name} {value!r}: expected one word")
@@ -49,26 +46,19 @@ def is_question_id(value: object) -> bool:
 
 
 def check_answer_id(path: object, place: str, value: object, column: str | None = None) -> None:
-    """Checks an answer id.
+    """Check an answer id.
 
     Args:
         path: the file that it comes from or goes to, for the message.
         place: where in the file, for the message.
         value: the id.
         column: its column, for the message.
-
-    Raises:
-        InputError: it is not legal.
     """
     if not is_answer_id(value):
         raise InputError(str(path), place=place, column=column, value=value, expected=EXPECTED_ANSWER_ID)
 
 
 def check_question_id(path: object, place: str, value: object, column: str | None = None) -> None:
-    """Checks a question id; see ``check_answer_id``.
-
-    Raises:
-        InputError: it is not legal.
-    """
+    """Check a question id; see ``check_answer_id``."""
     if not is_question_id(value):
         raise InputError(str(path), place=place, column=column, value=value, expected=EXPECTED_QUESTION_ID)

@@ -53,7 +53,7 @@ def to_document(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_metadata(run: PathOrUrl, facts: dict[str, Any]) -> Location:
-    """Writes the metadata of a run file beside it; what an author has added there stays.
+    """Write the metadata of a run file beside it; what an author has added there stays.
 
     Args:
         run: the run file.
@@ -61,9 +61,6 @@ def write_metadata(run: PathOrUrl, facts: dict[str, Any]) -> Location:
 
     Returns:
         The file.
-
-    Raises:
-        InputError: it cannot be written, or what stands there is no such document.
     """
     path = metadata_path(run)
     document = to_document(facts)
@@ -73,12 +70,9 @@ def write_metadata(run: PathOrUrl, facts: dict[str, Any]) -> Location:
 
 
 def drop_metadata(run: PathOrUrl) -> None:
-    """Takes back what `write_metadata` wrote beside a run file, which now has another run; for `write_run`.
+    """Take back what `write_metadata` wrote beside a run file, which now has another run; for `write_run`.
 
     What an author has added there stays, and so does a file that aptool did not write.
-
-    Raises:
-        InputError: it cannot be written.
     """
     path = metadata_path(run)
     try:
@@ -95,11 +89,7 @@ def drop_metadata(run: PathOrUrl) -> None:
 
 
 def check_metadata(run: PathOrUrl) -> None:
-    """Checks, before a run is scored, that its metadata can be written.
-
-    Raises:
-        InputError: what stands there is no such document.
-    """
+    """Checks, before a run is scored, that its metadata can be written."""
     _existing(metadata_path(run))
 
 
@@ -209,11 +199,7 @@ _FIELDS, _SCORE = 6, 4
 
 
 def check_run_output(path: PathOrUrl) -> None:
-    """Checks, before any work, that a run file can be written.
-
-    Raises:
-        InputError: it cannot, the path ends in a slash, or there is a file that is no run.
-    """
+    """Checks, before any work, that a run file can be written."""
     if str(path).endswith("/"):
         raise InputError(path, problem="a folder", expected=expected_without("a run file, not a folder"))
     check_writable(path)

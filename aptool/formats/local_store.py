@@ -15,6 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
+from typing_extensions import override
+
 from aptool.errors import AptoolError, InputError
 from aptool.formats.store import ReplacedError, Stat, Store
 
@@ -33,12 +35,12 @@ _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 class LocalStore(Store):
     """See ``Store``; keys are absolute paths."""
 
+    @override
     def stat(self, key: str) -> Stat:
-        """See ``Store.stat``."""
         return _stat(Path(key).stat())
 
+    @override
     def read(self, key: str, start: int = 0, end: int | None = None, version: str | None = None) -> bytes:
-        """See ``Store.read``."""
         with Path(key).open("rb") as file:
             self._check(key, file, version)
             file.seek(start)
@@ -46,18 +48,19 @@ class LocalStore(Store):
             self._check(key, file, version)  # also after: a file may be overwritten in place
             return data
 
+    @override
     def read_into(self, key: str, ranges: Sequence[tuple[int, Sequence[memoryview]]]) -> bool:
-        """See ``Store.read_into``: straight into the buffers."""
+        """Straight into the buffers."""
         with Path(key).open("rb", buffering=0) as file:
             return all(_fill(file, start, deque(buffers)) for start, buffers in ranges)
 
+    @override
     def read_versioned(self, key: str) -> tuple[bytes, str]:
-        """See ``Store.read_versioned``."""
         with Path(key).open("rb") as file:
             return file.read(), _token(os.fstat(file.fileno()))
 
+    @override
     def create(self, key: str, data: bytes) -> bool:
-        """See ``Store.create``."""
         temporary = self._written_beside(key, data)
         try:
             os.link(temporary, key)  # atomic, and fails where there is a file
@@ -73,8 +76,9 @@ class LocalStore(Store):
             temporary.unlink(missing_ok=True)
         return True
 
+    @override
     def swap(self, key: str, data: bytes, version: str) -> bool:
-        """See ``Store.swap``; all who swap lock the file, so that one of them succeeds."""
+        """All who swap lock the file, so that one of them succeeds."""
         try:
             with Path(key).open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -85,15 +89,16 @@ class LocalStore(Store):
         except FileNotFoundError:
             return False
 
+    @override
     @contextmanager
     def writer(self, key: str) -> Iterator[IO[bytes]]:
-        """See ``Store.writer``."""
         with self.scratch(key) as temporary, temporary.open("wb") as file:
             yield file
 
+    @override
     @contextmanager
     def scratch(self, key: str) -> Iterator[Path]:
-        """See ``Store.scratch``; the file is in the folder where it will be."""
+        """The file is in the folder where it will be."""
         self.check_writable(key)
         final = resolved(key)  # the target of a link is replaced, not the link
         remove_leftovers(final)
@@ -109,23 +114,24 @@ class LocalStore(Store):
         finally:
             temporary.unlink(missing_ok=True)
 
+    @override
     def upload(self, key: str, file: Path) -> None:
-        """See ``Store.upload``."""
         with self.scratch(key) as temporary:
             shutil.copyfile(file, temporary)
 
+    @override
     def names(self, folder: str) -> list[str]:
-        """See ``Store.names``."""
         root = Path(folder)
         return sorted(str(file.relative_to(root)) for file in root.rglob("*") if file.is_file())
 
+    @override
     def delete(self, keys: Iterable[str]) -> None:
-        """See ``Store.delete``."""
         for key in keys:
             Path(key).unlink(missing_ok=True)
 
+    @override
     def check_writable(self, key: str) -> None:
-        """See ``Store.check_writable``; creates the folder of the file."""
+        """Creates the folder of the file."""
         check_parent(key)
         if Path(key).is_dir():
             raise InputError(key, problem="a folder", expected="a file, or nothing yet")
@@ -153,7 +159,7 @@ class LocalStore(Store):
 
 
 def _fill(file: IO[bytes], start: int, buffers: deque[memoryview]) -> bool:
-    """Fills buffers, none of them empty, from a byte of a file on; whether it has as many."""
+    """Fill buffers, none of them empty, from a byte of a file on; whether it has as many."""
     while buffers:
         count = os.preadv(file.fileno(), [*islice(buffers, _BUFFERS)], start)
         if not count:
@@ -176,11 +182,7 @@ def _stat(found: os.stat_result) -> Stat:
 
 
 def resolved(path: str | Path) -> Path:
-    """The absolute path of an output, without links.
-
-    Raises:
-        InputError: it is a link to itself, or its name is not UTF-8, which some libraries cannot write.
-    """
+    """The absolute path of an output, without links."""
     try:
         found = Path(path).resolve()
         str(found).encode("utf-8")
@@ -194,7 +196,7 @@ def resolved(path: str | Path) -> Path:
 
 @contextmanager
 def writing(path: object, *passed: type[OSError]) -> Iterator[None]:
-    """Names the output in what a disk raises, also through libraries that have errors of their own.
+    """Name the output in what a disk raises, also through libraries that have errors of their own.
 
     Args:
         path: the output.
@@ -229,13 +231,13 @@ def _base36(number: int, digits: int) -> str:
 
 @contextmanager
 def in_use(temporary: Path) -> Iterator[None]:
-    """Marks a temporary file or folder as that of a running process, which ``remove_leftovers`` keeps."""
+    """Mark a temporary file or folder as that of a running process, which ``remove_leftovers`` keeps."""
     with _locked(temporary):
         yield
 
 
 def remove_leftovers(final: Path) -> None:
-    """Removes the temporary files and folders that a process which was killed left for an output.
+    """Remove the temporary files and folders that a process which was killed left for an output.
 
     Those of a running process of this machine stay, and those of another machine that are locked. A folder
     that was about to be replaced, where the new one had not taken its place, is put back.
@@ -269,7 +271,7 @@ def _remove_leftover(piece: Path, final: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Locks a file or folder while the block runs; false where another has, or the disk knows no locks."""
+    """Lock a file or folder while the block runs; false where another has, or the disk knows no locks."""
     handle = os.open(path, os.O_RDONLY)
     try:
         try:
@@ -283,11 +285,7 @@ def _locked(path: Path) -> Iterator[bool]:
 
 
 def check_parent(path: str | Path) -> None:
-    """Creates the folder of ``path`` and checks that it can be written to.
-
-    Raises:
-        InputError: it cannot, or the name is too long; no folder is left that was not there.
-    """
+    """Create the folder of ``path`` and checks that it can be written to."""
     final = resolved(path)
     made: list[Path] = []  # those further in come first
     try:
@@ -306,7 +304,7 @@ def check_parent(path: str | Path) -> None:
 
 
 def remove_empty_folders() -> None:
-    """Removes the folders that were made for outputs, as far as nothing is in them: after a failure."""
+    """Remove the folders that were made for outputs, as far as nothing is in them: after a failure."""
     _remove_empty(_made)
     _made.clear()
 
@@ -318,7 +316,7 @@ def _remove_empty(folders: Iterable[Path]) -> None:
 
 
 def flush(path: Path) -> None:
-    """Waits until a file is on the disk."""
+    """Wait until a file is on the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 

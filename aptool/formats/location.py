@@ -21,7 +21,7 @@ class ObjectPath:
     """
 
     def __init__(self, url: str) -> None:
-        """Takes a URL such as ``s3://bucket/folder/file``; no request is made."""
+        """Take a URL such as ``s3://bucket/folder/file``; no request is made."""
         scheme, _, rest = whole_url(url).partition("://")
         self._url = f"{scheme}://{rest.rstrip('/')}"
 
@@ -81,10 +81,10 @@ class ObjectPath:
         return self
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        """Does nothing: a store has no folders."""
+        """Do nothing: a store has no folders."""
 
     def rmdir(self) -> None:
-        """Does nothing: a store has no folders."""
+        """Do nothing: a store has no folders."""
 
     def is_file(self) -> bool:
         """Whether there is an object of this name."""
@@ -131,7 +131,7 @@ class ObjectPath:
         return RangedFile(store, key, store.stat(key))
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Removes the object."""
+        """Remove the object."""
         store, key = store_of(self._url)
         if not missing_ok:
             store.stat(key)

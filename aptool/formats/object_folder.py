@@ -28,11 +28,7 @@ _ADDRESSED = re.compile(r".+-[0-9a-f]{16}(\.\w+)?")
 
 
 def check_object_folder(folder: ObjectPath, mark: str) -> None:
-    """Checks that a folder on a store is new, or one with the file ``mark``, which may be replaced.
-
-    Raises:
-        InputError: it is neither, or the store cannot be used.
-    """
+    """Check that a folder on a store is new, or one with the file ``mark``, which may be replaced."""
     store, key = store_of(folder)
     store.check_writable(key)
     names = store.names(key)
@@ -42,7 +38,7 @@ def check_object_folder(folder: ObjectPath, mark: str) -> None:
 
 @contextmanager
 def published(folder: ObjectPath, mark: str, *, by_content: bool) -> Iterator[Path]:
-    """Yields a temporary folder of this machine, which is uploaded if the block succeeds.
+    """Yield a temporary folder of this machine, which is uploaded if the block succeeds.
 
     Args:
         folder: where to.
@@ -78,7 +74,7 @@ def published(folder: ObjectPath, mark: str, *, by_content: bool) -> Iterator[Pa
 
 
 def remove_published(folder: ObjectPath, mark: str) -> None:
-    """Removes what ``published`` wrote by content; first the file that makes it a whole."""
+    """Remove what ``published`` wrote by content; first the file that makes it a whole."""
     names = _objects(folder / mark).values()
     store, key = store_of(folder)
     store.delete([f"{key}/{mark}"])
@@ -137,11 +133,7 @@ def _fetch(
 
 
 def copy_to(source: Location, target: Path) -> None:
-    """Copies a file to this machine.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
+    """Copy a file to this machine."""
     with source.open("rb") as opened, target.open("wb") as file:
         shutil.copyfileobj(opened, file, 8 << 20)
 

@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar, cast
 
+from typing_extensions import override
+
 from aptool.errors import AptoolError, InputError, first_line
 from aptool.formats.store import ReplacedError, Stat, Store
 from aptool.version import install_command
@@ -74,13 +76,10 @@ class ObjectStore(Store):
     """See ``Store``; the objects of one bucket."""
 
     def __init__(self, bucket: str) -> None:
-        """Opens a bucket, without a request.
+        """Open a bucket, without a request.
 
         Args:
             bucket: its URL, such as ``s3://bucket``.
-
-        Raises:
-            InputError: ``obstore`` is not installed, or there are no credentials.
         """
         self._bucket = bucket
         self._scheme = bucket.partition(":")[0].lower()
@@ -91,8 +90,8 @@ class ObjectStore(Store):
         with self._one_line(""):
             self._objects = _opened(bucket)
 
+    @override
     def stat(self, key: str) -> Stat:
-        """See ``Store.stat``."""
         import obstore
 
         with self._one_line(key):
@@ -103,8 +102,8 @@ class ObjectStore(Store):
                 found = obstore.get(self._objects, key).meta
             return _stat(found)
 
+    @override
     def read(self, key: str, start: int = 0, end: int | None = None, version: str | None = None) -> bytes:
-        """See ``Store.read``."""
         import obstore
 
         if end is not None and end <= start:
@@ -117,8 +116,9 @@ class ObjectStore(Store):
         with self._one_line(key):
             return bytes(obstore.get(self._objects, key, options=cast(Any, options)).bytes())
 
+    @override
     def read_into(self, key: str, ranges: Sequence[tuple[int, Sequence[memoryview]]]) -> bool:
-        """See ``Store.read_into``: a request for each range, some at a time."""
+        """A request for each range, some at a time."""
 
         def read(one: tuple[int, Sequence[memoryview]]) -> bool:
             start, buffers = one
@@ -132,20 +132,20 @@ class ObjectStore(Store):
 
         return all(map(read, ranges) if len(ranges) == 1 else _pool().map(read, ranges))
 
+    @override
     def read_versioned(self, key: str) -> tuple[bytes, str]:
-        """See ``Store.read_versioned``."""
         import obstore
 
         with self._one_line(key):
             found = obstore.get(self._objects, key)
             return bytes(found.bytes()), str(found.meta[self._compared])
 
+    @override
     def create(self, key: str, data: bytes) -> bool:
-        """See ``Store.create``."""
         return self._put(key, data, "create")
 
+    @override
     def swap(self, key: str, data: bytes, version: str) -> bool:
-        """See ``Store.swap``."""
         return self._put(key, data, {self._compared: version})
 
     def _put(self, key: str, data: bytes, mode: Any) -> bool:
@@ -169,33 +169,34 @@ class ObjectStore(Store):
         except FileNotFoundError:
             return False
 
+    @override
     @contextmanager
     def writer(self, key: str) -> Iterator[IO[bytes]]:
-        """See ``Store.writer``: an upload in parts, whose completion is the commit."""
+        """An upload in parts, whose completion is the commit."""
         import obstore
 
         with self._one_line(key), obstore.open_writer(self._objects, key, buffer_size=PART_BYTES) as file:
             # Not a file in all respects: only ``write`` is used.
             yield cast(IO[bytes], _Writer(file))
 
+    @override
     @contextmanager
     def scratch(self, key: str) -> Iterator[Path]:
-        """See ``Store.scratch``."""
         with tempfile.TemporaryDirectory(prefix="aptool-") as folder:
             temporary = Path(folder) / (key.rpartition("/")[2] or "file")
             temporary.touch()
             yield temporary
             self.upload(key, temporary)
 
+    @override
     def upload(self, key: str, file: Path) -> None:
-        """See ``Store.upload``."""
         import obstore
 
         with self._one_line(key):
             obstore.put(self._objects, key, file, chunk_size=PART_BYTES)
 
+    @override
     def names(self, folder: str) -> list[str]:
-        """See ``Store.names``."""
         import obstore
 
         prefix = folder.rstrip("/") + "/" if folder.strip("/") else ""
@@ -204,8 +205,8 @@ class ObjectStore(Store):
         # Other tools mark a folder by an empty object ``folder/``, which the library calls ``folder``.
         return sorted(path.removeprefix(prefix) for path in found if path.startswith(prefix))
 
+    @override
     def delete(self, keys: Iterable[str]) -> None:
-        """See ``Store.delete``."""
         import obstore
 
         paths = list(keys)
@@ -219,8 +220,9 @@ class ObjectStore(Store):
                     with suppress(FileNotFoundError):
                         obstore.delete(self._objects, path)
 
+    @override
     def check_writable(self, key: str) -> None:
-        """See ``Store.check_writable``; a store says only at a PUT whether it is allowed."""
+        """A store says only at a PUT whether it is allowed."""
         import obstore
 
         if not key or key.endswith("/"):
@@ -230,7 +232,7 @@ class ObjectStore(Store):
 
     @contextmanager
     def _one_line(self, key: str) -> Iterator[None]:
-        """Names the object in what the library raises, in one line; a missing one stays FileNotFoundError."""
+        """Name the object in what the library raises, in one line; a missing one stays FileNotFoundError."""
         path = f"{self._bucket}/{key}"
         try:
             yield
@@ -327,7 +329,7 @@ class RangedFile(io.RawIOBase):
     """A file of one version; reading ends with an error if another takes its place."""
 
     def __init__(self, store: Store, key: str, stat: Stat) -> None:
-        """Opens it, without a request."""
+        """Open it, without a request."""
         self._store, self._key, self._stat = store, key, stat
         self._at = 0
 
@@ -349,13 +351,13 @@ class RangedFile(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Moves to another place; fetches nothing."""
+        """Move to another place; fetches nothing."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._stat.size}[whence]
         self._at = max(0, start + offset)
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        """Fills a buffer, less at the end of the file."""
+        """Fill a buffer, less at the end of the file."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)

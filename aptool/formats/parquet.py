@@ -49,15 +49,12 @@ class ParquetReader:
     """An open Parquet file."""
 
     def __init__(self, path: PathOrUrl, file: pa.NativeFile, version: str | None = None) -> None:
-        """Reads the footer, unless that of this version of the file was read before.
+        """Read the footer, unless that of this version of the file was read before.
 
         Args:
             path: its path or URL, for messages.
             file: as ``storage.open_native`` opens it.
             version: the version of the file, if it is known.
-
-        Raises:
-            InputError: it is not a Parquet file.
         """
         self._path = str(path)
         self._source = file
@@ -75,21 +72,13 @@ class ParquetReader:
         self.metadata: pq.FileMetaData = self._file.metadata
 
     def read(self, columns: list[str]) -> pa.Table:
-        """Some columns of all rows.
-
-        Raises:
-            InputError: they cannot be read, or unpack to far more than text does.
-        """
+        """Some columns of all rows."""
         for group in range(self.metadata.num_row_groups):
             self._check_size(group)
         return self._checked("file", lambda: self._file.read(columns, use_threads=self._threads))
 
     def read_row_group(self, group: int, columns: list[str]) -> pa.Table:
-        """Some columns of a row group.
-
-        Raises:
-            InputError: they cannot be read, or unpack to far more than text does.
-        """
+        """Some columns of a row group."""
         self._check_size(group)
         place = f"row group {group}"
         return self._checked(
@@ -97,19 +86,11 @@ class ParquetReader:
         )
 
     def candidate_counts(self) -> list[int]:
-        """The number of candidates in each row group of a pools file; see ``footer.candidate_counts``.
-
-        Raises:
-            InputError: the metadata of a column are damaged or encrypted.
-        """
+        """The number of candidates in each row group of a pools file; see ``footer.candidate_counts``."""
         return self._checked(None, lambda: candidate_counts(self._row_groups()))
 
     def rows(self, columns: list[str]) -> Iterator[dict[str, Any]]:
-        """Some columns of all rows as plain values, one row group in memory at a time.
-
-        Raises:
-            InputError: they cannot be read.
-        """
+        """Some columns of all rows as plain values, one row group in memory at a time."""
         for group in range(self.metadata.num_row_groups):
             table = self.read_row_group(group, columns)
             yield from self._checked(f"row group {group}", table.to_pylist)
@@ -149,21 +130,18 @@ def _names(field: pa.Field) -> list[str]:
 
 @contextmanager
 def open_parquet(path: PathOrUrl, version: str | None = None) -> Iterator[ParquetReader]:
-    """Opens a Parquet file.
+    """Open a Parquet file.
 
     Args:
         path: the file.
         version: the one that it must have; see ``storage.open_native``.
-
-    Raises:
-        InputError: there is no such file, or it is not Parquet.
     """
     with storage.open_native(path, version) as file:
         yield ParquetReader(path, file, version)
 
 
 def parquet_writer(path: PathOrUrl, schema: pa.Schema) -> pq.ParquetWriter:
-    """Writes a Parquet file whose pages have checksums; readers find a changed bit."""
+    """Write a Parquet file whose pages have checksums; readers find a changed bit."""
     return pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
 
 
@@ -243,11 +221,7 @@ def read_footer(file: Any) -> bytes:
 
 
 def row_groups(footer: bytes) -> list[RowGroup]:
-    """The row groups of a footer.
-
-    Raises:
-        ValueError: it is not a footer, or the metadata of a column are encrypted.
-    """
+    """The row groups of a footer."""
     try:
         return [_row_group([column[3] for column in group[1]]) for group in _Reader(footer).value(_STRUCT)[4]]
     except (IndexError, KeyError, TypeError, AttributeError) as error:
@@ -267,9 +241,6 @@ def candidate_counts(groups: list[RowGroup]) -> list[int]:
     """The number of candidates in each row group of a pools file.
 
     No pool is empty, so every value of the column of their ids is a candidate.
-
-    Raises:
-        ValueError: a row group has no such column.
     """
     return [_candidates(group.values) for group in groups]
 

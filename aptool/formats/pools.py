@@ -111,11 +111,7 @@ class PoolBatch:
 
 
 def list_units(paths: Iterable[PathOrUrl]) -> list[Unit]:
-    """All non-empty row groups of pools files; checks the schema of each file.
-
-    Raises:
-        InputError: a file is missing, is not Parquet or lacks a column of the schema, or none has a row.
-    """
+    """All non-empty row groups of pools files; checks the schema of each file."""
     units = []
     path: PathOrUrl = ""
     for path in paths:
@@ -133,14 +129,11 @@ def list_units(paths: Iterable[PathOrUrl]) -> list[Unit]:
 
 
 def read_answers(path: PathOrUrl, version: str | None = None) -> Answers:
-    """Reads an ``answers.parquet``.
+    """Read an ``answers.parquet``.
 
     Args:
         path: the file.
         version: the one that it must have; None is any.
-
-    Raises:
-        InputError: the file does not conform to its schema, or an answer id is repeated.
     """
     with open_parquet(path, version) as reader:
         check_columns(path, reader.schema, "answers")
@@ -165,16 +158,11 @@ def read_answers(path: PathOrUrl, version: str | None = None) -> Answers:
 
 
 def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
-    """Reads one row group and checks everything that scoring relies on.
+    """Read one row group and checks everything that scoring relies on.
 
     Args:
         unit: the row group.
         answers: the texts of candidates whose text is null; None is ``answers.parquet`` beside the file.
-
-    Raises:
-        InputError: naming file, row group, row (from 0 in the row group), column, value and expectation,
-            for a null or illegal id, a null question, an empty pool, an answer repeated within a pool, or a
-            candidate without a text.
     """
     path = unit.path
     where = f"row group {unit.row_group}"
@@ -233,11 +221,7 @@ def _cached_answers(path: str, version: str | None) -> Answers:
 
 
 def pool_sizes(units: Sequence[Unit]) -> Iterator[dict[str, int]]:
-    """Question id -> number of candidates, for each of some units of one file; texts are not read.
-
-    Raises:
-        InputError: a row group cannot be read.
-    """
+    """Question id -> number of candidates, for each of some units of one file; texts are not read."""
     with open_parquet(units[0].path, units[0].version) as reader:
         for unit in units:
             yield _pool_sizes(reader, unit.row_group)
@@ -270,7 +254,7 @@ class PoolsWriter:
         self._writer.close()
 
     def write(self, pool: PoolRecord) -> None:
-        """Adds one pool."""
+        """Add one pool."""
         texts = pool.texts if pool.texts is not None else [None] * len(pool.answer_ids)
         candidates = [
             {"answer_id": answer_id, "text": text}
@@ -292,7 +276,7 @@ class PoolsWriter:
 
 
 def write_answers(path: PathOrUrl, answers: Iterable[tuple[str, str]]) -> None:
-    """Writes ``(answer id, text)`` pairs as an answers file; not atomic, see ``formats.atomic``."""
+    """Write ``(answer id, text)`` pairs as an answers file; not atomic, see ``formats.atomic``."""
     schema = arrow_schema("answers")
     with parquet_writer(path, schema) as writer:
         for ids, texts in _batched(answers, ROW_GROUP_CANDIDATES):

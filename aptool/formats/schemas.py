@@ -36,11 +36,7 @@ def arrow_schema(name: str, *, optional: bool = False) -> pa.Schema:
 
 
 def check_document(name: str, document: object, path: object) -> None:
-    """Validates a JSON or TOML document against its schema.
-
-    Raises:
-        InputError: it is invalid; the message names the place in the document, the value and the expectation.
-    """
+    """Validate a JSON or TOML document against its schema."""
     import jsonschema
 
     error = jsonschema.exceptions.best_match(_validator(name).iter_errors(document))

@@ -29,13 +29,13 @@ class SharedTexts:
         self._used: set[str] = set()
 
     def count(self, texts: Iterable[str]) -> None:
-        """Counts the texts of one pool."""
+        """Count the texts of one pool."""
         hashes = {text_hash(text) for text in texts}
         self._shared |= hashes & self._seen
         self._seen |= hashes
 
     def move(self, pools: Iterable[Path], answers: Path) -> None:
-        """Writes the shared texts of all counted pools to ``answers``, and removes them from the pools files.
+        """Write the shared texts of all counted pools to ``answers``, and removes them from the pools files.
 
         Nothing is written where no text is shared; a file without a shared text stays as it is.
         """
@@ -43,7 +43,7 @@ class SharedTexts:
             write_answers(answers, (pair for path in pools for pair in self._move(path)))
 
     def _move(self, path: Path) -> Iterator[tuple[str, str]]:
-        """Rewrites one file; yields the ids and texts that are new in the answers file."""
+        """Rewrite one file; yields the ids and texts that are new in the answers file."""
         rewritten = path.with_name(f"{path.name}.shared")
         any_moved = False
         with open_parquet(path) as reader, _TableWriter(rewritten) as writer:
@@ -116,7 +116,7 @@ class _TableWriter:
         self._writer.close()
 
     def write(self, table: pa.Table) -> None:
-        """Adds the pools of a table, which fit into one row group."""
+        """Add the pools of a table, which fit into one row group."""
         flat = table["candidates"].chunk(0).flatten()
         size = 16 * len(flat) + (pc.sum(pc.binary_length(flat.field("text"))).as_py() or 0)
         full = self._bytes + size > ROW_GROUP_BYTES or self._candidates + len(flat) > ROW_GROUP_CANDIDATES

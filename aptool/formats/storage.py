@@ -29,22 +29,14 @@ class Input(NamedTuple):
 
 
 def check_unchanged(inputs: Iterable[Input]) -> None:
-    """Checks that files still are as they were.
-
-    Raises:
-        ReplacedError: one has been replaced.
-    """
+    """Check that files still are as they were."""
     for path, version in inputs:
         if version is not None and stat(path).version != version:
             raise ReplacedError(path)
 
 
 def stat(path: PathOrUrl) -> Stat:
-    """Size and version of a file.
-
-    Raises:
-        InputError: there is no such file, or it cannot be read.
-    """
+    """Size and version of a file."""
     with readable(path):
         if not is_remote(path) or is_object_url(path):
             store, key = store_of(path)
@@ -56,11 +48,7 @@ def stat(path: PathOrUrl) -> Stat:
 
 
 def open_binary(path: PathOrUrl) -> IO[bytes]:
-    """Opens a local file or a URL for reading.
-
-    Raises:
-        InputError: there is no such file, it is a folder, or it cannot be read.
-    """
+    """Open a local file or a URL for reading."""
     with readable(path):
         if is_object_url(path):
             return ObjectPath(str(path)).open()
@@ -68,7 +56,7 @@ def open_binary(path: PathOrUrl) -> IO[bytes]:
 
 
 def open_native(path: PathOrUrl, version: str | None = None) -> pa.NativeFile:
-    """Opens a local file or a URL for Arrow.
+    """Open a local file or a URL for Arrow.
 
     Arrow reads a local file by itself. Its threads must never read a Python file: they may still hold it when
     the interpreter ends, and abort the process as they ask for the interpreter's lock. What a URL gives, a
@@ -77,10 +65,6 @@ def open_native(path: PathOrUrl, version: str | None = None) -> pa.NativeFile:
     Args:
         path: the file.
         version: the one that it must have, from ``stat``; None is any.
-
-    Raises:
-        InputError: there is no such file, it is a folder, or it cannot be read.
-        ReplacedError: it has another version, or, for an object, gets one before all is read.
     """
     import pyarrow as pa
 
@@ -104,9 +88,6 @@ def expand(paths: tuple[str, ...] | list[str], suffix: str) -> list[str]:
     """The files of ``paths``: a folder expands to its files that end in ``suffix``, a glob to its matches.
 
     Files of one folder or glob are sorted by name; no file is repeated.
-
-    Raises:
-        InputError: a folder or a glob has no file.
     """
     found: dict[str, None] = {}
     for path in paths:
@@ -132,7 +113,7 @@ def unreadable(path: PathOrUrl, error: BaseException) -> InputError:
 
 @contextmanager
 def readable(path: PathOrUrl) -> Iterator[None]:
-    """Names the file in what reading it raises.
+    """Name the file in what reading it raises.
 
     Each protocol has its own exceptions; to a user, all of them mean a file that cannot be read.
     """

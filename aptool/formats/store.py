@@ -56,7 +56,7 @@ class Store(ABC):
 
     @abstractmethod
     def read_into(self, key: str, ranges: Sequence[tuple[int, Sequence[memoryview]]]) -> bool:
-        """Fills buffers, for each range one after the other, from its first byte on.
+        """Fill buffers, for each range one after the other, from its first byte on.
 
         Returns:
             Whether the file has all of these bytes.
@@ -68,14 +68,14 @@ class Store(ABC):
 
     @abstractmethod
     def create(self, key: str, data: bytes) -> bool:
-        """Writes a file, whole or not at all, where there is none; False where there is another.
+        """Write a file, whole or not at all, where there is none; False where there is another.
 
         Where a repeated request may be at work, a file with the same bytes counts as written.
         """
 
     @abstractmethod
     def swap(self, key: str, data: bytes, version: str) -> bool:
-        """Replaces a file that is still as ``read_versioned`` found it; False where it is not."""
+        """Replace a file that is still as ``read_versioned`` found it; False where it is not."""
 
     @abstractmethod
     def writer(self, key: str) -> AbstractContextManager[IO[bytes]]:
@@ -87,7 +87,7 @@ class Store(ABC):
 
     @abstractmethod
     def upload(self, key: str, file: Path) -> None:
-        """Copies a file of this machine; it appears whole."""
+        """Copy a file of this machine; it appears whole."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
@@ -95,7 +95,7 @@ class Store(ABC):
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
-        """Removes files; those that are not there are no error."""
+        """Remove files; those that are not there are no error."""
 
     @abstractmethod
     def check_writable(self, key: str) -> None:

@@ -11,12 +11,7 @@ from aptool.formats.urls import is_object_url, is_remote, whole_url
 
 
 def store_of(path: object) -> tuple[Store, str]:
-    """The store of a path or URL, and its key there.
-
-    Raises:
-        InputError: it is a URL that can only be read, or names no bucket, or the package for object stores is
-            not installed.
-    """
+    """The store of a path or URL, and its key there."""
     url = whole_url(str(path))
     if not is_remote(url):
         return LocalStore(), str(Path(url).absolute())
@@ -37,5 +32,5 @@ def _objects(bucket: str) -> ObjectStore:
 
 
 def forget() -> None:
-    """Opens buckets anew from here on, as after a change of credentials in the environment."""
+    """Open buckets anew from here on, as after a change of credentials in the environment."""
     _objects.cache_clear()

@@ -88,24 +88,16 @@ _QRELS = _LineFormat(
 
 
 def read_qrels(path: PathOrUrl) -> pl.DataFrame:
-    """Reads relevance judgements.
+    """Read relevance judgements.
 
     Returns:
         question_id (str), answer_id (str), relevance (i64), one row a judgement, in the file's order.
-
-    Raises:
-        InputError: the file cannot be read, is empty, or has a line that is not a judgement or repeats one.
     """
     return _read(path, _QRELS)
 
 
 def read_run(path: PathOrUrl) -> RunTable:
-    """Reads a run from a file.
-
-    Raises:
-        InputError: the file cannot be read, is empty, or has a line that is not a scored candidate or
-            that repeats one.
-    """
+    """Read a run from a file."""
     local = None if is_remote(path) else location(path)
     if isinstance(local, Path) and local.is_dir():
         raise InputError(path, problem="a folder", expected=expected_without("a run file, not a folder"))
@@ -114,7 +106,7 @@ def read_run(path: PathOrUrl) -> RunTable:
 
 
 def rank_candidates(frame: pl.DataFrame) -> pl.DataFrame:
-    """Orders a run as trec_eval does and adds the column ``rank`` (i64), from 1 in each question.
+    """Order a run as trec_eval does and adds the column ``rank`` (i64), from 1 in each question.
 
     The order is: question id ascending, score descending, answer id descending, ids compared as bytes.
     """
@@ -123,11 +115,7 @@ def rank_candidates(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def write_qrels(path: PathOrUrl, frame: pl.DataFrame) -> None:
-    """Writes judgements (question_id, answer_id, relevance: an integer), ordered by both ids as bytes.
-
-    Raises:
-        InputError: an id or a judgement cannot be written, a judgement is repeated, or there is none.
-    """
+    """Write judgements (question_id, answer_id, relevance: an integer), ordered by both ids as bytes."""
     if not frame.schema["relevance"].is_integer():
         raise TypeError(f"relevance is {frame.schema['relevance']}, not an integer")
     _check_writable(path, frame, "relevance")
@@ -138,7 +126,7 @@ def write_qrels(path: PathOrUrl, frame: pl.DataFrame) -> None:
 
 
 def write_run(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> None:
-    """Writes a run (question_id, answer_id, score) in trec_eval's own order, see `rank_candidates`.
+    """Write a run (question_id, answer_id, score) in trec_eval's own order, see `rank_candidates`.
 
     Scores that are all float32 values, whatever the column's type, are printed as the shortest decimal
     that only this float32 is nearest to (at most nine digits, as ``%.9g`` would need); all others as
@@ -148,9 +136,6 @@ def write_run(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> None:
     Minus zero is written as zero, which it equals.
 
     Metadata of aptool beside the file are those of the run that it had before, and go with it.
-
-    Raises:
-        InputError: an id, a score or the tag cannot be written, a candidate is repeated, or there is none.
     """
     lines, _ = run_lines(path, frame, tag)
     with open_text(path) as file:
@@ -164,9 +149,6 @@ def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl
     Returns:
         The lines; question_id (str), pairs (i64), end (i64): the offset of the byte after a question's last
         line. With it, the lines of two runs without a common question are merged without being parsed.
-
-    Raises:
-        InputError: as ``write_run``, naming ``path``.
     """
     if not ids.is_answer_id(tag):
         raise InputError(path, column="tag", value=tag, expected="one word without white space")
@@ -278,7 +260,7 @@ def _repeats(frame: pl.DataFrame) -> bool:
 
 
 def _parse_line_by_line(path: PathOrUrl, data: bytes, line_format: _LineFormat) -> pl.DataFrame:
-    """Reads a file, or names the first fault in it."""
+    """Read a file, or names the first fault in it."""
     rows: list[tuple[object, ...]] = []
     first_lines: dict[tuple[str, str], int] = {}
     for number, fields in _fields_of_lines(path, data):
@@ -333,7 +315,7 @@ def _number(text: str, line_format: _LineFormat) -> float | int | None:
 
 
 def _check_writable(path: PathOrUrl, frame: pl.DataFrame, number: str) -> None:
-    """Checks that readers accept what is about to be written."""
+    """Check that readers accept what is about to be written."""
     if frame.is_empty():
         raise InputError(path, problem="no row", expected="at least one to write")
     question, answer = pl.col("question_id"), pl.col("answer_id")
@@ -375,9 +357,6 @@ def open_text(path: PathOrUrl) -> Iterator[IO[bytes]]:
     """A file to write lines to, gzip if its name ends in ``.gz``; it appears when it is complete.
 
     The same lines give the same file, however many writes they are written in.
-
-    Raises:
-        InputError: it cannot be written.
     """
     store, key = store_of(path)
     with store.writer(key) as raw:

@@ -39,7 +39,7 @@ class Unpacked(gzip.GzipFile):
     """The content of a gzip stream; reading raises InputError, naming the file, where that is not sound."""
 
     def __init__(self, path: object, file: Readable) -> None:
-        """Unpacks ``file``; ``path`` is its name in messages."""
+        """Unpack ``file``; ``path`` is its name in messages."""
         self._path = path
         self._packed = _Counted(file)
         self._unpacked = 0
@@ -77,7 +77,7 @@ class Unpacked(gzip.GzipFile):
 
 @contextmanager
 def sound_gzip(path: object) -> Iterator[None]:
-    """Turns damage of a gzip stream into an InputError that names the file."""
+    """Turn damage of a gzip stream into an InputError that names the file."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

@@ -371,9 +371,7 @@ class Model:
         question_tokens = tokenizer.encode(questions, options.max_question_tokens, "question")
         set_products("fp32")
         if isinstance(answers, EncodedTexts):
-            scores = self._scorer.score_encoded(
-                question_tokens, answers.prepared, pair_question, answers.rows
-            )
+            scores = self._scorer.score(question_tokens, answers.prepared, pair_question, answers.rows)
         else:
             distinct, rows = distinct_texts(answers)
             tokens = tokenizer.encode(distinct, options.max_answer_tokens)

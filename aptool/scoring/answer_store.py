@@ -1,9 +1,8 @@
-"""A store of encoded answers: a folder, on a disk or an object store, of the answers that one model encoded.
+"""Answer stores: a folder, on a disk or an object store, of the answers that one model encoded.
 
-An answer is found by a hash of its token ids, which are all that the model sees of it: a text that was
-changed, or that another tokenizer splits otherwise, is another answer. ``encoded.json`` says whose answers
-they are; beside it are parts (``formats.answer_part``), each of which appears whole and is never changed.
-Whoever adds to a store claims it; readers need not know.
+An answer is found by a hash of its token ids, which are all that the model reads. A text that was changed, or
+that another tokenizer splits differently, is another answer. ``encoded.json`` names the model. The answers
+are in parts (``formats.answer_part``), which are never changed. A writer claims the store; readers do not.
 """
 
 import hashlib
@@ -50,29 +49,24 @@ _WRITER = "writer"  # the file by which a process claims the store
 _PART = re.compile(rf"[0-9a-f]{{24}}{re.escape(SUFFIX)}")
 _LEFTOVER = re.compile(rf"\.({_PART.pattern}|{MANIFEST}|{_WRITER})\.[a-z0-9_]{{8}}\.part")
 
-# Bytes between two answers that are read through, where another request would take longer; most bytes of one.
+# Gaps of at most this many bytes are read through, as another request takes longer; limit of one request.
 _GAP_ON_DISK, _GAP_REMOTE = 1 << 16, 1 << 20
 _MOST_BYTES = 8 << 20
 _REQUESTS = 16
 
 
 class Stored(NamedTuple):
-    """Answers read from a store, end to end.
+    """Answers read from a store, end to end."""
 
-    Attributes:
-        rows: (R, w) uint8.
-        counts: (n,) int64 rows of each answer.
-    """
-
-    rows: np.ndarray
-    counts: np.ndarray
+    rows: np.ndarray  # (R, w) uint8
+    counts: np.ndarray  # (n,) int64 rows per answer
 
 
 class AnswerIndex:
-    """What a store holds at one time: where the rows of each answer are. Never changed."""
+    """The rows of each answer of a store at one time. Immutable."""
 
     def __init__(self, parts: list[AnswerPart]) -> None:
-        """The index of some parts, in memory: about 40 bytes an answer."""
+        """Index some parts; takes about 40 bytes per answer."""
         self.parts = parts
         number = np.repeat(np.arange(len(parts)), [len(part.counts) for part in parts])
         keys = np.concatenate([np.empty((0, 2), np.uint64), *(part.keys for part in parts)])
@@ -88,7 +82,7 @@ class AnswerIndex:
         return len(self._first)
 
     def find(self, keys: np.ndarray) -> np.ndarray:
-        """(n,) int64 the entry of each key (n, 2), -1 for one that is not there."""
+        """(n,) int64 the entry of each key (n, 2), -1 for a key that is not in the store."""
         entries = np.full(len(keys), -1, dtype=np.int64)
         at = np.searchsorted(self._first, keys[:, 0])
         left = np.arange(len(keys))
@@ -102,14 +96,10 @@ class AnswerIndex:
         return entries
 
     def read(self, entries: np.ndarray, multiple: int = 1) -> Stored:
-        """Reads the rows of (n,) entries, those and little between them, each straight to its place.
-
-        Args:
-            entries: see ``find``.
-            multiple: the last row of each answer is repeated up to a multiple of so many.
+        """Read the rows of (n,) entries, and repeat the last row of each answer up to a ``multiple``.
 
         Raises:
-            DamagedPartError: a part is truncated, changed or no longer there.
+            DamagedPartError: a part is truncated, changed or missing.
         """
         if not len(entries):
             return Stored(np.empty((0, 0), np.uint8), np.empty(0, np.int64))
@@ -118,41 +108,41 @@ class AnswerIndex:
         arrays = self._part, self._starts, self._counts, self._sums
         part, begin, counts, sums = (values[entries[order]] for values in arrays)
         held = -(-self._counts[entries] // multiple) * multiple
-        place = (np.cumsum(held) - held)[order]
+        target = (np.cumsum(held) - held)[order]
         rows = np.empty((int(held.sum()), width), np.uint8)
-        self._fill(rows, part, begin, counts, place)
-        changed = np.flatnonzero(checksums(rows, place, counts) != sums)
+        self._fill(rows, part, begin, counts, target)
+        changed = np.flatnonzero(checksums(rows, target, counts) != sums)
         if len(changed):
             raise DamagedPartError(self.parts[part[changed[0]]].path, "changed since it was written")
         more = held[order] - counts
-        rows[rows_of(place + counts, more)] = rows[np.repeat(place + counts - 1, more)]
+        rows[rows_of(target + counts, more)] = rows[np.repeat(target + counts - 1, more)]
         return Stored(rows, held)
 
     def _fill(
-        self, rows: np.ndarray, part: np.ndarray, begin: np.ndarray, counts: np.ndarray, place: np.ndarray
+        self, rows: np.ndarray, part: np.ndarray, begin: np.ndarray, counts: np.ndarray, target: np.ndarray
     ) -> None:
-        """Reads answers, sorted by part and place in it, each into as many rows from its ``place`` on."""
+        """Read answers, sorted by part and offset, each into the rows from its ``target`` on."""
         width = rows.shape[1]
         end = begin + counts * width
         gap = _GAP_ON_DISK if isinstance(self.parts[0].path, Path) else _GAP_REMOTE
         between = np.append(begin[1:] - end[:-1], 0).tolist()
-        unread = memoryview(bytearray(max((one for one in between if 0 < one <= gap), default=0)))
+        unread = memoryview(bytearray(max((size for size in between if 0 < size <= gap), default=0)))
         into = rows.data.cast("B")
-        bounds = zip((place * width).tolist(), ((place + counts) * width).tolist(), strict=True)
-        own = [into[first:last] for first, last in bounds]
+        bounds = zip((target * width).tolist(), ((target + counts) * width).tolist(), strict=True)
+        buffers_of = [into[first:last] for first, last in bounds]
         ranges: dict[int, list[tuple[int, list[memoryview]]]] = {}
         for first, last in _stretches(part, begin, end, gap):
-            buffers = [own[first]]
+            buffers = [buffers_of[first]]
             for number in range(first + 1, last):
                 if between[number - 1]:
                     buffers.append(unread[: between[number - 1]])
-                buffers.append(own[number])
+                buffers.append(buffers_of[number])
             ranges.setdefault(int(part[first]), []).append((int(begin[first]), buffers))
-        for number, some in ranges.items():
+        for number, stretches in ranges.items():
             path = self.parts[number].path
             store, key = store_of(path)
             try:
-                whole = store.read_into(key, some)
+                whole = store.read_into(key, stretches)
             except FileNotFoundError:
                 whole = False
             if not whole:
@@ -160,10 +150,10 @@ class AnswerIndex:
 
 
 class AnswerStore:
-    """A store of encoded answers, open for one model."""
+    """An answer store that is open for one model."""
 
     def __init__(self, folder: Location, precision: StoredPrecision, fingerprint: str) -> None:
-        """See ``open_store``."""
+        """Open without reading; see ``open_store``."""
         self.folder = folder
         self.precision = precision
         self._fingerprint = fingerprint
@@ -171,41 +161,24 @@ class AnswerStore:
         self.index = AnswerIndex([])
 
     def refresh(self, *, repair: bool = False) -> None:
-        """Reads the index of parts that were added since.
-
-        Args:
-            repair: remove damaged parts, whose answers are then encoded again.
-
-        Raises:
-            DamagedPartError: a part is truncated or changed.
-            InputError: a part is of another store, or cannot be read.
-        """
+        """Read the index of new parts; ``repair`` removes damaged parts, to encode them again."""
         store, key = store_of(self.folder)
-        known = {part.path.name for part in self.index.parts}
-        names = [name for name in store.names(key) if _PART.fullmatch(name) and name not in known]
+        indexed = {part.path.name for part in self.index.parts}
+        names = [name for name in store.names(key) if _PART.fullmatch(name) and name not in indexed]
         read = self._read_or_remove if repair else self._read
         with ThreadPoolExecutor(_REQUESTS) as pool:
-            found = [part for part in pool.map(read, names) if part is not None]
-        if found:
-            self.index = AnswerIndex([*self.index.parts, *found])
+            new = [part for part in pool.map(read, names) if part is not None]
+        if new:
+            self.index = AnswerIndex([*self.index.parts, *new])
 
     def add(self, keys: np.ndarray, counts: np.ndarray, rows: np.ndarray) -> None:
-        """Adds answers as a part.
-
-        Args:
-            keys: (n, 2) uint64.
-            counts: (n,) int64 rows of each.
-            rows: (R, w) uint8 their rows, end to end.
-
-        Raises:
-            InputError: it cannot be written.
-        """
+        """Add answers as a part: keys (n, 2) uint64, counts (n,) int64 and rows (R, w) uint8, end to end."""
         name = write_part(self.folder, keys, counts, rows, self._owner)
         if name not in {part.path.name for part in self.index.parts}:
             self.index = AnswerIndex([*self.index.parts, self._read(name)])
 
     def write_manifest(self, name: str) -> None:
-        """Makes the folder a store, of the model with this name, unless it is one."""
+        """Write the manifest of a new store, with the name of the model."""
         manifest = {
             "format": _FORMAT,
             "model": {"name": name, "fingerprint": self._fingerprint},
@@ -231,15 +204,10 @@ class AnswerStore:
 
 
 def open_store(folder: PathOrUrl, model: LoadedModel, model_folder: object) -> AnswerStore:
-    """Opens a store to read answers of a model, and to add some.
-
-    Args:
-        folder: the store's.
-        model: the model.
-        model_folder: where it is, for errors.
+    """Open a store to read or add answers of a model.
 
     Raises:
-        InputError: there is no store, it is another model's, or a part of it is damaged.
+        InputError: there is no store, it belongs to another model, or a part is damaged.
     """
     precision = stored_precision(folder, model, model_folder)
     store = AnswerStore(location(folder).absolute(), precision, model.fingerprint)
@@ -251,7 +219,7 @@ def stored_precision(folder: PathOrUrl, model: LoadedModel, model_folder: object
     """The precision of a store's numbers.
 
     Raises:
-        InputError: there is no store, or it is another model's.
+        InputError: there is no store, or it belongs to another model.
     """
     expected = f"a store that `aptool encode ANSWERS --model {model_folder} --output STORE` makes"
     path = location(folder) / MANIFEST
@@ -271,49 +239,39 @@ def stored_precision(folder: PathOrUrl, model: LoadedModel, model_folder: object
 
 
 def precision_for(
-    folder: PathOrUrl, model: LoadedModel, model_folder: object, wanted: StoredPrecision | None
+    folder: PathOrUrl, model: LoadedModel, model_folder: object, requested: StoredPrecision | None
 ) -> StoredPrecision:
-    """The precision that a store has or will have.
-
-    Args:
-        folder: of the store; one that exists is empty or a store.
-        model: whose answers it will hold.
-        model_folder: where the model is, for errors.
-        wanted: None is that of the store, fp32 of a new one.
+    """The precision of a store that may not exist yet: the requested one, else its own, else fp32.
 
     Raises:
-        InputError: something else is there, or a store of another model.
-        UsageError: the store there has another precision.
+        InputError: the folder has other files, or belongs to another model.
+        UsageError: the store has another precision.
     """
     store, key = store_of(location(folder))
     names = store.names(key)
     if not names or not all(name == _WRITER or _LEFTOVER.fullmatch(name) for name in names):
-        check_folder(folder, MANIFEST)  # what one that was killed at once has left is no other's file
+        check_folder(folder, MANIFEST)  # leftovers of a killed writer alone may be replaced
     if not (location(folder) / MANIFEST).is_file():
-        return wanted or "fp32"
-    found = stored_precision(folder, model, model_folder)
-    if wanted not in (None, found):
+        return requested or "fp32"
+    existing = stored_precision(folder, model, model_folder)
+    if requested not in (None, existing):
         raise UsageError(
-            f"--precision {wanted}: {folder} holds {found}; expected {found}, or another --output"
+            f"--precision {requested}: {folder} holds {existing}; expected {existing}, or another --output"
         )
-    return found
+    return existing
 
 
 @contextmanager
 def writing_to(folder: PathOrUrl) -> Iterator[None]:
-    """Claims a store for this process and its workers while the block runs.
-
-    Raises:
-        InputError: another process is adding to it.
-    """
-    place = location(folder)
-    with claimed_folder(place, folder, _WRITER):
-        remove_matching(place, _LEFTOVER)
+    """Claim a store for this process and its workers while the block runs."""
+    path = location(folder)
+    with claimed_folder(path, folder, _WRITER):
+        remove_matching(path, _LEFTOVER)
         yield
 
 
 def text_keys(texts: Tokens) -> np.ndarray:
-    """(n, 2) uint64 what stands for each text: 128 bits of BLAKE2b of its token ids."""
+    """(n, 2) uint64 the key of each text: 128 bits of BLAKE2b of its token ids."""
     data = memoryview(texts.ids.astype("<i4").tobytes())
     bounds = (4 * texts.offsets).tolist()
     hashed = b"".join(
@@ -323,14 +281,14 @@ def text_keys(texts: Tokens) -> np.ndarray:
 
 
 def _stretches(part: np.ndarray, begin: np.ndarray, end: np.ndarray, gap: int) -> list[tuple[int, int]]:
-    """First and last (excluded) of consecutive answers that are read by one request each.
+    """First and last (excluded) of consecutive answers that one request reads.
 
     Args:
         part: (n,) the part of each answer, ascending.
-        begin: (n,) its first byte there, ascending within a part; where an answer is read twice, a stretch
-            ends.
+        begin: (n,) its first byte, ascending within a part; an answer that is read twice starts a new
+            request.
         end: (n,) the byte after its last one.
-        gap: most bytes between two answers of a stretch.
+        gap: largest gap in bytes between two answers of a request.
     """
     between = begin[1:] - end[:-1]
     apart = (part[1:] != part[:-1]) | (between < 0) | (between > gap)

@@ -1,27 +1,20 @@
 """Work on a CPU with one core per thread, so that results do not depend on the number of threads.
 
-torch keeps the number of cores of an operation per thread, and the number that a new thread begins with per
-process; ``torch.set_num_threads`` sets both. Several threads may score at the same time: the last one to set
-the number must not leave another thread's temporary value behind.
+torch keeps the number of cores per operation for each thread, and a default for new threads.
+``torch.set_num_threads`` sets both. Several threads may score at the same time, so the last thread must not
+restore another thread's temporary value.
 """
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Barrier, Lock
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-class ForEach(Protocol):
-    """Maps a function over items, in order."""
-
-    def __call__(self, work: Callable[[Item], Result], items: list[Item]) -> list[Result]:
-        """The results."""
+# Maps a function over items, in order.
+ForEach: TypeAlias = Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]]
 
 
 class _Cores:
@@ -38,7 +31,7 @@ class _Cores:
             number = torch.get_num_threads()
             if self._users == 0:
                 self._number = number
-            if number == 1:  # as a thread begins that first uses torch while another one scores
+            if number == 1:  # the default of a thread that first uses torch while another thread scores
                 number = self._number
             self._users += 1
             if number > 1:
@@ -62,37 +55,30 @@ _POOLS_LOCK = Lock()
 def one_core_per_thread(device: torch.device, items: int) -> Iterator[ForEach]:
     """Yield a function that maps work over items, on as many threads as torch has cores.
 
-    Most products are too small to be split among cores. As one core computes a whole item, the result does
-    not depend on the number of threads. On another device than a CPU the work is done in turn.
+    Most matrix products are too small to be split among cores. One core computes a whole item, so results do
+    not depend on the number of threads. On a GPU, items are computed one after the other.
     """
     if device.type != "cpu":
-        yield _in_turn
+        yield map
         return
     number = _CORES.enter()
     try:
-        if min(number, items) == 1:
-            yield _in_turn
-        else:
-            yield _on_threads(_pool(number))
+        yield map if min(number, items) == 1 else _on_threads(_pool(number))
     finally:
         _CORES.leave(number)
 
 
-def _in_turn(work: Callable[[Any], Any], items: list[Any]) -> list[Any]:
-    return list(map(work, items))
-
-
 def _on_threads(pool: ThreadPoolExecutor) -> ForEach:
-    def for_each(work: Callable[[Any], Any], items: list[Any]) -> list[Any]:
+    def for_each(work: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:
         if len(items) == 1:
-            return [work(items[0])]
-        return list(pool.map(torch.inference_mode()(work), items))
+            return map(work, items)
+        return pool.map(torch.inference_mode()(work), items)
 
     return for_each
 
 
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """A pool that is kept: every new thread allocates an arena, so memory would grow with each call."""
+    """A reused pool: each new thread allocates an arena, so memory would grow with each call."""
     with _POOLS_LOCK:
         if threads not in _POOLS:
             # All threads start now: a later start would change the number that new threads begin with.

@@ -1,8 +1,7 @@
-"""Encoding of answers into a store, in chunks that are independent of each other.
+"""Encode answers into an answer store, in independent chunks.
 
-A chunk is encoded as far as the store lacks its texts, so that the same work is never done twice: not after
-an interruption, and not for texts of another file that are there already. One process and a cluster map the
-same function over the chunks.
+Texts that the store has are skipped, so an interrupted command resumes and files may share texts. This
+process and a cluster call the same function for each chunk.
 """
 
 import shutil
@@ -29,32 +28,23 @@ from aptool.scoring.answer_store import AnswerStore, StoredPrecision, open_store
 from aptool.scoring.scorer import Scorer
 from aptool.scoring.stored_answers import StoredAnswers
 
-# Texts of a chunk, and of the sample by which the size of a store is estimated.
+# Texts per chunk, and in the sample that estimates the size of a store.
 CHUNK = 1024
 SAMPLE = 64
 
-# Bytes of an answer beside its rows.
+# Bytes per answer in the index of a part.
 _INDEX_BYTES = 32
 
 
 class Chunk(NamedTuple):
-    """Texts to encode: those of an answers file at some rows, or those that a row group of pools has itself.
-
-    Attributes:
-        path: the file.
-        version: of the file; see ``formats.pools.Unit``.
-        rows: (n,) int64 of an answers file.
-        row_group: of a pools file.
-        texts: number of texts, at most ``CHUNK`` of an answers file.
-        shared: the answers file that candidates without a text refer to.
-    """
+    """Texts to encode: rows of an answers file, or the unshared texts of a row group of pools."""
 
     path: str
-    version: str | None
-    rows: np.ndarray | None
-    row_group: int
-    texts: int
-    shared: str | None = None
+    version: str | None  # see ``formats.pools.Unit``
+    rows: np.ndarray | None  # (n,) int64 of an answers file
+    row_group: int  # of a pools file
+    texts: int  # number of texts, at most ``CHUNK`` of an answers file
+    shared: str | None = None  # the answers file that candidates without a text refer to
 
 
 class EncodeJob(NamedTuple):
@@ -67,38 +57,25 @@ class EncodeJob(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """What was done with some texts.
-
-    Attributes:
-        texts: their number.
-        encoded: how many were encoded; the store had the others, or they are equal to another text.
-        tokens: of those that were encoded.
-        size: bytes of their rows.
-        seconds: the whole took.
-    """
+    """The number of texts, and the cost of encoding them."""
 
     texts: int = 0
-    encoded: int = 0
-    tokens: int = 0
-    size: int = 0
-    seconds: float = 0.0
+    encoded: int = 0  # texts that were encoded; the others were stored, or equal to another text
+    tokens: int = 0  # of the encoded texts
+    size: int = 0  # bytes of their rows
+    seconds: float = 0.0  # wall time
 
     def plus(self, other: "Encoded") -> "Encoded":
-        """Both together, without the time."""
-        return Encoded(
-            self.texts + other.texts,
-            self.encoded + other.encoded,
-            self.tokens + other.tokens,
-            self.size + other.size,
-        )
+        """The sums of both, without the time."""
+        return Encoded(*(a + b for a, b in zip(self[:4], other[:4], strict=True)))
 
 
-# Encodes chunks somewhere; yields what was done with each.
+# Encodes chunks in other processes; yields a result per chunk.
 EncodeBackend: TypeAlias = Callable[[EncodeJob, Sequence[Chunk]], Iterator[Encoded]]
 
 
 class AnswerEncoder:
-    """A model that adds to a store."""
+    """A model that adds answers to a store."""
 
     def __init__(
         self, model: LoadedModel, store: AnswerStore, device: torch.device | str, tokens_per_batch: int | None
@@ -109,43 +86,39 @@ class AnswerEncoder:
         self._scorer = Scorer(model.ranker, device=device, tokens_per_batch=tokens_per_batch)
 
     def encode(self, texts: pa.Array) -> Encoded:
-        """Encodes the texts that the store lacks; they are in it after the next ``flush``."""
+        """Encode the texts that the store lacks; ``flush`` writes them."""
         done = Encoded(texts=len(texts))
         for begin in range(0, len(texts), CHUNK):
-            some = self._model.tokenizer.encode(
+            tokens = self._model.tokenizer.encode(
                 texts.slice(begin, CHUNK), self._model.recipe.text.max_answer_tokens
             )
-            rows, keys = self._stored.new(some)
+            rows, keys = self._stored.new(tokens)
             if not len(rows):
                 continue
-            lacking = some.take(rows)
+            missing = tokens.take(rows)
             multiple = self._scorer.row_multiple
-            for batch, encoded in self._scorer.encode(lacking):
-                _, written = self._stored.put(keys[batch], lacking.take(batch), encoded, multiple)
+            for batch, encoded in self._scorer.encode(missing):
+                _, written = self._stored.put(keys[batch], missing.take(batch), encoded, multiple)
                 done = done._replace(size=done.size + written.nbytes)
-            done = done._replace(encoded=done.encoded + len(rows), tokens=done.tokens + len(lacking.ids))
-            self.flush(everything=False)
+            done = done._replace(encoded=done.encoded + len(rows), tokens=done.tokens + len(missing.ids))
+            self.flush(force=False)
         return done
 
-    def refresh(self) -> None:
-        """Sees what others have added to the store since."""
-        self._store.refresh()
-
-    def flush(self, *, everything: bool = True) -> None:
+    def flush(self, *, force: bool = True) -> None:
         """See ``StoredAnswers.flush``."""
-        self._stored.flush(everything=everything)
+        self._stored.flush(force=force)
 
     def bytes_needed(self, texts: pa.Array) -> float:
-        """About how many bytes a text will take in the store, of texts that are a sample of others."""
-        some = self._model.tokenizer.encode(texts, self._model.recipe.text.max_answer_tokens)
-        rows, keys = self._stored.new(some)
+        """Estimated bytes per text in the store, from a sample of texts."""
+        tokens = self._model.tokenizer.encode(texts, self._model.recipe.text.max_answer_tokens)
+        rows, keys = self._stored.new(tokens)
         if not len(rows):
             return 0.0
         probe = StoredAnswers(self._store, fill=True)
-        lacking = some.take(rows)
+        missing = tokens.take(rows)
         sizes = [
-            probe.put(keys[batch], lacking.take(batch), encoded, self._scorer.row_multiple)[1].nbytes
-            for batch, encoded in self._scorer.encode(lacking)
+            probe.put(keys[batch], missing.take(batch), encoded, self._scorer.row_multiple)[1].nbytes
+            for batch, encoded in self._scorer.encode(missing)
         ]
         return (sum(sizes) + _INDEX_BYTES * len(rows)) / len(texts)
 
@@ -162,7 +135,7 @@ def encode(
     tokens_per_batch: int | None = None,
     run: EncodeBackend | None = None,
 ) -> Encoded:
-    """Encodes answers into a store, as far as it lacks them.
+    """Encode the answers that a store lacks.
 
     Args:
         files: answers files and pools files.
@@ -170,18 +143,13 @@ def encode(
         model: model folder.
         kind: see ``load_any``.
         answers: texts of shared answers of pools; None is ``answers.parquet`` beside each.
-        precision: what numbers are stored in; None is that of the store, fp32 of a new one.
+        precision: of the stored numbers; None is that of the store, fp32 of a new one.
         device: see ``pick_device``.
         tokens_per_batch: see ``Scorer``.
         run: where to encode; None is this process, on ``device``.
-
-    Raises:
-        UsageError: the store has another precision, or there is no such device.
-        InputError: an input is not valid, the model encodes no answers, the store is another model's or
-            another process's, there is no room for it, or an input was replaced meanwhile.
     """
     started = time.monotonic()
-    # Where others encode, this process only takes a sample.
+    # With a backend, this process only encodes a sample.
     here = pick_device(device) if run is None else torch.device("cpu")
     with get_progress().task("loading model"):
         loaded = load_any(model, here, kind)
@@ -201,21 +169,17 @@ def encode(
         if isinstance(store.folder, Path):
             _check_room(store.folder, encoder, chunks)
         store.write_manifest(loaded.recipe.preset)
-        done, total = Encoded(), sum(chunk.texts for chunk in chunks)
-        update(0, total, "answers")
-        for one in _run_here(encoder, chunks) if run is None else run(job, chunks):
-            done = done.plus(one)
-            update(done.texts, total, "answers")
+        total, texts = Encoded(), sum(chunk.texts for chunk in chunks)
+        update(0, texts, "answers")
+        for result in _run_here(encoder, chunks) if run is None else run(job, chunks):
+            total = total.plus(result)
+            update(total.texts, texts, "answers")
         check_unchanged(inputs)
-    return done._replace(seconds=round(time.monotonic() - started, 3))
+    return total._replace(seconds=round(time.monotonic() - started, 3))
 
 
 def list_chunks(files: Sequence[str], answers: str | None = None) -> list[Chunk]:
-    """The texts of answers files and pools files, each row of an answers file once.
-
-    Raises:
-        InputError: a file is neither.
-    """
+    """The chunks of answers files and pools files, each row of an answers file once."""
     chunks = []
     rows: dict[str, list[np.ndarray]] = {}  # of answers files
     for path in files:
@@ -229,26 +193,22 @@ def list_chunks(files: Sequence[str], answers: str | None = None) -> list[Chunk]
         for unit in list_units([path]):
             pools = read_pools(unit, texts)
             is_shared = pools.shared_rows >= 0
-            own = int((~is_shared).sum())
-            if own:
+            unshared = int((~is_shared).sum())
+            if unshared:
                 file = texts.path if texts is not None else None
-                chunks.append(Chunk(unit.path, unit.version, None, unit.row_group, own, file))
+                chunks.append(Chunk(unit.path, unit.version, None, unit.row_group, unshared, file))
             if texts is not None:
                 rows.setdefault(texts.path, []).append(pools.shared_rows[is_shared])
     for path, parts in rows.items():
-        wanted, version = np.unique(np.concatenate(parts)), stat(path).version
-        for begin in range(0, len(wanted), CHUNK):
-            some = wanted[begin : begin + CHUNK]
-            chunks.append(Chunk(path, version, some, -1, len(some)))
+        distinct, version = np.unique(np.concatenate(parts)), stat(path).version
+        for begin in range(0, len(distinct), CHUNK):
+            chunk_rows = distinct[begin : begin + CHUNK]
+            chunks.append(Chunk(path, version, chunk_rows, -1, len(chunk_rows)))
     return chunks
 
 
 def read_chunk(chunk: Chunk) -> pa.Array:
-    """The texts of a chunk.
-
-    Raises:
-        InputError: its file cannot be read, or was replaced.
-    """
+    """The texts of a chunk."""
     if chunk.rows is not None:
         return _answers(chunk.path, chunk.version).texts.take(pa.array(chunk.rows))
     pools = read_pools(Unit(chunk.path, chunk.row_group, chunk.version), _shared(chunk.shared))
@@ -256,22 +216,19 @@ def read_chunk(chunk: Chunk) -> pa.Array:
 
 
 def encode_chunk(job: EncodeJob, chunk: Chunk, device: str) -> Encoded:
-    """Encodes a chunk in a worker, which loads the model once.
-
-    Raises:
-        AptoolError: the chunk, the model or the store cannot be read, or the store cannot be written.
-    """
-    encoder = _opened(job, device)
-    encoder.refresh()
-    done = encoder.encode(read_chunk(chunk))
+    """Encode a chunk in a worker, which loads the model once."""
+    encoder, store = _opened(job, device)
+    store.refresh()  # other workers may have added answers
+    encoded = encoder.encode(read_chunk(chunk))
     encoder.flush()
-    return done
+    return encoded
 
 
 @lru_cache(maxsize=1)
-def _opened(job: EncodeJob, device: str) -> AnswerEncoder:
+def _opened(job: EncodeJob, device: str) -> tuple[AnswerEncoder, AnswerStore]:
     model = load_any(job.model, device, job.kind)
-    return AnswerEncoder(model, open_store(job.store, model, job.model), device, job.tokens_per_batch)
+    store = open_store(job.store, model, job.model)
+    return AnswerEncoder(model, store, device, job.tokens_per_batch), store
 
 
 def _shared(path: str | None) -> Answers | None:
@@ -290,11 +247,7 @@ def _run_here(encoder: AnswerEncoder, chunks: Sequence[Chunk]) -> Iterator[Encod
 
 
 def _check_room(folder: Path, encoder: AnswerEncoder, chunks: Sequence[Chunk]) -> None:
-    """Checks, before anything is encoded, that a disk has room.
-
-    Raises:
-        InputError: it has not.
-    """
+    """Raise if the disk has no room for the encoded answers."""
     if not chunks:
         return
     chosen = [chunks[i] for i in np.unique(np.linspace(0, len(chunks) - 1, 4).astype(int))]

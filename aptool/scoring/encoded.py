@@ -1,7 +1,7 @@
-"""Encoded answers, and the pairs to score from them: what a kernel reads.
+"""Encoded answers, and the pairs to score from them: the input of kernels.
 
-Answers are encoded in batches, and stay in the tensor of their batch. Which rows of it an answer has is known
-to the host as arrays, so that nothing here is done answer by answer and nothing waits for a GPU.
+Answers stay in the tensor of the batch that encoded them. The host has their row ranges as arrays, so nothing
+is done answer by answer and nothing waits for a GPU.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,43 +16,35 @@ from aptool.models.ragged import Ragged
 
 
 class EncodedAnswers(NamedTuple):
-    """n encoded answers: the i-th is ``batches[batch[i]][starts[i] : starts[i] + counts[i]]``.
+    """n encoded answers: the i-th is ``batches[batch[i]][starts[i] : starts[i] + counts[i]]``."""
 
-    Attributes:
-        batches: tensors (R, ...) of any number of rows.
-        batch: (n,) int64 which of them an answer is in.
-        starts: (n,) int64 its first row there.
-        counts: (n,) int64 the number of its rows.
-        lengths: (n,) int64 the number of its tokens.
-    """
-
-    batches: Sequence[Tensor]
-    batch: np.ndarray
-    starts: np.ndarray
-    counts: np.ndarray
-    lengths: np.ndarray
+    batches: Sequence[Tensor]  # (R, ...) each
+    batch: np.ndarray  # (n,) int64 into batches
+    starts: np.ndarray  # (n,) int64 first row in the batch
+    counts: np.ndarray  # (n,) int64 number of rows
+    lengths: np.ndarray  # (n,) int64 number of tokens
 
     def rows(self, answer: int) -> Tensor:
-        """The rows of one answer, not copied."""
+        """The rows of one answer, a view."""
         return self.batches[self.batch[answer]].narrow(0, int(self.starts[answer]), int(self.counts[answer]))
 
     def select(self, chosen: np.ndarray) -> "EncodedAnswers":
-        """Some of the answers, not copied."""
+        """Some of the answers, without a copy."""
         return EncodedAnswers(self.batches, *(part[chosen] for part in self[1:]))
 
     def joined(self) -> "EncodedAnswers":
         """The same answers in a single batch, copied only if they are in several."""
         if len(self.batches) == 1:
             return self
-        turns = np.argsort(self.batch, kind="stable")
-        ends = np.cumsum(self.counts[turns])
+        order = np.argsort(self.batch, kind="stable")
+        ends = np.cumsum(self.counts[order])
         starts = np.empty_like(self.starts)
-        starts[turns] = ends - self.counts[turns]
+        starts[order] = ends - self.counts[order]
         first = self.batches[0]
         values = first.new_empty(int(ends[-1]), *first.shape[1:])
-        bounds = np.searchsorted(self.batch[turns], np.arange(len(self.batches) + 1))
+        bounds = np.searchsorted(self.batch[order], np.arange(len(self.batches) + 1))
         for number, tensor in enumerate(self.batches):
-            members = turns[bounds[number] : bounds[number + 1]]
+            members = order[bounds[number] : bounds[number + 1]]
             if len(members):
                 begin, end = int(starts[members[0]]), int(ends[bounds[number + 1] - 1])
                 rows = rows_of(self.starts[members], self.counts[members])
@@ -60,7 +52,7 @@ class EncodedAnswers(NamedTuple):
         return EncodedAnswers([values], np.zeros_like(self.batch), starts, self.counts, self.lengths)
 
     def ragged(self) -> Ragged:
-        """The rows of the answers in one tensor, answer by answer; copied only if they stand elsewhere."""
+        """The rows of the answers in one tensor, answer by answer; copied only if needed."""
         single = self.joined()
         (values,) = single.batches
         first, ends = int(single.starts[0]), np.cumsum(self.counts)
@@ -72,17 +64,11 @@ class EncodedAnswers(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Pairs of questions and encoded answers, sorted by answer.
+    """Pairs of questions and encoded answers, sorted by answer."""
 
-    Attributes:
-        questions: (P,) int64 the question of each pair.
-        counts: (n,) int64 the number of pairs of each answer, at least 1.
-        scored: a kernel calls it with the number of pairs of each of its batches, if it has several.
-    """
-
-    questions: np.ndarray
-    counts: np.ndarray
-    scored: Callable[[int], None] = lambda pairs: None
+    questions: np.ndarray  # (P,) int64 the question of each pair
+    counts: np.ndarray  # (n,) int64 the number of pairs per answer, at least 1
+    scored: Callable[[int], None] = lambda pairs: None  # called per batch of a kernel with its pairs
 
     @property
     def answers(self) -> np.ndarray:

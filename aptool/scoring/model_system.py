@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from aptool.environment import available_memory
 from aptool.formats.pools import PoolBatch
@@ -40,17 +41,17 @@ class ModelSystem(System):
         store: AnswerStore | None = None,
         fill: bool = False,
     ) -> None:
-        """Wraps a model.
+        """Wrap a model.
 
         Args:
             model: the model, on the device.
             device: the device to score on.
-            precision: the precision that texts are encoded in.
+            precision: the precision of encoding.
             tokens_per_batch: tokens encoded at one time; None is a default for the device.
-            cache_bytes: limit of the cache of encoded answers; None is a quarter of a GPU's free
-                memory, or of this machine's and at most ``CACHE_BYTES``.
-            store: answers that the model encoded before, read in place of encoding them.
-            fill: encode answers that the store lacks, and add them; otherwise they are an error.
+            cache_bytes: limit of the cache of encoded answers; None is a quarter of a GPU's free memory, or
+                of this machine's and at most ``CACHE_BYTES``.
+            store: encoded answers, read instead of encoding them.
+            fill: encode and add answers that the store lacks; otherwise they are an error.
         """
         self._model = model
         self._device = torch.device(device)
@@ -77,53 +78,44 @@ class ModelSystem(System):
             stored=self._stored,
         )
 
+    @override
     def prepare(self, pools: PoolBatch) -> TokenizedPools:
-        """See ``System.prepare``.
-
-        Raises:
-            InputError: answers are not in the store, which is not to be filled.
-        """
         tokenized = self._tokenizer.tokenize(pools)
         if self._stored is not None:
             self._stored.check(tokenized.answers)
         return tokenized
 
+    @override
     def score(self, prepared: TokenizedPools) -> np.ndarray:
-        """See ``System.score``."""
         return self.score_reporting(prepared, lambda pairs: None)
 
+    @override
     def score_reporting(self, prepared: TokenizedPools, scored: Callable[[int], None]) -> np.ndarray:
-        """See ``System.score_reporting``."""
         set_products(self._precision)
         scores = self._scorer.score(*prepared, scored)
         if self._stored is not None:
             self._stored.flush()
         return scores
 
+    @override
     def copies(self, most: int) -> list[System]:
-        """See ``System.copies``: a model on ``cuda`` is copied to all GPUs of the machine.
-
-        They share the tokenizer and the store.
-
-        Raises:
-            AptoolError: one of them has too little memory.
-        """
+        """On ``cuda`` the model is copied to all GPUs; they share the tokenizer and the store."""
         return [self, *(self._on(device) for device in gpus_like(self._device)[1 : max(most, 1)])]
 
     def _on(self, device: torch.device) -> "ModelSystem":
-        there = copy.copy(self)
+        system = copy.copy(self)
         ranker = copy.deepcopy(self._model.ranker)
         to_device(ranker, device)
-        there._model, there._device = self._model._replace(ranker=ranker), device
-        there.__dict__.pop("_scorer", None)
-        return there
+        system._model, system._device = self._model._replace(ranker=ranker), device
+        system.__dict__.pop("_scorer", None)
+        return system
 
+    @override
     def truncated(self, prepared: TokenizedPools) -> int:
-        """See ``System.truncated``."""
         return prepared.answers.truncated
 
+    @override
     def describe(self) -> dict[str, Any]:
-        """See ``System.describe``."""
         described = describe_model(self._model, self._device, self._precision)
         if self._store is not None:
             described["encoded"] = {"store": str(self._store.folder), "precision": self._store.precision}
@@ -132,43 +124,22 @@ class ModelSystem(System):
 
 @dataclass(frozen=True)
 class ModelLoader:
-    """A model as a system, before it is loaded: the folder and the settings.
+    """A model before it is loaded: the folder and the settings."""
 
-    Attributes:
-        folder: the model folder, of aptool or of another library.
-        device: ``auto``, ``cpu``, ``cuda`` or one such as ``cuda:1``.
-        precision: see ``pick_precision``.
-        tokens_per_batch: see ``ModelSystem``.
-        cache_bytes: see ``ModelSystem``.
-        kind: what the folder holds, where it could be several things; see ``load_any``.
-        encoded: folder of a store of answers that the model encoded before; ``precision`` is fp32 then.
-        fill: see ``ModelSystem``.
-    """
-
-    folder: str
-    device: str = "auto"
-    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
-    tokens_per_batch: int | None = None
-    cache_bytes: int | None = None
-    kind: str = "auto"
-    encoded: str | None = None
-    fill: bool = False
+    folder: str  # of aptool or of another library
+    device: str = "auto"  # ``auto``, ``cpu``, ``cuda`` or a GPU such as ``cuda:1``
+    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"  # see ``pick_precision``
+    tokens_per_batch: int | None = None  # see ``ModelSystem``
+    cache_bytes: int | None = None  # see ``ModelSystem``
+    kind: str = "auto"  # see ``load_any``
+    encoded: str | None = None  # folder of an answer store; the precision is fp32 then
+    fill: bool = False  # see ``ModelSystem``
 
     def load(self, device: torch.device | str, sample: Callable[[], Iterable[PoolBatch]]) -> ModelSystem:
-        """Loads the model on a device.
-
-        Args:
-            device: the device to score on.
-            sample: reads some of the pools to be scored; see ``pick_precision``.
-
-        Raises:
-            AptoolError: the folder is missing or is not a complete model.
-        """
+        """Load the model on a device; ``sample`` reads some of the pools, see ``pick_precision``."""
         device = torch.device(device)
         model = load_any(self.folder, device, self.kind)
-        store = None
-        if self.encoded is not None:
-            store = open_store(self.encoded, model, self.folder)
+        store = open_store(self.encoded, model, self.folder) if self.encoded is not None else None
         precision = "fp32" if store else pick_precision(self.precision, model, device, sample)
         return ModelSystem(
             model,
@@ -188,16 +159,13 @@ def fingerprint(
     tokens_per_batch: int | None,
     stored: StoredPrecision | None = None,
 ) -> str:
-    """The fingerprint of a ``ModelSystem`` from that of its model, without creating the system.
-
-    Stored answers in fp32 change no score, others do.
-    """
+    """The fingerprint of a ``ModelSystem``; answers stored in fp32 do not change it."""
     rounded = [] if stored in (None, "fp32") else [stored]
     return json.dumps(["model", model, str(torch.device(device)), precision, tokens_per_batch, *rounded])
 
 
 def describe_model(model: LoadedModel, device: torch.device | str, precision: Precision) -> dict[str, Any]:
-    """A model and how it scores: ``name`` (its preset), ``fingerprint``, ``recipe`` and more."""
+    """A model and how it scores, see ``System.describe``."""
     return {
         "name": model.recipe.preset,
         "fingerprint": model.fingerprint,
@@ -210,7 +178,7 @@ def describe_model(model: LoadedModel, device: torch.device | str, precision: Pr
 
 
 def default_tag(model: LoadedModel) -> str:
-    """The tag of a model's runs if none is given: its preset, as one word."""
+    """The default tag of a model's runs: its preset, as one word."""
     return "-".join(model.recipe.preset.split())
 
 

@@ -1,9 +1,9 @@
-"""Parts: the lines of a run file that one unit of work scored, and their merge into the run.
+"""Parts: the lines of a run file that one unit scored, and their merge into the run file.
 
-A part holds the final lines of its pools, followed by an index of where the lines of each question end. The
-merge copies bytes in the order of the questions and parses no line, so memory grows with the number of
-questions, not of pairs. A checksum detects a damaged part. A part is created, on a disk or an object store,
-and never written over: whichever worker scores a unit, its lines are the same.
+A part holds the final lines of its pools and an index of where the lines of each question end. The merge
+copies bytes in the order of the questions and parses no line, so memory grows with the number of questions,
+not of pairs. A checksum detects a damaged part. Parts are created and never overwritten: whichever worker
+scores a unit, its lines are the same.
 
     lines | index: Arrow IPC stream | truncated (8 bytes) | size of the index (8) | CRC-32 of all before (4)
 """
@@ -38,17 +38,16 @@ _COUNTS = struct.Struct("<QQ")
 _CHECKSUM = struct.Struct("<I")
 _END = _COUNTS.size + _CHECKSUM.size
 
-# Names of the files in the folder of parts; other files there are the user's. A killed driver leaves
-# temporary files of parts, and a cluster's records of attempts.
+# Names of aptool's files in the folder of parts: a killed driver leaves temporary files and attempt records.
 ATTEMPTS = re.compile(r"[0-9a-f]{24}\.part\.try-.+|\.[0-9a-f]{24}\.part(\.try-.+)?\.[a-z0-9_]{8}\.part")
 _OWN = re.compile(rf"[0-9a-f]{{24}}\.part|{ATTEMPTS.pattern}")
 
-# Parts are read ahead in blocks, which together take no more memory than this; requests at one time.
+# Memory for the blocks that are read ahead; bounds of a block; concurrent requests.
 _MEMORY_BYTES = 256 << 20
 _LEAST_BLOCK, _MOST_BLOCK = 1 << 18, 8 << 20
 _REQUESTS = 16
 
-# Bytes at the end of a part that are read first; most indices are shorter.
+# Bytes of the first request at the end of a part; most indices are shorter.
 _TAIL_BYTES = 1 << 16
 
 
@@ -79,15 +78,9 @@ def parts_folder(output: PathOrUrl) -> Location:
 
 
 def write_part(part: Part, frame: pl.DataFrame, truncated: int) -> None:
-    """Writes a part; one that is there already and whole stays, as it has the same lines.
+    """Write a part, unless a complete one exists.
 
-    Args:
-        part: the part.
-        frame: question_id, answer_id and score of every pair of its unit.
-        truncated: number of answers that were truncated.
-
-    Raises:
-        InputError: an id or a score is not valid in a run file, or the part cannot be written.
+    The frame has question_id, answer_id and score of every pair of the unit; ``truncated`` counts answers.
     """
     lines, ends = run_lines(str(part.path), frame, part.tag)
     packed = io.BytesIO()
@@ -98,36 +91,37 @@ def write_part(part: Part, frame: pl.DataFrame, truncated: int) -> None:
     data = b"".join((lines, index, counts, _CHECKSUM.pack(checksum)))
     store, key = store_of(part.path)
     while not store.create(key, data):
-        found, version = store.read_versioned(key)
-        if _is_whole(part, found) or store.swap(key, data, version):
+        existing, version = store.read_versioned(key)
+        if _is_whole(part, existing) or store.swap(key, data, version):
             return
 
 
 def missing_parts(parts: Sequence[Part]) -> list[Part]:
-    """Those that do not exist, or are damaged or incomplete; these are removed."""
+    """The parts that do not exist, or are damaged or incomplete; the latter are removed."""
     if not parts:
         return []
     store, folder = store_of(parts[0].path.parent)
-    there = set(store.names(folder))
-    found = [part for part in parts if part.path.name in there]
+    names = set(store.names(folder))
+    existing = [part for part in parts if part.path.name in names]
     with ThreadPoolExecutor(_REQUESTS) as pool:
         damaged = {
-            part.path for part, whole in zip(found, pool.map(_is_undamaged, found), strict=True) if not whole
+            part.path
+            for part, is_whole in zip(existing, pool.map(_is_undamaged, existing), strict=True)
+            if not is_whole
         }
     store.delete([store_of(path)[1] for path in damaged])
-    return [part for part in parts if part.path.name not in there or part.path in damaged]
+    return [part for part in parts if part.path.name not in names or part.path in damaged]
 
 
 def _is_undamaged(part: Part) -> bool:
     try:
-        data = part.path.read_bytes()
+        return _is_whole(part, part.path.read_bytes())
     except FileNotFoundError:
         return False
-    return _is_whole(part, data)
 
 
 def _is_whole(part: Part, data: bytes) -> bool:
-    """Whether the bytes are those of a part with every pair of its unit."""
+    """Whether the bytes are a part with every pair of its unit."""
     if len(data) < _END or zlib.crc32(memoryview(data)[:-4]) != _CHECKSUM.unpack(data[-4:])[0]:
         return False
     _, size = _COUNTS.unpack(data[-_END : -_CHECKSUM.size])
@@ -152,23 +146,16 @@ def read_indices(parts: Sequence[Part]) -> list[Index]:
 
 
 class Merged(NamedTuple):
-    """What was made of the parts."""
+    """The number of pairs and of truncated answers of all parts."""
 
     pairs: int
-    truncated: int  # answers truncated at the model's limit, counted per unit
+    truncated: int
 
 
 def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[[], None]) -> Merged:
-    """Merges all parts into the run file, and removes them.
+    """Merge all parts into the run file, and remove them.
 
-    Args:
-        parts: all of them.
-        output: the run file.
-        before_publishing: called before the run gets its name; it may raise.
-
-    Raises:
-        InputError: a question has two pools, or the run cannot be written.
-        AptoolError: a part does not hold every pair of its unit.
+    ``before_publishing`` is called before the run gets its name; it may raise.
     """
     indices = read_indices(parts)
     for part, index in zip(parts, indices, strict=True):
@@ -198,7 +185,7 @@ def _merge_lines(
     output: PathOrUrl,
     before_publishing: Callable[[], None],
 ) -> None:
-    """Copies the lines of all parts in the order of the questions."""
+    """Copy the lines of all parts in the order of the questions."""
     block = min(max(_MEMORY_BYTES // (2 * len(parts)), _LEAST_BLOCK), _MOST_BLOCK)
     with ThreadPoolExecutor(_REQUESTS) as pool:
         lines = [
@@ -212,7 +199,7 @@ def _merge_lines(
 
 
 def _stretches(blocks: pl.DataFrame) -> pl.DataFrame:
-    """part, begin, end: consecutive blocks that are also consecutive in their part, joined."""
+    """part, begin, end: adjacent blocks of a part that follow each other in the run, joined."""
     follows = (pl.col("part") == pl.col("part").shift(1)) & (pl.col("begin") == pl.col("end").shift(1))
     return (
         blocks.with_columns(stretch=(~follows.fill_null(False)).cum_sum())
@@ -223,7 +210,7 @@ def _stretches(blocks: pl.DataFrame) -> pl.DataFrame:
 
 
 class PartLines:
-    """The lines of a part, read from the first to the last, one block ahead."""
+    """The lines of a part, read sequentially, one block ahead."""
 
     def __init__(self, path: Location, size: int, block: int, pool: ThreadPoolExecutor) -> None:
         self._store, self._key = store_of(path)
@@ -232,7 +219,7 @@ class PartLines:
         self._next: Future[bytes] | None = None
 
     def read(self, begin: int, end: int) -> bytes:
-        """Some bytes from ``begin`` on, no further than ``end``; follow those that were read before."""
+        """Bytes from ``begin`` on, up to ``end`` at most; reads follow each other."""
         if not self._begin <= begin < self._begin + len(self._data):
             after = self._begin + len(self._data)
             ahead, self._next = self._next, None
@@ -257,15 +244,7 @@ def _copy(lines: PartLines, begin: int, end: int, into: IO[bytes]) -> None:
 
 
 def check_questions(units: Sequence[Unit], questions: pl.DataFrame) -> None:
-    """Check that no question is in two units.
-
-    Args:
-        units: the units.
-        questions: question_id, part (the number of the unit): each question of a unit once.
-
-    Raises:
-        InputError: a question is in two.
-    """
+    """Raise if a question is in two units; ``questions`` has question_id and part, the unit's number."""
     repeated = questions.filter(pl.col("question_id").is_duplicated())
     if len(repeated):
         question = repeated["question_id"][-1]
@@ -283,17 +262,9 @@ def check_questions(units: Sequence[Unit], questions: pl.DataFrame) -> None:
 def plan(
     units: Sequence[Unit], system: System, output: PathOrUrl, tag: str, answers: Input | None = None
 ) -> list[Part]:
-    """Names the part of every unit by everything that its lines depend on.
+    """Name the part of every unit by everything that its lines depend on.
 
-    Args:
-        units: the units.
-        system: what will score them.
-        output: the run file.
-        tag: of the run.
-        answers: the file of shared answers; None is ``answers.parquet`` beside each file of pools.
-
-    Raises:
-        InputError: an input cannot be read.
+    ``answers`` is the file of shared answers; None is ``answers.parquet`` beside each file of pools.
     """
     folder = parts_folder(output)
     parts = []
@@ -301,12 +272,12 @@ def plan(
     for unit in units:
         if unit.path not in footers:
             identity, footer = _identity(unit.path, unit.version)
-            used = answers if answers is not None else shared_input(unit.path)
-            shared = _identity(*used)[0] if used is not None else None
+            shared_file = answers if answers is not None else shared_input(unit.path)
+            shared = _identity(*shared_file)[0] if shared_file is not None else None
             footers[unit.path] = identity, shared, _pairs(unit.path, footer)
         identity, shared, pairs = footers[unit.path]
-        facts = [identity, unit.row_group, system.fingerprint, shared, tag]
-        digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
+        inputs = [identity, unit.row_group, system.fingerprint, shared, tag]
+        digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:24]
         parts.append(Part(unit, folder / f"{digest}.part", pairs[unit.row_group], tag))
     return parts
 
@@ -318,11 +289,7 @@ def shared_input(pools: str) -> Input | None:
 
 
 def unit_pairs(units: Sequence[Unit]) -> list[int]:
-    """The number of pairs of each unit.
-
-    Raises:
-        InputError: an input cannot be read.
-    """
+    """The number of pairs of each unit."""
     pairs: dict[str, list[int]] = {}
     for unit in units:
         if unit.path not in pairs:
@@ -331,7 +298,7 @@ def unit_pairs(units: Sequence[Unit]) -> list[int]:
 
 
 def digest_of(path: str) -> str:
-    """A hash of a file's end, which has the places and statistics of a Parquet file's columns."""
+    """Hash of a file's end, which holds the footer of a Parquet file."""
     with storage.open_native(path) as file:
         return hashlib.sha256(_tail(file)).hexdigest()
 
@@ -342,12 +309,12 @@ def _tail(file: pa.NativeFile) -> bytes:
 
 
 def _identity(path: str, version: str | None) -> tuple[str, bytes]:
-    """What distinguishes a file from another that replaced it, and its footer."""
+    """What distinguishes a file from its replacement, and its footer."""
     with storage.open_native(path, version) as file:
         tail = _tail(file)
         footer = read_footer(file)
     digest = hashlib.sha256(tail).hexdigest()
-    # A folder of this machine may be moved; elsewhere nothing but the whole URL names a file.
+    # A local folder may be moved; elsewhere only the whole URL identifies a file.
     name = path if is_remote(path) else Path(path).name
     return json.dumps([name, version, digest]), footer
 

@@ -54,11 +54,7 @@ Sink: TypeAlias = Callable[[UnitScores], None]
 
 
 def read_task(unit: Unit, system: System, answers: Answers | None) -> Task:
-    """Read a unit and prepare it to be scored.
-
-    Raises:
-        InputError: the unit cannot be read.
-    """
+    """Read a unit and prepare it to be scored."""
     pools = read_pools(unit, answers)
     return Task(unit, pools.question_ids, pools.answer_ids, pools.pair_question, system.prepare(pools))
 
@@ -68,13 +64,7 @@ def score_task(
 ) -> pl.DataFrame:
     """Score all pairs of a unit: question_id, answer_id, score (f32), in the order of the pools.
 
-    Args:
-        task: the unit.
-        system: what scores it.
-        scored: called with the number of pairs of each block that is scored.
-
-    Raises:
-        AptoolError: a score is NaN or infinite.
+    ``scored`` is called with the number of pairs of each scored block.
     """
     scores = system.score_reporting(task.prepared, scored)
     bad = np.flatnonzero(~np.isfinite(scores))
@@ -98,13 +88,7 @@ class PairMeter:
     """Counts the scored pairs of a run, from any thread; a unit never counts more than its pairs."""
 
     def __init__(self, update: Update, pairs: Sequence[int], done: int = 0) -> None:
-        """Report the pairs that an earlier call has scored.
-
-        Args:
-            update: the progress of the run.
-            pairs: the number of pairs of each unit to score.
-            done: the number of pairs of the units that are scored already.
-        """
+        """Start after ``done`` pairs of earlier calls; ``pairs`` is the number of pairs per unit to score."""
         self._update = update
         self._pairs = pairs
         self._total = done + sum(pairs)
@@ -119,7 +103,7 @@ class PairMeter:
             self._reach(number, self._reached[number] + pairs)
 
     def reach(self, number: int, pairs: int | None = None) -> None:
-        """Set how many pairs of a unit are scored, None for all; a unit that is begun again loses none."""
+        """Set the number of scored pairs of a unit, None for all; a retried unit keeps its count."""
         with self._lock:
             self._reach(number, self._pairs[number] if pairs is None else pairs)
 
@@ -139,44 +123,35 @@ def score_units(
 
     Per device at most three units are in memory: one being read, one being scored, one in the sink.
 
-    Args:
-        units: the row groups.
-        system: what scores them.
-        answers: the shared answers.
-        meter: counts the pairs that are scored.
-        sink: stores the scores of each unit.
-
     Yields:
         A record per unit, once the sink has stored its scores.
-
-    Raises:
-        AptoolError: a unit cannot be read, scored or stored.
     """
     worker = f"{socket.gethostname()}:{os.getpid()}"
     systems = system.copies(len(units))
     gpus = len(systems) * str(system.describe().get("device", "")).startswith("cuda")
     waiting = deque(enumerate(units))
-    pipelines = [_stored(_scored(waiting, each, answers, meter), sink) for each in systems]
+    pipelines = [_pipeline(waiting, each, answers, meter, sink) for each in systems]
+    stored = pipelines[0] if len(pipelines) == 1 else _merged(pipelines, waiting)
     wall, cores = time.monotonic(), time.process_time()
-    with contextlib.closing(_merged(pipelines, waiting)) as stored:
+    with contextlib.closing(stored):
         for unit in stored:
             # A unit counts the time since the unit before it.
-            now, used = time.monotonic(), time.process_time()
+            now, cores_now = time.monotonic(), time.process_time()
             seconds = now - wall
             yield UnitRecord(
                 *(unit.number, unit.frame.height, worker),
                 seconds=seconds,
-                core_seconds=used - cores,
+                core_seconds=cores_now - cores,
                 gpu_seconds=seconds * gpus,
             )
-            wall, cores = now, used
+            wall, cores = now, cores_now
 
 
-def _scored(
-    waiting: deque[tuple[int, Unit]], system: System, answers: Answers | None, meter: PairMeter
+def _pipeline(
+    waiting: deque[tuple[int, Unit]], system: System, answers: Answers | None, meter: PairMeter, sink: Sink
 ) -> Generator[UnitScores]:
-    """The scores of waiting units by one system; the next unit is read meanwhile."""
-    with ThreadPoolExecutor(1) as reader:
+    """Score waiting units with one system; read the next unit and store the previous one meanwhile."""
+    with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
 
         def read() -> tuple[int, Future[Task]] | None:
             try:
@@ -186,23 +161,17 @@ def _scored(
             return number, reader.submit(read_task, unit, system, answers)
 
         following = read()
+        storing: tuple[UnitScores, Future[None]] | None = None
         while following is not None:
             number, reading = following
             task, following = reading.result(), read()
             frame = score_task(task, system, partial(meter.add, number))
             meter.reach(number)
-            yield UnitScores(number, task.unit, frame, system.truncated(task.prepared))
-
-
-def _stored(scored: Generator[UnitScores], sink: Sink) -> Generator[UnitScores]:
-    """The units once they are stored; the next unit is scored meanwhile."""
-    storing: tuple[UnitScores, Future[None]] | None = None
-    with contextlib.closing(scored), ThreadPoolExecutor(1) as writer:
-        for unit in scored:
             if storing is not None:
                 storing[1].result()
                 yield storing[0]
-            storing = unit, writer.submit(sink, unit)
+            scores = UnitScores(number, task.unit, frame, system.truncated(task.prepared))
+            storing = scores, writer.submit(sink, scores)
         if storing is not None:
             storing[1].result()
             yield storing[0]
@@ -212,9 +181,6 @@ def _merged(
     pipelines: Sequence[Generator[UnitScores]], waiting: deque[tuple[int, Unit]]
 ) -> Generator[UnitScores]:
     """The units of several pipelines, each in its thread, as they are stored."""
-    if len(pipelines) == 1:
-        yield from pipelines[0]
-        return
     done: SimpleQueue[UnitScores | BaseException | None] = SimpleQueue()
 
     def work(pipeline: Generator[UnitScores]) -> None:
@@ -239,7 +205,7 @@ def _merged(
                 else:
                     yield unit
         finally:
-            waiting.clear()  # after an error, the other pipelines end with the units they have begun
+            waiting.clear()  # after an error, the other pipelines stop after their current units
 
 
 class MemorySink:
@@ -256,11 +222,7 @@ class MemorySink:
         self.truncated += scores.truncated
 
     def frame(self) -> pl.DataFrame:
-        """question_id, answer_id, score (f64): the rows that reading the run file would give.
-
-        Raises:
-            InputError: a question has two pools.
-        """
+        """question_id, answer_id, score (f64): the rows of the run file."""
         frames = [self._frames[number] for number in range(len(self._units))]
         check_questions(
             self._units,

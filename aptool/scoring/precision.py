@@ -1,4 +1,4 @@
-"""The precision that texts are encoded in: bf16 only where it changes no ranking of a sample."""
+"""The precision of encoding: bf16 only if it changes no ranking of a sample."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from aptool.models.model import LoadedModel
     from aptool.scoring.scorer import Precision
 
-# Number of pools in the sample, and of those of one row group where there are several.
+# Number of pools in the sample, and the most from one of several row groups.
 SAMPLE, SAMPLE_PER_UNIT = 50, 10
 
-# Multiples of it, modulo 1, are spread evenly, however many there are.
+# Multiples of the golden ratio, modulo 1, are spread evenly.
 _GOLDEN = (5**0.5 - 1) / 2
 
 
@@ -29,47 +29,35 @@ def pick_precision(
 ) -> "Precision":
     """The precision to encode texts in.
 
-    Args:
-        requested: ``auto`` is bf16 on a GPU with native bf16 support if every pool of a sample is ranked as
-            in fp32; else fp32. On a CPU it is always fp32: encoding takes little of the time there, and
-            results should not depend on the instruction set of the processor.
-        model: the model, on the device.
-        device: the device.
-        sample: gives some of the pools to be scored, see ``sampled_pools``; called only if a trial is needed.
+    ``auto`` is bf16 on a GPU with native bf16 support if it ranks every pool of the sample as fp32 does, else
+    fp32. A CPU always uses fp32: encoding takes little of the time there, and results should not depend on
+    the processor's instruction set. ``sample`` is called only if it is needed.
 
     Raises:
-        UsageError: the GPU has nothing that computes in this precision.
+        UsageError: the GPU cannot compute in this precision.
     """
-    able = device.type != "cuda" or requested == "fp32" or has_tensor_cores(device)
+    is_supported = device.type != "cuda" or requested == "fp32" or has_tensor_cores(device)
     if requested != "auto":
-        if not able:
+        if not is_supported:
             name = torch.cuda.get_device_name(device)
             raise UsageError(
                 f"--precision {requested}: {name} cannot compute in it; "
                 "expected fp32, or a GPU of compute capability 8.0 or later"
             )
         return requested
-    if device.type != "cuda" or not able:
+    if device.type != "cuda" or not is_supported:
         return "fp32"
     return "bf16" if all(same_rankings(model, device, pools) for pools in sample()) else "fp32"
 
 
 def sample_units(units: Sequence[Unit]) -> list[Unit]:
-    """The row groups that the sample is taken from: at most ``SAMPLE``, spread over all of them."""
+    """The row groups of the sample: at most ``SAMPLE``, spread over all row groups."""
     order = np.argsort(np.arange(len(units)) * _GOLDEN % 1, kind="stable")
     return [units[number] for number in order[:SAMPLE].tolist()]
 
 
 def sampled_pools(units: Sequence[Unit], answers: Answers | None) -> Iterator[PoolBatch]:
-    """The sample: ``SAMPLE`` pools, or all if there are fewer, the same ones for the same input.
-
-    Args:
-        units: see ``sample_units``; no more are read than are needed.
-        answers: the texts of shared answers.
-
-    Raises:
-        InputError: one cannot be read.
-    """
+    """The sample: ``SAMPLE`` pools, or all if there are fewer, the same ones for the same input."""
     left, most = SAMPLE, max(SAMPLE_PER_UNIT, -(-SAMPLE // len(units)))
     for unit in units:
         if not left:
@@ -82,7 +70,7 @@ def sampled_pools(units: Sequence[Unit], answers: Answers | None) -> Iterator[Po
 
 
 def same_rankings(model: "LoadedModel", device: torch.device, pools: PoolBatch) -> bool:
-    """Whether bf16 and fp32 rank each pool alike."""
+    """Whether bf16 and fp32 rank the candidates of each pool alike."""
     from aptool.scoring.scorer import Scorer
     from aptool.scoring.tokenized import PoolTokenizer
 

@@ -1,8 +1,7 @@
 """Scoring: units and a system in, a run out.
 
-``score`` writes a run file: it checks the output and the tag, finds the missing parts, merges all parts,
-reports truncated answers and writes the run's metadata beside the file (``formats.ir_metadata``). An
-``Executor`` decides where units are scored; the bytes of the run file do not depend on the executor.
+``score`` writes a run file: it scores the missing parts, merges all parts and writes the metadata beside the
+file. An ``Executor`` decides where units are scored; the bytes of the run file do not depend on it.
 ``score_in_memory`` scores in this process and returns the same scores as a table.
 """
 
@@ -15,10 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
+from typing_extensions import override
 
 from aptool import environment
 from aptool.formats.claim import Claim, claimed_folder
-from aptool.formats.ids import check_one_word
 from aptool.formats.ir_metadata import check_metadata, check_run_output, write_metadata
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.pools import Answers, Unit, read_answers
@@ -38,7 +37,7 @@ from aptool.scoring.parts import (
 )
 from aptool.scoring.pipeline import MemorySink, PairMeter, UnitScores, score_units
 from aptool.scoring.precision import sample_units, sampled_pools
-from aptool.scoring.record import ScoredRun, UnitRecord, gather, summarize
+from aptool.scoring.record import ScoredRun, UnitRecord, gather
 from aptool.scoring.systems import System
 
 if TYPE_CHECKING:
@@ -52,25 +51,17 @@ AnySystem: TypeAlias = "System | ModelLoader | BaselineLoader"
 class Executor(ABC):
     """Scores units in this process or elsewhere. One call of ``score`` at a time uses an executor."""
 
-    def drive(self, work: Callable[["Executor"], ScoredRun]) -> ScoredRun:
-        """Calls ``work`` with the executor to use: itself, unless another process has to hand out units."""
-        return work(self)
+    def delegate(self, work: Callable[["Executor"], ScoredRun]) -> ScoredRun | None:
+        """Call ``work`` in another process if this one cannot assign units; return None otherwise."""
+        return None
 
     @abstractmethod
     def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> System:
-        """Opens a system to score these units; for ``plan`` its fingerprint, tag and limit suffice.
-
-        Raises:
-            AptoolError: the system cannot be opened.
-        """
+        """Open a system to score these units; for ``plan`` its fingerprint, tag and limit suffice."""
 
     @contextlib.contextmanager
     def claim(self, output: Location) -> Iterator[Claim]:
-        """Claims ``output``, and provides the folder for its parts, while the block runs.
-
-        Raises:
-            InputError: another process is writing it.
-        """
+        """Claim ``output`` and create the folder of its parts while the block runs."""
         with claimed_folder(parts_folder(output), output) as claim:
             yield claim
 
@@ -85,18 +76,19 @@ class Executor(ABC):
     ) -> Generator[UnitRecord]:
         """Write the missing parts; yield a record of each once it is written.
 
-        When the generator ends, all parts are complete and readable by this process.
+        When the generator ends, all parts are complete and readable by this process. After an error, the
+        written parts stay.
 
         Args:
             parts: all parts of the run.
-            missing: those to write.
+            missing: the parts to write.
             system: the system that ``open`` returned.
             answers: the file with the texts of shared answers.
-            meter: counts the pairs of the missing parts that are scored.
-
-        Raises:
-            AptoolError: a unit cannot be scored; parts that are written stay.
+            meter: counts the scored pairs of the missing parts.
         """
+
+    def log_summary(self, scored: ScoredRun) -> None:  # noqa: B027 - optional
+        """Log the cost of a run; by default nothing."""
 
 
 class LocalExecutor(Executor):
@@ -105,11 +97,12 @@ class LocalExecutor(Executor):
     def __init__(self) -> None:
         self._answers: Answers | None = None
 
+    @override
     def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> System:
-        """See ``Executor.open``."""
         opened, self._answers = _open(system, units, answers)
         return opened
 
+    @override
     def run(
         self,
         parts: Sequence[Part],
@@ -118,13 +111,12 @@ class LocalExecutor(Executor):
         answers: Input | None,
         meter: PairMeter,
     ) -> Generator[UnitRecord]:
-        """See ``Executor.run``."""
 
         def write(scores: UnitScores) -> None:
             write_part(missing[scores.number], scores.frame, scores.truncated)
 
         units = [part.unit for part in missing]
-        yield from score_units(units, system, self._answers, meter, write)
+        return score_units(units, system, self._answers, meter, write)
 
 
 def _open(system: AnySystem, units: Sequence[Unit], answers: Input | None) -> tuple[System, Answers | None]:
@@ -146,8 +138,9 @@ def score(
     *,
     tag: str | None = None,
     answers: PathOrUrl | None = None,
+    command: str | None = None,
 ) -> ScoredRun:
-    """Scores pools into a TREC run file; resumes from the parts that an interrupted call left.
+    """Score pools into a TREC run file; resume from the parts of an interrupted call.
 
     Args:
         units: the row groups to score.
@@ -156,37 +149,56 @@ def score(
         executor: where to score; None is this process.
         tag: the tag of the run, one word; None is the system's.
         answers: the file with the texts of shared answers; None is ``answers.parquet`` beside the pools.
-
-    Raises:
-        UsageError: the tag is not one word, or there is no such device.
-        InputError: an input is not valid, or the output or its metadata cannot be written.
-        AptoolError: a unit could not be scored; parts that are written stay.
+        command: the command line for the metadata; None is that of this process, if it is one.
     """
-    if tag is not None:
-        check_one_word("tag", tag)
     check_run_output(output)
-    shared = _input(answers)
     check_metadata(location(output))
     executor = executor if executor is not None else LocalExecutor()
-    return executor.drive(partial(_score, units, system, output, tag, shared, environment.command()))
+    command = command if command is not None else environment.command()
+    work = partial(score, units, system, output, tag=tag, answers=answers, command=command)
+    if (scored_run := executor.delegate(work)) is not None:
+        executor.log_summary(scored_run)
+        return scored_run
+    started = time.monotonic()
+    shared = _input(answers)
+    with get_progress().task("loading model"):
+        opened = executor.open(system, units, shared)
+    tag = tag if tag is not None else opened.tag
+    parts = plan(units, opened, output, tag, shared)
+    inputs = _inputs(units, shared)
+    with executor.claim(location(output)) as claim, get_progress().task("score") as update:
+        missing = missing_parts(parts)
+        pairs = [part.pairs for part in missing]
+        meter = PairMeter(update, pairs, sum(part.pairs for part in parts) - sum(pairs))
+        with contextlib.closing(executor.run(parts, missing, opened, shared, meter)) as scored:
+            records = list(scored)
+        check_unchanged(inputs)
+        merged = merge(parts, output, claim.check)
+    _log_truncated(merged.truncated, opened)
+    scored_run = ScoredRun(
+        pairs=merged.pairs,
+        truncated=merged.truncated,
+        units=len(parts),
+        resumed=len(parts) - len(missing),
+        retried=sum(record.attempts > 1 for record in records),
+        run_twice=sum(record.again for record in records),
+        workers=len({record.worker for record in records}),
+        seconds=round(time.monotonic() - started, 3),
+        core_seconds=round(sum(record.core_seconds for record in records), 3),
+        gpu_seconds=round(sum(record.gpu_seconds for record in records), 3),
+    )
+    write_metadata(location(output), gather(tag, opened, units, scored_run, command))
+    executor.log_summary(scored_run)
+    return scored_run
 
 
 def score_in_memory(
     units: Sequence[Unit], system: AnySystem, *, answers: PathOrUrl | None = None
 ) -> tuple[pl.DataFrame, str]:
-    """Score pools in this process, without a run file.
-
-    Args:
-        units: the row groups to score.
-        system: see ``score``.
-        answers: see ``score``.
+    """Score pools in this process, without a run file; see ``score``.
 
     Returns:
         question_id, answer_id, score (f64): the rows of the run file that ``score`` writes; the system's tag.
-
-    Raises:
-        InputError: an input is not valid.
-        AptoolError: a unit could not be scored.
     """
     shared = _input(answers)
     with get_progress().task("loading model"):
@@ -200,42 +212,6 @@ def score_in_memory(
         frame = sink.frame()
     _log_truncated(sink.truncated, opened)
     return frame, opened.tag
-
-
-def _score(
-    units: Sequence[Unit],
-    system: AnySystem,
-    output: PathOrUrl,
-    tag: str | None,
-    answers: Input | None,
-    command: str | None,
-    executor: Executor,
-) -> ScoredRun:
-    started = time.monotonic()
-    with get_progress().task("loading model"):
-        opened = executor.open(system, units, answers)
-    tag = tag if tag is not None else opened.tag
-    parts = plan(units, opened, output, tag, answers)
-    inputs = _inputs(units, answers)
-    with executor.claim(location(output)) as claim, get_progress().task("score") as update:
-        missing = missing_parts(parts)
-        pairs = [part.pairs for part in missing]
-        meter = PairMeter(update, pairs, sum(part.pairs for part in parts) - sum(pairs))
-        with contextlib.closing(executor.run(parts, missing, opened, answers, meter)) as scored:
-            records = list(scored)
-        check_unchanged(inputs)
-        merged = merge(parts, output, claim.check)
-    _log_truncated(merged.truncated, opened)
-    scored_run = summarize(
-        records,
-        units=len(parts),
-        missing=len(missing),
-        pairs=merged.pairs,
-        truncated=merged.truncated,
-        seconds=time.monotonic() - started,
-    )
-    write_metadata(location(output), gather(tag, opened, units, scored_run, command))
-    return scored_run
 
 
 def _log_truncated(truncated: int, system: System) -> None:

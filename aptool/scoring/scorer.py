@@ -1,16 +1,18 @@
 """The scorer: pairs of texts in, scores out, each distinct text encoded once.
 
-Attentive pooling is late interaction: the encoding of a text does not depend on its partner; only the pooling
-does, and it is by far the smaller part of the work. Mining of negatives, evaluation on dev, scoring of pools
-and explanation all score with this class.
+Attentive pooling is late interaction: only the pooling depends on both texts, and it is the smaller part of
+the work. Hard-negative mining, evaluation on dev, scoring of pools and explanation use this class.
 """
 
 from collections.abc import Callable
+from functools import partial
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from aptool.errors import AptoolError
 from aptool.models.device import is_out_of_memory, send
@@ -38,23 +40,16 @@ BATCHES_PER_WINDOW = 4
 # are encoded already take less work per token.
 WINDOWS, TOKENS_PER_WINDOW, ENCODED_PER_WINDOW = 8, 2048, 8192
 
-# Likewise for questions, of which there are few: over a pretrained network they take a good part of the time
-# where answers are read from a store.
+# Likewise for questions, which take much of the time if answers are read from a store.
 TOKENS_OF_QUESTIONS = 128
 
 
 class PreparedAnswers(NamedTuple):
-    """Answers that were encoded before their questions are known.
-
-    Attributes:
-        encoded: the stored representation of n answers.
-        lengths: (n,) int64 tokens of each answer.
-        bags: the words of the answers, if the system has pair features.
-    """
+    """Answers that were encoded before their questions are known."""
 
     encoded: EncodedAnswers
-    lengths: np.ndarray
-    bags: WordBags | None
+    lengths: np.ndarray  # (n,) int64 tokens per answer
+    bags: WordBags | None  # the words of the answers, if the system has pair features
 
 
 class Scorer:
@@ -71,7 +66,7 @@ class Scorer:
         expected_tokens: int | None = None,
         stored: StoredAnswers | None = None,
     ) -> None:
-        """Prepares to score.
+        """Prepare to score.
 
         Args:
             ranker: the ranker, in evaluation mode and on the device.
@@ -80,46 +75,46 @@ class Scorer:
                 computed in fp32. ``tf32`` is fp32 whose products a GPU computes in TF32, those of alignments
                 too, where ``set_products`` says so.
             tokens_per_batch: tokens encoded at one time; None is a default for the device.
-            cache_bytes: limit of the cache that keeps encoded answers between calls of ``score``.
+            cache_bytes: limit of the cache of encoded answers between calls of ``score``.
             expected_tokens: number of tokens that will be encoded before the weights change, if known.
-            stored: answers that were encoded before; in fp32 only.
+            stored: a store of encoded answers; in fp32 only.
         """
         self._device = torch.device(device)
         self._stored = stored
         self._batch = tokens_per_batch or TOKENS_PER_BATCH.get(self._device.type, 8192)
         self._cache = AnswerCache(cache_bytes)
         with torch.inference_mode():
-            used = ranker.in_bf16() if precision == "bf16" else ranker
-            self._encode = used.inference_encoder(expected_tokens)
-            self._pair_scorer = pair_scorer_for(used.pooling)
+            cast = ranker.in_bf16() if precision == "bf16" else ranker
+            self._encode = cast.inference_encoder(expected_tokens)
+            self._pair_scorer = pair_scorer_for(cast.pooling)
             self._ranker = ranker
 
+    @override
     @property
     def row_multiple(self) -> int:
-        """See ``PairScorer.row_multiple``."""
         return self._pair_scorer.row_multiple
 
     def clear_cache(self) -> None:
-        """Removes all encoded answers."""
+        """Remove all encoded answers."""
         self._cache = AnswerCache(self._cache.capacity)
 
     @torch.inference_mode()
     def score(
         self,
         questions: Tokens,
-        answers: Tokens,
+        answers: "Tokens | PreparedAnswers",
         pair_question: np.ndarray,
         pair_answer: np.ndarray,
         cache_keys: np.ndarray | None = None,
         scored: Callable[[int], None] = lambda pairs: None,
     ) -> np.ndarray:
-        """Scores of pairs; peak memory does not grow with the number of answers, only by a few bytes a pair.
+        """Score pairs; peak memory grows by a few bytes per pair, not with the number of answers.
 
         On a GPU the host waits once, for the scores.
 
         Args:
             questions: token ids of distinct questions.
-            answers: token ids of distinct answers.
+            answers: token ids of distinct answers, or the result of ``encode_answers``.
             pair_question: (P,) the question of each pair.
             pair_answer: (P,) the answer of each pair.
             cache_keys: (answers,) a hashable value for each answer, which stands for the same token ids in
@@ -130,54 +125,24 @@ class Scorer:
         Returns:
             (P,) float32, equal to the pairwise definition within 1e-5 in fp32. The scores depend on the
             arguments alone, to the bit: not on the number of threads, nor on the contents of the cache.
-            Where memory runs out, half of the work is tried at a time, which may change the last bits.
+            Where memory runs out, the work is split in halves, which may change the last bits.
 
         Raises:
             AptoolError: there is too little memory for a single answer with its questions.
         """
-        self._cache.start_unit()
-        _, pooled = pooled_rows(answers.ids, answers.offsets)
-
-        def encoded(rows: np.ndarray) -> EncodedAnswers:
-            return self._encoded_answers(answers, pooled, cache_keys, rows)
-
-        bags = self._ranker.word_bags(answers)
-        pairs = pair_question, pair_answer
-        return self._score(questions, answers.lengths, bags, encoded, *pairs, TOKENS_PER_WINDOW, scored)
-
-    @torch.inference_mode()
-    def score_encoded(
-        self, questions: Tokens, answers: PreparedAnswers, pair_question: np.ndarray, pair_answer: np.ndarray
-    ) -> np.ndarray:
-        """The scores of ``score`` for answers that ``encode_answers`` has encoded.
-
-        Args:
-            questions: token ids of distinct questions.
-            answers: the encoded answers.
-            pair_question: (P,) the question of each pair.
-            pair_answer: (P,) the answer of each pair.
-
-        Raises:
-            AptoolError: there is too little memory for a single answer with its questions.
-        """
-        texts = answers.lengths, answers.bags, answers.encoded.select
-        return self._score(questions, *texts, pair_question, pair_answer, ENCODED_PER_WINDOW)
-
-    def _score(
-        self,
-        questions: Tokens,
-        lengths: np.ndarray,
-        answer_bags: WordBags | None,
-        encoded_answers: Callable[[np.ndarray], EncodedAnswers],
-        pair_question: np.ndarray,
-        pair_answer: np.ndarray,
-        tokens_per_window: int,
-        scored: Callable[[int], None] = lambda pairs: None,
-    ) -> np.ndarray:
-        """(P,) scores of pairs with answers of ``lengths`` tokens, which ``encoded_answers`` gives by row."""
         scores = np.empty(len(pair_question), dtype=np.float32)
         if not len(scores):
             return scores
+        lengths = answers.lengths
+        if isinstance(answers, PreparedAnswers):
+            encoded_answers, answer_bags = answers.encoded.select, answers.bags
+            tokens_per_window = ENCODED_PER_WINDOW
+        else:
+            self._cache.start_unit()
+            _, pooled = pooled_rows(answers.ids, answers.offsets)
+            encoded_answers = partial(self._encoded_answers, answers, pooled, cache_keys)
+            answer_bags = self._ranker.word_bags(answers)
+            tokens_per_window = TOKENS_PER_WINDOW
         present, order, starts = group_by_answer(lengths, pair_answer)
         pair_question = pair_question[order]
         batches = 1 if is_shared(present, pair_answer) else BATCHES_PER_WINDOW
@@ -214,7 +179,7 @@ class Scorer:
                 half = len(window) // 2
                 return torch.cat([work(window[:half]), work(window[half:])])
 
-            scores[order] = torch.cat(for_each(work, windows)).cpu().numpy()
+            scores[order] = torch.cat(list(for_each(work, windows))).cpu().numpy()
         return scores
 
     @torch.inference_mode()
@@ -240,11 +205,7 @@ class Scorer:
 
     @torch.inference_mode()
     def encode(self, answers: Tokens) -> list[tuple[np.ndarray, Ragged]]:
-        """What is kept of each answer, in the batches that they were encoded in, on all cores.
-
-        Returns:
-            For each batch (n,) which answers it has, and their rows, values (R, c).
-        """
+        """The stored representation of answers, batch by batch: (n,) which answers, and their rows (R, c)."""
         order = np.argsort(answers.lengths, kind="stable")
         lengths = answers.lengths[order]
         batches = [order[block] for block in blocks_of(lengths, self._window(lengths, 1))]
@@ -259,34 +220,31 @@ class Scorer:
             return [*work(batch[:half]), *work(batch[half:])]
 
         with one_core_per_thread(self._device, len(batches)) as for_each:
-            return [one for found in for_each(work, batches) for one in found]
+            return list(chain.from_iterable(for_each(work, batches)))
 
     def _check_halving(self, error: RuntimeError, answers: int) -> None:
-        """Raises an error again unless memory ran out with several answers.
-
-        Raises:
-            AptoolError: it ran out with a single one.
-        """
+        """Raise an error again unless memory ran out with several answers."""
         if not is_out_of_memory(error):
             raise error
         if answers == 1:
-            raise AptoolError(_out_of_memory(self._device)) from error
+            problem = "out of memory with a single answer; expected a device with more free memory"
+            raise AptoolError(f"{self._device}: {problem}") from error
 
     def _free_memory(self) -> None:
-        """Gives up what is only kept to save time."""
+        """Empty the caches."""
         self.clear_cache()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
     def _window(self, lengths: np.ndarray, batches: int, least: int = TOKENS_PER_WINDOW) -> int:
-        """Tokens in a window: at most so many batches, and on a CPU few enough to occupy all cores."""
+        """Tokens per window: at most ``batches`` batches, and on a CPU few enough to occupy all cores."""
         largest = batches * self._batch
         if self._device.type != "cpu":
             return largest
         return min(largest, max(int(lengths.sum()) // WINDOWS, least))
 
     def _prepare_questions(self, questions: Tokens, for_each: ForEach) -> Any:
-        """Encodes questions, those of similar length together, on all cores."""
+        """Encode questions in batches of similar length, on all cores."""
         by_length = np.argsort(questions.lengths, kind="stable")
         lengths = questions.lengths[by_length]
         tokens = self._batch
@@ -299,16 +257,16 @@ class Scorer:
             states = self._encode(Ragged.of(some, self._device), send(rows, self._device))
             return Ragged.of_sizes(states, counts)
 
-        parts = for_each(encode, blocks_of(lengths, tokens))
-        back = np.argsort(by_length, kind="stable")
-        return self._pair_scorer.prepare_questions(Ragged.concatenate(parts).select(back))
+        encoded = Ragged.concatenate(list(for_each(encode, blocks_of(lengths, tokens))))
+        order = np.argsort(by_length, kind="stable")
+        return self._pair_scorer.prepare_questions(encoded.select(order))
 
     def _encoded_answers(
         self, answers: Tokens, pooled: np.ndarray, cache_keys: np.ndarray | None, rows: np.ndarray
     ) -> EncodedAnswers:
-        """The encoded answers at ``rows``: cached, or encoded now, those of similar length together.
+        """The encoded answers at ``rows``: cached, or encoded now in batches of similar length.
 
-        ``pooled`` is (answers,), the number of tokens of each that are pooled.
+        ``pooled`` is (answers,), the number of pooled tokens per answer.
         """
         keys = np.full(len(rows), None) if cache_keys is None else cache_keys[rows]
         lengths = answers.lengths[rows]
@@ -316,42 +274,36 @@ class Scorer:
         missing = np.flatnonzero(batch < 0)
         missing = missing[np.argsort(lengths[missing], kind="stable")]
         for block in blocks_of(lengths[missing], self._batch):
-            places = missing[block]
-            encoded = self._found_or_encoded(answers.take(rows[places]))
-            batch[places] = len(batches)
+            positions = missing[block]
+            some = answers.take(rows[positions])
+            if self._stored is None:
+                encoded = self._encode_answers(some)
+            else:
+                encoded = self._stored.encoded(some, self._encode_answers, self.row_multiple, self._device)
+            batch[positions] = len(batches)
             batches.append(encoded.values)
-            counts[places] = encoded.sizes
-            starts[places] = np.cumsum(encoded.sizes) - encoded.sizes
-            self._cache.put(keys[places].tolist(), encoded.values, encoded.sizes)
+            counts[positions] = encoded.sizes
+            starts[positions] = np.cumsum(encoded.sizes) - encoded.sizes
+            self._cache.put(keys[positions].tolist(), encoded.values, encoded.sizes)
         return EncodedAnswers(batches, batch, starts, counts, pooled[rows])
 
-    def _found_or_encoded(self, answers: Tokens) -> Ragged:
-        """What is kept of a batch of answers, from the store if there is one."""
-        if self._stored is None:
-            return self._encode_answers(answers)
-        return self._stored.encoded(answers, self._encode_answers, self.row_multiple, self._device)
-
     def _encode_answers(self, answers: Tokens) -> Ragged:
-        """What is kept of a batch of answers."""
+        """The stored representation of a batch of answers."""
         tokens = Ragged.of(answers, self._device)
         pooled, lengths = pooled_rows(answers.ids, answers.offsets)
-        places = send(pooled, self._device)
-        rows, counts = self._pair_scorer.select_states(Ragged.of_sizes(tokens.values[places], lengths))
-        states = self._encode(tokens, places[rows])
+        positions = send(pooled, self._device)
+        rows, counts = self._pair_scorer.select_states(Ragged.of_sizes(tokens.values[positions], lengths))
+        states = self._encode(tokens, positions[rows])
         return self._pair_scorer.cache_answers(Ragged.of_sizes(states, counts))
-
-
-def _out_of_memory(device: torch.device) -> str:
-    return f"{device}: out of memory with a single answer; expected a device with more free memory"
 
 
 def group_by_answer(
     lengths: np.ndarray, pair_answer: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Groups pairs by answer.
+    """Group pairs by answer.
 
-    Answers that pools share are sorted by length, so that they fit into common batches. Others keep the order
-    of the pairs, so that the pairs of a pool stay with their question.
+    Answers that pools share are sorted by length, to fit into common batches. Other answers keep the order of
+    the pairs, so that the pairs of a pool stay with their question.
 
     Args:
         lengths: (answers,) tokens of each answer.
@@ -390,7 +342,7 @@ def is_shared(present: np.ndarray, pair_answer: np.ndarray) -> bool:
 
 
 def blocks_of(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:
-    """Splits texts into consecutive blocks of about ``tokens`` tokens each."""
+    """Split texts into consecutive blocks of about ``tokens`` tokens each."""
     if not len(lengths):
         return []
     block = (np.cumsum(lengths) - lengths) // tokens

@@ -1,8 +1,8 @@
-"""Encoded answers from a store in place of an encoder, and those that it lacks encoded and added.
+"""Encoded answers from a store; missing answers are encoded and added.
 
-What is kept of an answer (``PairScorer.cache_answers``) is stored as bytes: fp32 as it is, fp16 rounded, int8
-with the scale of each row behind it. An answer that is encoded now is rounded as if it had been read, so that
-scores do not depend on what a store already has.
+The output of ``PairScorer.cache_answers`` is stored as bytes: fp32 as it is, fp16 rounded, int8 with the
+scale of each row behind it. A newly encoded answer is rounded as if it had been read, so scores do not depend
+on the content of the store.
 """
 
 import time
@@ -21,7 +21,7 @@ from aptool.scoring.encoded import rows_of
 from aptool.text.forms import pooled_rows
 from aptool.text.tokenizer import Tokens
 
-# New answers are written in parts of so many bytes, and none waits for longer than so many seconds.
+# New answers are written once they take this many bytes, or after this many seconds.
 PART_BYTES = 64 << 20
 PART_SECONDS = 60.0
 
@@ -30,47 +30,35 @@ class StoredAnswers:
     """The answers of a store for a scorer; safe to use from several threads."""
 
     def __init__(self, store: AnswerStore, *, fill: bool = False) -> None:
-        """Uses a store.
-
-        Args:
-            store: the store.
-            fill: encode answers that it lacks, and add them at ``flush``; otherwise they are an error.
-        """
+        """Use a store; ``fill`` encodes and adds missing answers, which are an error otherwise."""
         self._store = store
         self._fill = fill
         self._lock, self._writing = Lock(), Lock()
-        # Keys, number of rows and rows of answers that are not written yet.
+        # Keys, row counts and rows of unwritten answers.
         self._new: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._new_since = 0.0
 
     def check(self, answers: Tokens) -> None:
-        """Checks that no answer will be missing.
-
-        Raises:
-            InputError: the store lacks some, and is not to be filled.
-        """
+        """Raise if an answer is missing and the store is not to be filled."""
         if not self._fill:
             self._check(self._store.index.find(text_keys(answers)))
 
     def new(self, answers: Tokens) -> tuple[np.ndarray, np.ndarray]:
-        """The answers that the store lacks, one of each text: (m,) int64 which they are, (m, 2) keys.
-
-        Those that wait for ``flush`` are not new.
-        """
+        """The distinct texts that the store and the buffer lack: (m,) int64 rows of answers, (m, 2) keys."""
         keys = text_keys(answers)
         with self._lock:
-            waiting = [one[0] for one in self._new]
-        lacking = np.flatnonzero(self._store.index.find(keys) < 0)
+            waiting = [entry[0] for entry in self._new]
+        missing = np.flatnonzero(self._store.index.find(keys) < 0)
         if waiting:
-            lacking = lacking[~np.isin(_whole(keys[lacking]), _whole(np.concatenate(waiting)))]
-        _, first = np.unique(keys[lacking], axis=0, return_index=True)
-        rows = lacking[np.sort(first)]
+            missing = missing[~np.isin(_whole(keys[missing]), _whole(np.concatenate(waiting)))]
+        _, first = np.unique(keys[missing], axis=0, return_index=True)
+        rows = missing[np.sort(first)]
         return rows, keys[rows]
 
     def encoded(
         self, answers: Tokens, encode: Callable[[Tokens], Ragged], multiple: int, device: torch.device
     ) -> Ragged:
-        """What is kept of a batch of answers: read, or encoded now and kept for ``flush``.
+        """The stored representation of a batch of answers: read, or encoded now and buffered.
 
         Args:
             answers: token ids.
@@ -83,32 +71,32 @@ class StoredAnswers:
         """
         keys, index = text_keys(answers), self._store.index
         entries = index.find(keys)
-        here = entries >= 0
-        if here.all():
+        is_stored = entries >= 0
+        if is_stored.all():
             return _unpacked(index.read(entries, multiple), self._store.precision, device)
         if not self._fill:
             self._check(entries)
-        lacking = answers.take(np.flatnonzero(~here))
-        counts, rows = self.put(keys[~here], lacking, encode(lacking), multiple)
+        missing = answers.take(np.flatnonzero(~is_stored))
+        counts, rows = self.put(keys[~is_stored], missing, encode(missing), multiple)
         parts = [_unpacked(_repeated(rows, counts, multiple), self._store.precision, device)]
-        if here.any():
-            parts.append(_unpacked(index.read(entries[here], multiple), self._store.precision, device))
-        order = np.argsort(here, kind="stable")  # those that were encoded now come first
+        if is_stored.any():
+            parts.append(_unpacked(index.read(entries[is_stored], multiple), self._store.precision, device))
+        order = np.argsort(is_stored, kind="stable")  # newly encoded answers come first
         return Ragged.concatenate(parts).select(np.argsort(order))
 
     def put(
         self, keys: np.ndarray, answers: Tokens, encoded: Ragged, multiple: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Keeps answers that were encoded now until ``flush``.
+        """Buffer newly encoded answers until ``flush``.
 
         Args:
             keys: (n, 2) uint64.
             answers: token ids of n answers.
-            encoded: what is kept of them in memory.
-            multiple: see ``PairScorer.row_multiple``; the rows that fill up to it are not stored.
+            encoded: their rows in memory.
+            multiple: see ``PairScorer.row_multiple``; rows repeated up to it are not stored.
 
         Returns:
-            (n,) int64 the number of their rows, without repeated ones; (R, w) uint8 the rows.
+            (n,) int64 the number of stored rows per answer; (R, w) uint8 the rows.
         """
         lengths = pooled_rows(answers.ids, answers.offsets)[1]
         counts = encoded.sizes if multiple == 1 else np.minimum(encoded.sizes, lengths)
@@ -120,29 +108,21 @@ class StoredAnswers:
             self._new.append((keys, counts, rows))
         return counts, rows
 
-    def flush(self, *, everything: bool = True) -> int:
-        """Writes what ``put`` has kept, as parts; returns the number of bytes of its rows.
-
-        Args:
-            everything: also where it is little and not old.
-
-        Raises:
-            InputError: it cannot be written.
-        """
+    def flush(self, *, force: bool = True) -> None:
+        """Write the buffer as parts; ``force`` also writes a small, recent buffer."""
         with self._lock:
             size = sum(rows.nbytes for _, _, rows in self._new)
             young = time.monotonic() - self._new_since < PART_SECONDS
-            if not self._new or (not everything and size < PART_BYTES and young):
-                return 0
+            if not self._new or (not force and size < PART_BYTES and young):
+                return
             new, self._new = self._new, []
         with self._writing:
             self._write(new)
-        return size
 
     def _write(self, new: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> None:
         keys, counts, rows = (np.concatenate(column) for column in zip(*new, strict=True))
         _, first = np.unique(keys, axis=0, return_index=True)
-        # In the order in which answers are scored; those of one length in the order of their keys.
+        # In scoring order: by length, then by key.
         order = first[np.argsort(counts[first], kind="stable")]
         starts = np.cumsum(counts) - counts
         part = (np.cumsum(counts[order]) - counts[order]) * rows.shape[1] // PART_BYTES
@@ -169,7 +149,7 @@ def _packed(rows: Tensor, precision: StoredPrecision) -> np.ndarray:
     if precision == "int8":
         scales = rows.abs().amax(1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / 127
         whole = (rows / scales).round().to(torch.int8)
-        # As fp64, so that a row is a whole number of the words that its checksum adds up.
+        # fp64 scales keep a row a whole number of the 8-byte words of its checksum.
         return np.concatenate([whole.cpu().numpy().view(np.uint8), _bytes(scales.double())], axis=1)
     if precision == "fp16":
         largest = torch.finfo(torch.float16).max
@@ -183,7 +163,7 @@ def _bytes(values: Tensor) -> np.ndarray:
 
 
 def _repeated(rows: np.ndarray, counts: np.ndarray, multiple: int) -> Stored:
-    """Answers as ``AnswerIndex.read`` gives them, from their (R, w) rows, (n,) of each."""
+    """Answers as ``AnswerIndex.read`` returns them, from (R, w) rows, (n,) rows per answer."""
     held = -(-counts // multiple) * multiple
     within = rows_of(np.zeros_like(held), held)
     starts = np.repeat(np.cumsum(counts) - counts, held)

@@ -10,14 +10,14 @@ from aptool.formats.pools import PoolBatch
 
 
 class System(ABC):
-    """Scores every pair of the pools it is given, in two steps that may run on different machines."""
+    """Scores every pair of pools in two steps, which may run on different machines."""
 
     fingerprint: str  # differs between any two systems whose scores may differ
     tag: str  # default tag of its runs: one word
     max_answer_tokens: int | None = None  # longer answers are truncated
 
     def prepare(self, pools: PoolBatch) -> Any:
-        """The input of ``score``, computed with little memory and without an accelerator."""
+        """The input of ``score``; uses little memory and no accelerator."""
         return pools
 
     @abstractmethod
@@ -29,13 +29,13 @@ class System(ABC):
         return self.score(prepared)
 
     def copies(self, most: int) -> "list[System]":
-        """The system on each of the devices that share its work, itself first; at most so many."""
+        """The system on each of at most ``most`` devices that share its work, itself first."""
         return [self]
 
     def truncated(self, prepared: Any) -> int:
-        """Number of answers that were truncated."""
+        """Number of truncated answers."""
         return 0
 
     def describe(self) -> dict[str, Any]:
-        """What scores, as plain values: ``name`` and what belongs to it."""
+        """The system as plain values: ``name`` and its settings."""
         return {"name": self.tag}

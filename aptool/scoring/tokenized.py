@@ -1,4 +1,4 @@
-"""Pools as token ids, the input of a trained model; a text that several row groups have is tokenized once."""
+"""Pools as token ids, and the cache of encoded answers; repeated texts are tokenized and encoded once."""
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
@@ -17,14 +17,14 @@ from aptool.formats.shared_texts import text_hash
 from aptool.scoring.answer_store import text_keys
 from aptool.text.tokenizer import TextTokenizer, Tokens, concatenated, truncate
 
-# Texts that stand in the pools are kept at once up to this size, beyond it when they occur a second time: in
-# most collections they occur once, and tokens and encodings that are not used again take memory.
+# Unshared texts are kept on first sight up to this many bytes, then on their second occurrence: in most
+# collections they occur once, and their tokens and encodings would waste memory.
 BYTES_AT_ONCE = 1 << 20
 
 # Number of texts whose second occurrence is recognized.
 MOST_SEEN = 1 << 18
 
-# Number of kept tokens of repeated texts; all kept texts are forgotten beyond.
+# Limit of the kept tokens of repeated texts; beyond it all kept texts are dropped.
 MOST_TOKENS = 1 << 24
 
 
@@ -39,24 +39,24 @@ class TokenizedPools(NamedTuple):
 
 
 class PoolTokenizer:
-    """Tokenizes pools as a model was trained, and remembers the token ids of answers that occur again."""
+    """Tokenizes pools as in training, and keeps the token ids of repeated answers."""
 
     def __init__(self, tokenizer: TextTokenizer, options: TextOptions) -> None:
         self._tokenizer = tokenizer
         self._options = options
-        self._known = _KnownTexts(tokenizer, options.max_answer_tokens)
+        self._cache = _TextCache(tokenizer, options.max_answer_tokens)
         self._lock = Lock()  # several devices share one tokenizer
 
     def tokenize(self, pools: PoolBatch) -> TokenizedPools:
         """Token ids of the distinct texts of pools, truncated at the model's limits."""
         questions = self._tokenizer.encode(pools.questions, self._options.max_question_tokens, "question")
         with self._lock:
-            answers, keys = self._known.tokens(pools)
+            answers, keys = self._cache.tokens(pools)
         return TokenizedPools(questions, answers, pools.pair_question, pools.pair_answer, keys)
 
 
-class _KnownTexts:
-    """Token ids of answers by text: shared answers, and answers that occur again in other row groups."""
+class _TextCache:
+    """Token ids of shared answers, and of answers that occur in several row groups."""
 
     def __init__(self, tokenizer: TextTokenizer, limit: int) -> None:
         self._tokenizer = tokenizer
@@ -80,41 +80,41 @@ class _KnownTexts:
             self._forget()
         rows = self._kept_rows(pools)
         is_kept = rows >= 0
-        kept, others = np.flatnonzero(is_kept), np.flatnonzero(~is_kept)
-        tokens, truncated = self._tokenize(pools.answers.take(pa.array(others)))
-        both = concatenated([self._tokens.take(rows[kept]), tokens]) if len(kept) else tokens
-        if len(kept) and len(others):
-            both = both.take(np.argsort(np.concatenate([kept, others])))
+        kept, rest = np.flatnonzero(is_kept), np.flatnonzero(~is_kept)
+        tokens, truncated = self._tokenize(pools.answers.take(pa.array(rest)))
+        joined = concatenated([self._tokens.take(rows[kept]), tokens]) if len(kept) else tokens
+        if len(kept) and len(rest):
+            joined = joined.take(np.argsort(np.concatenate([kept, rest])))
         keys = np.full(len(rows), None, dtype=object)
         keys[kept] = self._keys[rows[kept]]
         number = int(truncated.sum() + self._truncated[rows[kept]].sum())
-        return replace(both, truncated=number), keys
+        return replace(joined, truncated=number), keys
 
     def _kept_rows(self, pools: PoolBatch) -> np.ndarray:
-        """(answers,) the row of each text, -1 if it is not kept; keeps the texts that are worth it."""
+        """(answers,) the row of each kept text, else -1; keeps new texts that may repeat."""
         if pools.shared is not None and pools.shared is not self._shared:
             self._shared = pools.shared
             self._shared_rows = np.full(len(pools.shared.texts), -1, dtype=np.int64)
         is_shared = pools.shared_rows >= 0
         rows = np.full(len(is_shared), -1, dtype=np.int64)
         rows[is_shared] = self._shared_rows[pools.shared_rows[is_shared]]
-        unknown = np.flatnonzero(rows < 0)
-        new: dict[bytes, int] = {}  # hash of a text -> its place in pools
-        texts = pools.answers.take(pa.array(unknown)).to_pylist()
-        for place, text in zip(unknown.tolist(), texts, strict=True):
+        missing = np.flatnonzero(rows < 0)
+        new: dict[bytes, int] = {}  # hash of a text -> its index in pools
+        texts = pools.answers.take(pa.array(missing)).to_pylist()
+        for index, text in zip(missing.tolist(), texts, strict=True):
             key = text_hash(text)
-            rows[place] = self._rows.get(key, -1)
-            if rows[place] < 0 and (is_shared[place] or self._is_repeated(key, text)):
-                new.setdefault(key, place)
+            rows[index] = self._rows.get(key, -1)
+            if rows[index] < 0 and (is_shared[index] or self._is_repeated(key, text)):
+                new.setdefault(key, index)
         if new:
-            places = np.fromiter(new.values(), dtype=np.int64)
-            rows[places] = self._keep(list(new), pools.answers.take(pa.array(places)))
-            self._repeated_tokens += int(self._tokens.lengths[rows[places][~is_shared[places]]].sum())
+            indices = np.fromiter(new.values(), dtype=np.int64)
+            rows[indices] = self._keep(list(new), pools.answers.take(pa.array(indices)))
+            self._repeated_tokens += int(self._tokens.lengths[rows[indices][~is_shared[indices]]].sum())
         self._shared_rows[pools.shared_rows[is_shared]] = rows[is_shared]
         return rows
 
     def _is_repeated(self, key: bytes, text: str) -> bool:
-        """Whether to keep a text that stands in the pools: it occurred before, or little text did so far."""
+        """Whether to keep an unshared text: it occurred before, or few bytes are kept so far."""
         if key in self._seen:
             return True
         if self._bytes_at_once + len(text) <= BYTES_AT_ONCE:
@@ -126,7 +126,7 @@ class _KnownTexts:
         return False
 
     def _keep(self, hashes: list[bytes], texts: pa.Array) -> np.ndarray:
-        """Tokenizes texts and keeps the result; returns their rows."""
+        """Tokenize and keep texts; return their rows."""
         tokens, truncated = self._tokenize(texts)
         rows = len(self._tokens) + np.arange(len(texts))
         self._rows.update(zip(hashes, rows.tolist(), strict=True))
@@ -143,76 +143,60 @@ class _KnownTexts:
         return truncate(whole, self._limit, self._tokenizer.suffix_length), whole.lengths > self._limit
 
 
-class Found(NamedTuple):
-    """Positions of answers in the cache.
-
-    Attributes:
-        batches: the batches that hold an answer of these keys.
-        batch: (n,) int64 which of them, -1 for an answer that is not in the cache.
-        starts: (n,) int64 its first row there.
-        counts: (n,) int64 its number of rows.
-    """
+class CachedAnswers(NamedTuple):
+    """Positions of n answers in the cache."""
 
     batches: list[Tensor]
-    batch: np.ndarray
-    starts: np.ndarray
-    counts: np.ndarray
+    batch: np.ndarray  # (n,) int64 into batches; -1 for an answer that is not cached
+    starts: np.ndarray  # (n,) int64 first row in the batch
+    counts: np.ndarray  # (n,) int64 number of rows
 
 
 _ABSENT = (-1, -1, -1)
 
 
 class AnswerCache:
-    """Encoded answers by key, least recently used batches evicted first; safe to use from several threads.
+    """LRU cache of encoded answers by key, in the batches that encoded them; thread-safe.
 
-    The key None stands for an answer that is not to be cached.
-
-    Answers are added in the batches that they were encoded in, and evicted in them. A batch used since
-    ``start_unit`` is never evicted, so a unit with more answers than fit does not evict those that the next
-    unit will need.
+    Answers with the key None are not cached. Batches used since ``start_unit`` are never evicted, so a unit
+    with more answers than fit does not evict those of the next unit.
     """
 
     def __init__(self, capacity: int) -> None:
-        """Creates an empty cache of at most ``capacity`` bytes; 0 caches nothing."""
+        """An empty cache of at most ``capacity`` bytes; 0 caches nothing."""
         self.capacity = capacity
         self._bytes = 0
-        # Of each key: its batch, the first row of its answer there, and the number of rows.
-        self._index: dict[Hashable, tuple[int, int, int]] = {}
-        # Batches, the least recently used first: (keys, rows).
-        self._batches: OrderedDict[int, tuple[list[Hashable], Tensor]] = OrderedDict()
+        self._index: dict[Hashable, tuple[int, int, int]] = {}  # key -> batch, first row, number of rows
+        self._batches: OrderedDict[int, tuple[list[Hashable], Tensor]] = OrderedDict()  # (keys, rows) by LRU
         self._in_use: set[int] = set()  # batches used since ``start_unit``
         self._batch_numbers = count()
         self._lock = Lock()
-        self.hits = self.misses = 0
 
     def start_unit(self) -> None:
-        """Starts a unit of work: every batch may be evicted until it is used again."""
+        """Start a unit of work: every batch may be evicted until it is used again."""
         self._in_use.clear()
 
-    def get(self, keys: Sequence[Hashable]) -> Found:
-        """Looks up the answers of some keys."""
+    def get(self, keys: Sequence[Hashable]) -> CachedAnswers:
+        """Look up answers by key."""
         with self._lock:
             entries = [self._index.get(key, _ABSENT) for key in keys]
-            place = np.array(entries, dtype=np.int64).reshape(-1, 3).T
-            numbers, which = np.unique(place[0], return_inverse=True)
+            positions = np.array(entries, dtype=np.int64).reshape(-1, 3).T
+            numbers, batch = np.unique(positions[0], return_inverse=True)
             absent = int(len(numbers) > 0 and numbers[0] < 0)
             batches = []
             for number in numbers[absent:].tolist():
                 self._in_use.add(number)
                 self._batches.move_to_end(number)
                 batches.append(self._batches[number][1])
-            missing = int((place[0] < 0).sum())
-            self.misses += missing
-            self.hits += len(keys) - missing
-        return Found(batches, which - absent, place[1].copy(), place[2].copy())
+        return CachedAnswers(batches, batch - absent, positions[1].copy(), positions[2].copy())
 
     def put(self, keys: Sequence[Hashable], rows: Tensor, counts: np.ndarray) -> None:
-        """Adds a batch of encoded answers if it fits, or if enough batches can be evicted for it.
+        """Add a batch of encoded answers if it fits, or if enough batches can be evicted.
 
         Args:
-            keys: of n answers, all of them None if the batch is not to be cached.
+            keys: of n answers; all None if the batch is not to be cached.
             rows: (R, ...) rows of the answers, end to end.
-            counts: (n,) int64 rows of each answer.
+            counts: (n,) int64 rows per answer.
         """
         size = _bytes(rows)
         if size > self.capacity or all(key is None for key in keys):

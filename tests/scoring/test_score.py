@@ -9,6 +9,7 @@ import pytest
 from recorded import recorded
 from tiny import labelled_pools, row, write_pools
 
+import aptool as library
 from aptool.errors import InputError, UsageError
 from aptool.formats.pools import list_units
 from aptool.formats.schemas import arrow_schema
@@ -154,7 +155,7 @@ def test_truncated_answers_are_counted_and_reported_once(folder):
 @pytest.mark.parametrize("tag", ["", " ", "two words", " x", "x\n"])
 def test_a_tag_is_one_word(system, folder, tag):
     with pytest.raises(UsageError, match=r"^tag '.*': expected one word$"):
-        scoring.score(list_units(["test.pools.parquet"]), system, "out.run", tag=tag)
+        library.score("test.pools.parquet", system, "out.run", tag=tag)
 
     assert [path.name for path in folder.iterdir()] == ["test.pools.parquet"]
 

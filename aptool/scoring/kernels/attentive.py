@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from typing_extensions import override
 
 from aptool.models.attention import AttentivePooling
 from aptool.models.pooling import segment_max
@@ -21,14 +22,14 @@ from aptool.scoring.kernels.attentive_batched import score_batched
 from aptool.scoring.kernels.attentive_fused import is_available, score_fused
 from aptool.scoring.kernels.pair_scorer import PairScorer, cosines
 
-# Matrix products are fastest when a dimension is a multiple of this, so the last state of an answer is
-# repeated up to it. A repeated state changes no maximum.
+# Matrix products are fastest with dimensions of this multiple: the last state of an answer is repeated up to
+# it. A repeated state changes no maximum.
 ALIGNED = 16
 
-# Pairs whose vectors are held at one time, so that they are still in a core's cache when they are compared.
+# Pairs per block: their vectors stay in a core's cache until they are compared.
 PAIRS_PER_BLOCK = 1024
 
-# The fixed cost of a group, in tokens moved.
+# The fixed cost per group, in moved tokens.
 GROUP_TOKENS = 500
 
 
@@ -46,30 +47,34 @@ class AttentivePairScorer(PairScorer):
     pooling: AttentivePooling
     row_multiple = ALIGNED
 
+    @override
     @classmethod
     def suits(cls, pooling: Any) -> bool:
-        """See ``PairScorer.suits``: the vectors are compared by their cosine, which no divisor changes."""
+        """Vectors are compared by their cosine, which no divisor changes."""
         return isinstance(pooling.similarity, Cosine)
 
+    @override
     def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:
-        """See ``PairScorer.select_states``: every state, the last one repeated."""
+        """Every state; the last one is repeated."""
         counts = (tokens.sizes + ALIGNED - 1) // ALIGNED * ALIGNED
         rows = Ragged.of_sizes(tokens.values.new_empty(int(counts.sum())), counts)
         owners = rows.owners()
-        place = rows.row_numbers() - rows.offsets[owners]
-        return tokens.offsets[owners] + torch.minimum(place, tokens.lengths[owners] - 1), counts
+        position = rows.row_numbers() - rows.offsets[owners]
+        return tokens.offsets[owners] + torch.minimum(position, tokens.lengths[owners] - 1), counts
 
+    @override
     def cache_answers(self, states: Ragged) -> Ragged:
-        """See ``PairScorer.cache_answers``: the states of each answer, a multiple of ALIGNED."""
+        """The states of each answer, a multiple of ALIGNED."""
         return states
 
+    @override
     def prepare_questions(self, states: Ragged) -> EncodedQuestions:
-        """See ``PairScorer.prepare_questions``."""
         values = states.values.float()
         return EncodedQuestions(states.with_values(values), values @ self.pooling.U, self.pooling.sharpness)
 
+    @override
     def score_pairs(self, questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-        """See ``PairScorer.score_pairs``. On a CPU pairs are grouped by the side that moves fewer tokens."""
+        """On a CPU pairs are grouped by the side that moves fewer tokens."""
         states, projected, sharpness = questions
         if projected.is_cuda:
             kernel = score_fused if is_available(projected.device) else score_batched
@@ -98,19 +103,19 @@ def _score_block(questions: EncodedQuestions, answers: EncodedAnswers, first: in
     states, projected, sharpness = questions
     rows = states.rows(pairs.questions)  # (S,) the question tokens of every pair, pair after pair
     sizes = states.sizes[pairs.questions]  # (P,) question tokens of each pair
-    asked = Ragged.of_sizes(rows, sizes)
+    question_tokens = Ragged.of_sizes(rows, sizes)
     r_a = torch.empty(len(sizes), projected.shape[1])
     g_q = torch.empty(len(rows))
-    lengths, pair, token = asked.lengths, 0, 0
-    for place, (count, tokens) in enumerate(
+    lengths, pair, token = question_tokens.lengths, 0, 0
+    for number, (count, tokens) in enumerate(
         zip(
             pairs.counts.tolist(),
             np.add.reduceat(sizes, np.cumsum(pairs.counts) - pairs.counts).tolist(),
             strict=True,
         )
     ):
-        A = answers.rows(first + place).float()  # (L, c)
-        length = int(answers.lengths[first + place])
+        A = answers.rows(first + number).float()  # (L, c)
+        length = int(answers.lengths[first + number])
         G = projected.index_select(0, rows[token : token + tokens]) @ A.T  # (s, L), before tanh
         torch.amax(G, 1, out=g_q[token : token + tokens])
         # (K, L), before tanh
@@ -121,7 +126,7 @@ def _score_block(questions: EncodedQuestions, answers: EncodedAnswers, first: in
         pair, token = pair + count, token + tokens
     weights = _weights(g_q.tanh_(), sharpness)
     r_q = F.embedding_bag(
-        rows, states.values, asked.offsets[:-1], mode="sum", per_sample_weights=weights
+        rows, states.values, question_tokens.offsets[:-1], mode="sum", per_sample_weights=weights
     )  # (P, c)
     return cosines(r_q, r_a)
 
@@ -138,10 +143,10 @@ def _by_question(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pa
     for question, members in zip(present.tolist(), np.split(order, firsts[1:]), strict=True):
         end = int(offsets[question])
         begin = end - int(states.sizes[question])
-        own = pair_answers[members]
-        A = answers.select(own).ragged()  # values (S, c)
+        partners = pair_answers[members]
+        A = answers.select(partners).ragged()  # values (S, c)
         A = A.with_values(A.values.float())
-        lengths = torch.from_numpy(answers.lengths[own])
+        lengths = torch.from_numpy(answers.lengths[partners])
         G = A.values @ projected[begin:end].T  # (S, M), before tanh
         g_q = segment_max(G, A).tanh()  # (K, M)
         weights = (g_q * sharpness if sharpness != 1 else g_q).softmax(1)  # (K, M)

@@ -1,9 +1,9 @@
-"""Attentive pooling on a GPU: an answer's states are read once for all its questions, in batched products.
+"""Attentive pooling on a GPU in batched products: an answer's states are read once for all its questions.
 
 The scores are those of ``aptool.scoring.kernels.attentive``. On a GPU kernel launches are expensive and
 padding is cheap: answers of similar length are batched, each with the tokens of all its questions. Padding
-repeats the last state of a text, which changes no maximum; only the attention weights need a mask. Batches
-are planned on the host, which never waits for the device.
+repeats the last state of a text, which changes no maximum; only the attention weights need a mask. The host
+plans batches and never waits for the device.
 """
 
 from collections.abc import Iterator
@@ -19,10 +19,10 @@ from aptool.models.ragged import Ragged
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels.pair_scorer import cosines
 
-# Numbers of the largest tensor of a batch: G, the states of its questions or the vectors of its answers.
+# Elements of the largest tensor of a batch: G, the states of its questions or the vectors of its answers.
 ELEMENTS = 1 << 28
 
-# Answers that are looked at together to find the end of a batch.
+# Answers that are planned together.
 _PLANNED = 4096
 
 
@@ -34,14 +34,14 @@ def score_batched(
     elements: int | None = None,
     sharpness: float = 1.0,
 ) -> Tensor:
-    """Scores of pairs.
+    """Score of pairs.
 
     Args:
         questions: states of the questions, values (N, c).
         projected: (N, c) the rows of Qᵀ U.
         answers: states of n answers.
         pairs: the pairs, sorted by answer.
-        elements: numbers of the largest tensor of a batch; None is ``ELEMENTS``.
+        elements: elements of the largest tensor of a batch; None is ``ELEMENTS``.
         sharpness: factor of g before its softmax.
 
     Returns:
@@ -51,20 +51,20 @@ def score_batched(
     (values,) = answers.batches
     values = values.float()
     size, elements = values.shape[1], elements or ELEMENTS
-    # An answer with very many pairs is taken for several, each with some of them.
+    # An answer with very many pairs is split into copies.
     largest = max(size, int(answers.lengths.max()))
     most = max(1, elements // (largest * int(questions.sizes.max())))
     copies = -(-pairs.counts // most)
     answer = np.repeat(np.arange(len(copies)), copies)
-    place = np.arange(len(answer)) - np.repeat(np.cumsum(copies) - copies, copies)
-    counts = np.minimum(most, pairs.counts[answer] - most * place)
+    copy = np.arange(len(answer)) - np.repeat(np.cumsum(copies) - copies, copies)
+    counts = np.minimum(most, pairs.counts[answer] - most * copy)
     ends = np.cumsum(counts)
     tokens = np.add.reduceat(questions.sizes[pairs.questions], ends - counts)  # (n,) question tokens
     scores = []
     for first, last in _batches(answers.lengths[answer], counts, tokens, size, elements):
         some = Pairs(pairs.questions[ends[first] - counts[first] : ends[last - 1]], counts[first:last])
-        own = answer[first:last]
-        texts = answers.starts[own], answers.lengths[own]
+        batch = answer[first:last]
+        texts = answers.starts[batch], answers.lengths[batch]
         scores.append(_score(questions, projected, values, *texts, some, sharpness))
     return torch.cat(scores)
 
@@ -96,16 +96,16 @@ def _score(
     """(P,) scores of the pairs of B answers, whose states begin at the rows ``starts`` of ``values``."""
     device = values.device
     longest = int(answer_lengths.max())
-    place = torch.arange(longest, device=device)  # (L,)
+    position = torch.arange(longest, device=device)  # (L,)
     first, lengths = send(np.stack([starts, answer_lengths]), device)  # (B,)
-    A = values[first[:, None] + torch.minimum(place, lengths[:, None] - 1)]  # (B, L, c)
+    A = values[first[:, None] + torch.minimum(position, lengths[:, None] - 1)]  # (B, L, c)
 
     sizes = questions.sizes[pairs.questions]
-    asked = Ragged.of_sizes(
+    tokens = Ragged.of_sizes(
         questions.rows(pairs.questions), sizes
     )  # values (T,): question tokens of all pairs
     per_answer = np.add.reduceat(sizes, np.cumsum(pairs.counts) - pairs.counts)
-    rows = Ragged.of_sizes(asked.values, per_answer)  # values (T,), of B answers
+    rows = Ragged.of_sizes(tokens.values, per_answer)  # values (T,), of B answers
     widest = int(per_answer.max())
     slot = torch.arange(widest, device=device)
     slots = rows.offsets[:-1, None] + torch.minimum(slot, rows.lengths[:, None] - 1)  # (B, S)
@@ -113,12 +113,12 @@ def _score(
 
     G = (Q @ A.transpose(1, 2)).flatten(0, 1).index_select(0, rows.slots(widest))  # (T, L), before tanh
     g_q = (G.amax(1).tanh() * sharpness).exp()  # (T,)
-    weights = Ragged.of_sizes(asked.lengths, pairs.counts)  # of the pairs of B answers
+    weights = Ragged.of_sizes(tokens.lengths, pairs.counts)  # of the pairs of B answers
     pair_lengths = weights.spread(lengths)  # (P,)
-    g_a = (segment_max(G, asked).tanh() * sharpness).exp() * (place < pair_lengths[:, None])  # (P, L)
+    g_a = (segment_max(G, tokens).tanh() * sharpness).exp() * (position < pair_lengths[:, None])  # (P, L)
 
     r_q = F.embedding_bag(
-        asked.values, questions.values, asked.offsets[:-1], mode="sum", per_sample_weights=g_q
+        tokens.values, questions.values, tokens.offsets[:-1], mode="sum", per_sample_weights=g_q
     )  # (P, c)
     weights = weights.with_values(g_a)
     r_a = (weights.padded()[0] @ A).flatten(0, 1)  # (B · most, c)

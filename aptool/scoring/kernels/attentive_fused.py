@@ -1,9 +1,8 @@
-"""Attentive pooling on a GPU in one kernel: nothing is written but the scores.
+"""Attentive pooling on a GPU in one kernel, which writes only the scores.
 
-The program (``attentive_triton``) has one answer and up to ``PAIRS`` of its questions. Texts of similar
-length share a launch: question tokens and answer tokens are padded to powers of two, and the few pairs whose
-tile of G would not fit in registers are scored by ``attentive_batched``. All is planned on the host with
-arrays and sent in one message; the host never waits for the device.
+A program (``attentive_triton``) has one answer and up to ``PAIRS`` of its questions. Texts of similar length
+share a launch, padded to powers of two. Pairs whose tile of G does not fit in registers are scored by
+``attentive_batched``. The host plans all launches, sends them in one message and never waits for the device.
 """
 
 from importlib.util import find_spec
@@ -18,12 +17,12 @@ from aptool.models.ragged import Ragged
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels.attentive_batched import score_batched
 
-# Least tokens of a question and of an answer that a tile is made for, and least pairs of a program.
+# Least padded tokens of a question and of an answer, and least pairs per program.
 LEAST_SLOTS, LEAST_TOKENS, LEAST_PAIRS = 8, 16, 4
 
 
 class Tile(NamedTuple):
-    """What one launch is compiled for."""
+    """The constants that one launch is compiled for."""
 
     pairs: int
     slots: int  # tokens of a question, padded
@@ -102,8 +101,8 @@ def score_fused(
         texts = projected.to(values.dtype), questions.values, questions.offsets, values
         at = 2 * count
         for tile, blocks in launches:
-            own = sent[at : at + 4 * blocks]
-            inputs = *texts, own, sent[:count], sent[count : 2 * count], scores, sharpness
+            program_table = sent[at : at + 4 * blocks]
+            inputs = *texts, program_table, sent[:count], sent[count : 2 * count], scores, sharpness
             _launch(blocks, inputs, tile.options(values.dtype, fp32))
             at += 4 * blocks
     if too_large:
@@ -116,7 +115,7 @@ def score_fused(
 
 
 def _launch(programs: int, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
-    """Starts the program on the device of its inputs."""
+    """Start the program on the device of its inputs."""
     from aptool.scoring.kernels.attentive_triton import join
 
     with torch.cuda.device(inputs[0].device):
@@ -129,7 +128,7 @@ def _powers(numbers: np.ndarray, least: int) -> np.ndarray:
 
 
 def _blocks(answers: EncodedAnswers, pair_answers: np.ndarray, first: int, most: int) -> np.ndarray:
-    """(4, B) what each program scores: see ``blocks`` of ``attentive_triton.join``.
+    """(4, B) the pairs of each program: see ``blocks`` of ``attentive_triton.join``.
 
     Args:
         answers: in one batch.
@@ -143,5 +142,5 @@ def _blocks(answers: EncodedAnswers, pair_answers: np.ndarray, first: int, most:
     within = np.arange(programs.sum()) - np.repeat(np.cumsum(programs) - programs, programs)
     begins = np.repeat(starts, programs) + most * within
     sizes = np.minimum(most, np.repeat(counts, programs) - most * within)
-    own = pair_answers[begins]
-    return np.stack([answers.starts[own], answers.lengths[own], first + begins, sizes])
+    answer = pair_answers[begins]
+    return np.stack([answers.starts[answer], answers.lengths[answer], first + begins, sizes])

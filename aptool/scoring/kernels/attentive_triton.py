@@ -1,8 +1,8 @@
 # ruff: noqa: ANN001, ANN201
 """The program of the fused kernel in Triton's language; ``attentive_fused`` plans and launches it.
 
-With TRITON_INTERPRET=1 it runs on CPU tensors. The interpreter multiplies bf16 as if it were integers: CAST
-turns numbers into fp32 before products.
+With TRITON_INTERPRET=1 it runs on CPU tensors. The interpreter multiplies bf16 as integers: CAST converts
+numbers to fp32 before products.
 """
 
 import triton
@@ -28,7 +28,7 @@ def join(
     CAST: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Scores of one answer with up to PAIRS of its questions, each of up to SLOTS tokens.
+    """Score of one answer with up to PAIRS of its questions, each of up to SLOTS tokens.
 
     A question's last token is repeated, and so is the answer's: that changes no maximum. G is a tile in
     registers of which only maxima are taken. r_q and r_a are never written: their inner product and squared
@@ -41,21 +41,21 @@ def join(
     count = tl.load(blocks + 3 * programs + program)
 
     pair = tl.arange(0, PAIRS)
-    here = pair < count
-    question = tl.load(pair_question + first + pair, mask=here, other=0)
+    is_pair = pair < count
+    question = tl.load(pair_question + first + pair, mask=is_pair, other=0)
     q_begin = tl.load(question_offsets + question)
     tokens = (tl.load(question_offsets + question + 1) - q_begin).to(tl.int32)  # (PAIRS,)
     slot = tl.arange(0, SLOTS)
     rows = q_begin[:, None] + tl.minimum(slot[None, :], tokens[:, None] - 1)  # (PAIRS, SLOTS)
     flat = tl.reshape(rows, (PAIRS * SLOTS,))
-    place = tl.arange(0, L)
-    own = a_begin + tl.minimum(place, length - 1)  # (L,)
+    position = tl.arange(0, L)
+    a_rows = a_begin + tl.minimum(position, length - 1)  # (L,)
 
     G = tl.zeros((PAIRS * SLOTS, L), dtype=tl.float32)  # eq. 13 before its tanh
     for k in range(0, c, K):
         feature = k + tl.arange(0, K)
         Q = tl.load(projected + flat[:, None] * c + feature[None, :], mask=feature[None, :] < c, other=0.0)
-        A = tl.load(answers + own[None, :] * c + feature[:, None], mask=feature[:, None] < c, other=0.0)
+        A = tl.load(answers + a_rows[None, :] * c + feature[:, None], mask=feature[:, None] < c, other=0.0)
         if CAST:
             Q, A = Q.to(tl.float32), A.to(tl.float32)
         G = tl.dot(Q, A, G, input_precision=PRECISION)
@@ -66,7 +66,7 @@ def join(
     g_a = 1 - 2 / (1 + tl.exp(2 * tl.max(cube, 1)))  # (PAIRS, L)
     # Eq. 16; a cosine does not depend on the divisor.
     w_q = tl.where(slot[None, :] < tokens[:, None], tl.exp(sharpness * g_q), 0.0)
-    w_a = tl.where(place[None, :] < length, tl.exp(sharpness * g_a), 0.0)
+    w_a = tl.where(position[None, :] < length, tl.exp(sharpness * g_a), 0.0)
 
     dots = tl.zeros((PAIRS,), dtype=tl.float32)
     qq = tl.zeros((PAIRS,), dtype=tl.float32)
@@ -76,7 +76,7 @@ def join(
         feature = k + tl.arange(0, K)
         inside = feature[None, :] < c
         Q = tl.load(states + flat[:, None] * c + feature[None, :], mask=inside, other=0.0)
-        A = tl.load(answers + own[:, None] * c + feature[None, :], mask=inside, other=0.0)
+        A = tl.load(answers + a_rows[:, None] * c + feature[None, :], mask=inside, other=0.0)
         if CAST:
             A = A.to(tl.float32)
         r_q = tl.sum(tl.reshape(Q * flat_w[:, None], (PAIRS, SLOTS, K)), 1)  # eq. 17: (PAIRS, K)
@@ -85,5 +85,5 @@ def join(
         qq += tl.sum(r_q * r_q, 1)
         aa += tl.sum(r_a * r_a, 1)
     lengths = tl.maximum(tl.sqrt(qq), 1e-8) * tl.maximum(tl.sqrt(aa), 1e-8)
-    where = tl.load(pair_place + first + pair, mask=here, other=0)
-    tl.store(scores + where, dots / lengths, mask=here)  # eq. 11
+    where = tl.load(pair_place + first + pair, mask=is_pair, other=0)
+    tl.store(scores + where, dots / lengths, mask=is_pair)  # eq. 11

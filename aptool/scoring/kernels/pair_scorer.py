@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from aptool.models.device import send
 from aptool.models.matching import MatchPooling
@@ -23,7 +24,7 @@ from aptool.scoring.encoded import EncodedAnswers, Pairs
 class PairScorer(ABC):
     """Scores pairs of encoded texts with the weights that a pooling has when the kernel is created."""
 
-    # In memory an answer has a multiple of so many rows: the last one is repeated.
+    # In memory the number of rows of an answer is a multiple of this: the last row is repeated.
     row_multiple = 1
 
     def __init__(self, pooling: Any) -> None:
@@ -31,7 +32,7 @@ class PairScorer(ABC):
 
     @classmethod
     def suits(cls, pooling: Any) -> bool:
-        """Whether this kernel computes the scores of a pooling of its class with the options it has."""
+        """Whether this kernel computes the scores of a pooling with these options."""
         return True
 
     def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:
@@ -47,22 +48,22 @@ class PairScorer(ABC):
 
     @abstractmethod
     def cache_answers(self, states: Ragged) -> Ragged:
-        """What is computed once per answer: any rows for each, from the selected states, values (R, c).
+        """The stored representation of answers: any rows per answer, from the selected states, values (R, c).
 
         A row depends on its own answer alone. Rows may be in bf16, as the states are.
         """
 
     def kept_rows(self, lengths: np.ndarray) -> np.ndarray:
-        """(n,) int64 rows that ``cache_answers`` gives answers with (n,) tokens, without repeated ones."""
+        """(n,) int64 rows that ``cache_answers`` gives answers with (n,) tokens, without repetitions."""
         return lengths
 
     @abstractmethod
     def prepare_questions(self, states: Ragged) -> Any:
-        """What is computed once per question, from the states of all questions, values (N, c)."""
+        """The representation of all questions, from their states, values (N, c)."""
 
     @abstractmethod
     def score_pairs(self, questions: Any, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-        """Scores of pairs.
+        """Score of pairs.
 
         Args:
             questions: the result of ``prepare_questions``.
@@ -88,22 +89,24 @@ class IndependentPairScorer(PairScorer):
 
     pooling: IndependentPooling
 
+    @override
     def cache_answers(self, states: Ragged) -> Ragged:
-        """See ``PairScorer.cache_answers``: one row per answer."""
+        """One row per answer."""
         vectors = self.pooling.represent(states).float()
         rows = self.pooling.similarity.prepare_answers(vectors)
         return Ragged.of_sizes(rows, np.ones_like(states.sizes))
 
+    @override
     def kept_rows(self, lengths: np.ndarray) -> np.ndarray:
-        """See ``PairScorer.kept_rows``."""
         return np.ones_like(lengths)
 
+    @override
     def prepare_questions(self, states: Ragged) -> Tensor:
-        """See ``PairScorer.prepare_questions``: (n, c)."""
         return self.pooling.similarity.prepare_questions(self.pooling.represent(states).float())
 
+    @override
     def score_pairs(self, questions: Tensor, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-        """See ``PairScorer.score_pairs``: from one matrix product, or row by row where that is less work."""
+        """From one matrix product, or row by row where that is less work."""
         similarity, device = self.pooling.similarity, questions.device
         vectors = answers.ragged().values  # (n, c)
         q, a = pairs.on(device)
@@ -116,28 +119,30 @@ class IndependentPairScorer(PairScorer):
 class FirstPairScorer(IndependentPairScorer):
     """The same for a pooling that reads only the first state of a text."""
 
+    @override
     def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:
-        """See ``PairScorer.select_states``."""
         return tokens.offsets[:-1], np.ones_like(tokens.sizes)
 
 
 class PairwisePairScorer(PairScorer):
-    """The pooling's own ``score_pairs``, pairs of similar length in one batch: for any pooling."""
+    """The pooling's own ``score_pairs``, for any pooling; pairs of similar length share a batch."""
 
     pooling: Pooling
     # Tokens of pairs in one batch.
     tokens_per_batch = 1 << 14
 
+    @override
     def cache_answers(self, states: Ragged) -> Ragged:
-        """See ``PairScorer.cache_answers``: the states of each answer, or its token ids."""
+        """The states of each answer, or its token ids."""
         return states
 
+    @override
     def prepare_questions(self, states: Ragged) -> Ragged:
-        """See ``PairScorer.prepare_questions``: the states, or the token ids."""
+        """The states, or the token ids."""
         return _in_fp32(states)
 
+    @override
     def score_pairs(self, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-        """See ``PairScorer.score_pairs``."""
         joined, pair_answers = answers.ragged(), pairs.answers
         tokens = questions.sizes[pairs.questions] + answers.lengths[pair_answers]  # (P,)
         order = np.argsort(tokens, kind="stable")
@@ -170,21 +175,24 @@ class MatchPairScorer(PairwisePairScorer):
 
     pooling: MatchPooling
 
+    @override
     def cache_answers(self, states: Ragged) -> Ragged:
-        """See ``PairScorer.cache_answers``: what the pooling keeps of each answer."""
-        found = self.pooling.kept(states.with_values(states.values.float()))
-        return found.with_values(found.values.to(states.values.dtype))
+        """The representation that the pooling defines."""
+        kept = self.pooling.kept(states.with_values(states.values.float()))
+        return kept.with_values(kept.values.to(states.values.dtype))
 
+    @override
     def kept_rows(self, lengths: np.ndarray) -> np.ndarray:
-        """See ``PairScorer.kept_rows``."""
         return lengths + self.pooling.more_rows
 
+    @override
     def prepare_questions(self, states: Ragged) -> Ragged:
-        """See ``PairScorer.prepare_questions``: what the pooling keeps."""
+        """The representation that the pooling defines."""
         return self.pooling.kept(states.with_values(states.values.float()))
 
+    @override
     def score_pairs(self, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-        """See ``PairScorer.score_pairs``. On a GPU, where launches are expensive, pairs are batched."""
+        """On a GPU, where launches are expensive, pairs are batched."""
         if questions.values.is_cuda:
             return super().score_pairs(questions, answers, pairs)
         rows = questions.rows(pairs.questions)  # the tokens of every pair's question, pair after pair
@@ -192,18 +200,21 @@ class MatchPairScorer(PairwisePairScorer):
         ends = np.cumsum(pairs.counts)
         tokens = np.add.reduceat(sizes, ends - pairs.counts)  # (n,) question tokens of each answer's pairs
         products = (
-            questions.values.index_select(0, asked) @ answers.rows(answer).float().T  # (s, L)
-            for answer, asked in enumerate(rows.split(tokens.tolist()))
+            questions.values.index_select(0, tokens_of_pairs) @ answers.rows(answer).float().T  # (s, L)
+            for answer, tokens_of_pairs in enumerate(rows.split(tokens.tolist()))
         )
         if self.pooling.one_way:
             return self.pooling.score(
                 Ragged.of_sizes(torch.cat([self.pooling.match(S) for S in products]), sizes)
             )
-        own = np.split(sizes, ends[:-1])
+        sizes_of = np.split(sizes, ends[:-1])
         return torch.cat(
-            [self.pooling.reduce_one(Ragged.of_sizes(S, some)) for S, some in zip(products, own, strict=True)]
+            [
+                self.pooling.reduce_one(Ragged.of_sizes(S, pair_sizes))
+                for S, pair_sizes in zip(products, sizes_of, strict=True)
+            ]
         )
 
+    @override
     def score_batch(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """See ``PairwisePairScorer.score_batch``."""
         return self.pooling.score_kept(questions, answers)
