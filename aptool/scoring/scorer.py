@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from aptool.errors import AptoolError
 from aptool.models.device import is_out_of_memory, send
@@ -89,9 +88,9 @@ class Scorer:
             self._pair_scorer = pair_scorer_for(cast.pooling)
             self._ranker = ranker
 
-    @override
     @property
     def row_multiple(self) -> int:
+        """See ``PairScorer.row_multiple``."""
         return self._pair_scorer.row_multiple
 
     def clear_cache(self) -> None:
