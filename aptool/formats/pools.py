@@ -14,18 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aptool.errors import InputError
-from aptool.formats.columns import (
-    check_answer_ids,
-    check_columns,
-    check_distinct,
-    check_nulls,
-    check_question_ids,
-    check_text,
-    fault,
-    first_repeated,
-    is_type,
-    strings,
-)
+from aptool.formats import ids
+from aptool.formats.columns import Column, check_columns, is_type, strings
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.parquet import ParquetReader, open_parquet, parquet_writer
 from aptool.formats.schemas import arrow_schema, load_schema
@@ -138,23 +128,13 @@ def read_answers(path: PathOrUrl, version: str | None = None) -> Answers:
     with open_parquet(path, version) as reader:
         check_columns(path, reader.schema, "answers")
         table = reader.read(["answer_id", "text"])
-    ids = strings(table["answer_id"])
-    texts = strings(table["text"])
-    check_nulls(path, ids, "answer_id")
-    check_nulls(path, texts, "text")
-    check_text(path, ids, "answer_id")
-    check_text(path, texts, "text")
-    check_answer_ids(path, ids, "answer_id")
-    repeated = first_repeated(ids)
-    if repeated is not None:
-        raise InputError(
-            path,
-            place=f"row {repeated}",
-            column="answer_id",
-            value=ids[repeated].as_py(),
-            expected="each id once",
-        )
-    return Answers(str(path), ids, texts)
+    answer_ids = Column(path, "answer_id", strings(table["answer_id"]))
+    texts = Column(path, "text", strings(table["text"]))
+    answer_ids.check()
+    texts.check()
+    answer_ids.check_ids(ids.ANSWER_ID, ids.EXPECTED_ANSWER_ID)
+    answer_ids.check_distinct("each id once")
+    return Answers(str(path), answer_ids.values, texts.values)
 
 
 def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
@@ -165,48 +145,40 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
         answers: the texts of candidates whose text is null; None is ``answers.parquet`` beside the file.
     """
     path = unit.path
-    where = f"row group {unit.row_group}"
+    row = f"row group {unit.row_group}: row"
     with open_parquet(path, unit.version) as reader:
         check_columns(path, reader.schema, "pools")
         table = reader.read_row_group(unit.row_group, ["question_id", "question", "candidates"])
-    question_ids = strings(table["question_id"])
-    questions = strings(table["question"])
-    candidates = table["candidates"].combine_chunks()
-    row = f"{where}: row"
-    check_nulls(path, question_ids, "question_id", row)
-    check_nulls(path, questions, "question", row)
-    check_text(path, question_ids, "question_id", row)
-    check_text(path, questions, "question", row)
-    check_question_ids(path, question_ids, "question_id", row)
-    check_nulls(path, candidates, "candidates", row)
-
-    sizes = pc.list_value_length(candidates).to_numpy(zero_copy_only=False)
+    question_ids = Column(path, "question_id", strings(table["question_id"]), row)
+    questions = Column(path, "question", strings(table["question"]), row)
+    candidates = Column(path, "candidates", table["candidates"].combine_chunks(), row)
+    question_ids.check()
+    questions.check()
+    question_ids.check_ids(ids.QUESTION_ID, ids.EXPECTED_QUESTION_ID)
+    question_ids.check_distinct("each question once")
+    candidates.check_nulls()
+    sizes = pc.list_value_length(candidates.values).to_numpy(zero_copy_only=False)
     if len(sizes) and sizes.min() < load_schema("pools")["properties"]["candidates"]["minItems"]:
-        bad = int(np.argmin(sizes))
-        raise InputError(
-            path,
-            place=f"{row} {bad}",
-            column="candidates",
-            value=[],
-            expected="a pool of at least one candidate",
-        )
+        raise candidates.fault(int(np.argmin(sizes)), "a pool of at least one candidate")
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    flat = candidates.flatten()
-    answer_ids = strings(flat.field("answer_id"))
-    texts = strings(flat.field("text"))
-    text_ids = _text_ids(path, flat)
     pools = np.repeat(np.arange(len(sizes)), sizes)
-    check_nulls(path, answer_ids, "candidates.answer_id", row, pools)
-    check_text(path, answer_ids, "candidates.answer_id", row, pools)
-    check_text(path, texts, "candidates.text", row, pools)
+    flat = candidates.values.flatten()
+    answer_ids = Column(path, "candidates.answer_id", strings(flat.field("answer_id")), row, pools)
+    texts = Column(path, "candidates.text", strings(flat.field("text")), row, pools)
+    answer_ids.check()
+    texts.check_text()
+    text_ids = _text_ids(path, flat)
     if text_ids is not None:
-        check_text(path, text_ids, "candidates.text_id", row, pools)
-    check_answer_ids(path, answer_ids, "candidates.answer_id", row, pools)
-    check_distinct(path, answer_ids, pools, question_ids, row)
-    if answers is None and texts.null_count and (beside := answers_beside(path)) is not None:
+        Column(path, "candidates.text_id", text_ids, row, pools).check_text()
+    answer_ids.check_ids(ids.ANSWER_ID, ids.EXPECTED_ANSWER_ID)
+    answer_ids.check_distinct_in_rows("each answer once in a pool")
+    if answers is None and texts.values.null_count and (beside := answers_beside(path)) is not None:
         answers = _cached_answers(str(beside), stat(beside).version)
-    distinct, rows, pair_answer = _resolve_texts(path, answer_ids, texts, text_ids, answers, row, pools)
-    return PoolBatch(question_ids, questions, offsets, answer_ids, distinct, pair_answer, answers, rows)
+    distinct, rows, pair_answer = _resolve_texts(answer_ids, texts, text_ids, answers)
+    return PoolBatch(
+        *(question_ids.values, questions.values, offsets),
+        *(answer_ids.values, distinct, pair_answer, answers, rows),
+    )
 
 
 def answers_beside(pools: PathOrUrl) -> Location | None:
@@ -307,42 +279,34 @@ def _text_ids(path: PathOrUrl, candidates: pa.StructArray) -> pa.Array | None:
 
 
 def _resolve_texts(
-    path: PathOrUrl,
-    answer_ids: pa.Array,
-    texts: pa.Array,
-    text_ids: pa.Array | None,
-    answers: Answers | None,
-    row: str,
-    pools: np.ndarray,
+    answer_ids: Column, texts: Column, text_ids: pa.Array | None, answers: Answers | None
 ) -> tuple[pa.Array, np.ndarray, np.ndarray]:
     """The distinct texts, the rows of the shared ones, and the text of each candidate.
 
-    Texts are in the order of their first candidate; where all are shared, in the order of the answers file.
+    Texts are in the order of their first candidate; if all are shared, in the order of the answers file.
     """
-    references = answer_ids if text_ids is None else pc.coalesce(text_ids, answer_ids)
-    shared = texts.is_null().to_numpy(zero_copy_only=False)
-    pair_answer = np.zeros(len(texts), dtype=np.int64)
-    own = texts.filter(pa.array(~shared)).dictionary_encode()
-    pair_answer[~shared] = own.indices.to_numpy()
-    nowhere = np.full(len(own.dictionary), -1, dtype=np.int64)
+    references = answer_ids.values if text_ids is None else pc.coalesce(text_ids, answer_ids.values)
+    shared = texts.values.is_null().to_numpy(zero_copy_only=False)
+    pair_answer = np.zeros(len(shared), dtype=np.int64)
+    unshared = texts.values.filter(pa.array(~shared)).dictionary_encode()
+    pair_answer[~shared] = unshared.indices.to_numpy()
+    no_rows = np.full(len(unshared.dictionary), -1, dtype=np.int64)
     if not shared.any():
-        return own.dictionary, nowhere, pair_answer
+        return unshared.dictionary, no_rows, pair_answer
     if answers is None:
         index = int(np.argmax(shared))
-        expected = f"a text, or an answers file with {references[index].as_py()!r}"
-        raise fault(path, texts, index, "candidates.text", row, pools, expected)
+        raise texts.fault(index, f"a text, or an answers file with {references[index].as_py()!r}")
     rows = pc.index_in(references.filter(pa.array(shared)), value_set=answers.answer_ids)
     if rows.null_count:
         index = int(np.flatnonzero(shared)[np.argmax(rows.is_null().to_numpy(zero_copy_only=False))])
-        expected = f"an answer of {answers.path}"
         has_text_id = text_ids is not None and text_ids[index].is_valid
-        column = "candidates.text_id" if has_text_id else "candidates.answer_id"
-        raise fault(path, references, index, column, row, pools, expected)
+        name = "candidates.text_id" if has_text_id else "candidates.answer_id"
+        raise answer_ids._replace(name=name, values=references).fault(index, f"an answer of {answers.path}")
     distinct_rows, codes = np.unique(rows.to_numpy(), return_inverse=True)
-    pair_answer[shared] = codes + len(own.dictionary)
-    distinct = pa.concat_arrays([own.dictionary, answers.texts.take(pa.array(distinct_rows))])
-    all_rows = np.concatenate([nowhere, distinct_rows])
-    if not len(nowhere):
+    pair_answer[shared] = codes + len(unshared.dictionary)
+    distinct = pa.concat_arrays([unshared.dictionary, answers.texts.take(pa.array(distinct_rows))])
+    all_rows = np.concatenate([no_rows, distinct_rows])
+    if not len(no_rows):
         return distinct, all_rows, pair_answer
     _, first = np.unique(pair_answer, return_index=True)
     order = np.argsort(first)

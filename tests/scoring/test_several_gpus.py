@@ -13,7 +13,7 @@ from aptool.errors import AptoolError, UsageError
 from aptool.formats.pools import list_units, write_answers
 from aptool.models import device as devices
 from aptool.models.device import check_training_precision, gpus_like, pick_device, to_device
-from aptool.scoring import systems
+from aptool.scoring import model_system
 from aptool.scoring.baselines import RandomSystem
 from aptool.scoring.kernels import attentive
 from aptool.scoring.model_system import ModelLoader, ModelSystem
@@ -219,7 +219,7 @@ def test_tf32_is_used_only_where_it_is_asked_for(units, tmp_path, model_folder):
 
 def test_a_gpus_free_memory_is_what_its_cache_follows(machine):
     machine("H100", free=64 << 30)
-    assert systems._default_cache(torch.device("cuda")) == 16 << 30
+    assert model_system._default_cache(torch.device("cuda")) == 16 << 30
 
 
 def test_the_sample_is_spread_over_the_input(tmp_path):
