@@ -1,4 +1,4 @@
-"""``aptool compare``: whether systems differ significantly from a baseline, and on which questions."""
+"""``aptool compare``: significance tests against a baseline, and the questions that differ most."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.parameters import Seed, whole_number
+from aptool.cli.parameters import Count, SectionedCommand, json_option, seed_option
 from aptool.cli.review import check_review, print_answers, review_inputs, review_options
 from aptool.cli.runs import (
-    confidence_option,
+    Confidence,
     level_option,
     measures_option,
     parse_measures,
@@ -37,35 +37,38 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@click.command("compare")
+@click.command("compare", cls=SectionedCommand)
 @click.argument("runs", metavar="RUN_A RUN_B...", nargs=-1, required=True)
 @qrels_option
 @measures_option
 @level_option
-@click.option("--baseline", metavar="RUN", help="Run to compare the others with.  [default: the first]")
-@click.option("--on-common", is_flag=True, help="Compare only the questions that every run ranks.")
+@click.option("--baseline", metavar="RUN", help="Run to compare the other runs with.  [default: first run]")
+@click.option("--on-common", is_flag=True, help="Use only the questions that every run ranks.")
 @pools_option
 @click.option(
     "--top",
     metavar="N",
-    type=whole_number(0),
+    type=Count(0),
     default=5,
     show_default=True,
-    help="Number of questions with the largest gains, and with the largest losses, to show.",
+    help="Show the N questions with the largest gains, and with the largest losses.",
 )
-@click.option(
-    "--by", metavar="NAME", help="Measure of the gains and losses.  [default: the first of --measures]"
-)
+@click.option("--by", metavar="NAME", help="Measure of the gains and losses.  [default: first of --measures]")
 @review_options
-@confidence_option
+@click.option(
+    "--confidence",
+    type=Confidence(),
+    metavar="X",
+    help="Confidence level of intervals and tests, 0.5 to 0.999.  [default: 0.95]",
+)
 @click.option(
     "--permutations",
     metavar="N",
     type=click.IntRange(1000, 10_000_000),
-    help="Number of random sign assignments of a permutation test that is not exact.  [default: 100000]",
+    help="Random sign assignments per permutation test, if it is not exact.  [default: 100,000]",
 )
-@click.option("--seed", default=0, show_default=True, help="Random seed.", type=Seed())
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
+@seed_option
+@json_option
 def compare(
     runs: tuple[str, ...],
     qrels: str | None,
@@ -86,11 +89,13 @@ def compare(
 ) -> None:
     """Compare runs with a baseline, question by question.
 
-    Prints mean differences with bootstrap intervals, wins, ties and losses, Cohen's d, and the p-values of a
-    paired permutation test and a paired t-test, each corrected for multiple comparisons (Holm); how large a
-    difference these questions would show; then the questions with the largest differences. A difference is
-    significant if its corrected p is at most 1 minus the confidence. The measures must be means over
-    questions. Missing questions count 0 as in `aptool eval`, but all runs must lack the same ones.
+    Prints the mean difference with a bootstrap confidence interval, wins, ties and losses, and Cohen's d;
+    p-values of a paired permutation test and a paired t-test (Holm-corrected); the minimum detectable
+    difference; and the questions with the largest differences.
+
+    A difference is significant if its corrected p-value is at most 1 - confidence. The measures must be means
+    over the questions. Missing questions count as 0, as in `aptool eval`, but all runs must miss the same
+    questions.
     """
     from aptool.evaluation.compare import check_comparable
     from aptool.evaluation.names import measure_names
@@ -132,11 +137,11 @@ def compare(
     _report(compared, runs, on_common)
     first, reviewed = runs[0], compared.review
     if as_json:
-        facts = {"qrels": qrels, "confidence": confidence, "permutations": permutations, "seed": seed}
-        facts |= {"level": level} if level > 1 else {}
-        facts |= {"review": reviewed.figures} if reviewed is not None else {}
+        settings = {"qrels": qrels, "confidence": confidence, "permutations": permutations, "seed": seed}
+        settings |= {"level": level} if level > 1 else {}
+        settings |= {"review": reviewed.figures} if reviewed is not None else {}
         tags = {run: content.tag for run, content in read.items()}
-        click.echo(to_json(facts, first, tags, compared.comparisons, compared.deltas, compared.texts))
+        click.echo(to_json(settings, first, tags, compared.comparisons, compared.deltas, compared.texts))
         return
     shown = short_names(runs)
     print_comparisons(first, compared.comparisons, confidence, shown)
@@ -147,7 +152,7 @@ def compare(
 
 
 def _in_order(runs: tuple[str, ...], baseline: str | None) -> tuple[str, ...]:
-    """The runs, the baseline first, each once."""
+    """Return the runs, the baseline first."""
     repeated = sorted({run for run in runs if runs.count(run) > 1})
     if repeated:
         raise UsageError(f"{', '.join(repeated)}: given more than once; expected different runs")
@@ -159,7 +164,7 @@ def _in_order(runs: tuple[str, ...], baseline: str | None) -> tuple[str, ...]:
 
 
 def _report(compared: ComparedRuns, runs: tuple[str, ...], on_common: bool) -> None:
-    """Logs the questions and candidates that the runs and the qrels do not share."""
+    """Log the questions and candidates that the runs and the qrels do not share."""
     evaluations = compared.evaluated.evaluations
     if on_common:
         common = evaluations[runs[0]].per_question.height
@@ -173,27 +178,27 @@ def _report(compared: ComparedRuns, runs: tuple[str, ...], on_common: bool) -> N
             logger.info(f"{run}: ranks different candidates than {runs[0]} for {count} ({examples})")
 
 
-# Width of a line if stdout is not a terminal.
+# Characters per line if stdout is not a terminal.
 _WIDTH = 110
 
 
 def print_comparisons(
     baseline: str, comparisons: list[Comparison], confidence: float, names: Mapping[str, str]
 ) -> None:
-    """Prints the means and differences, the p-values, and a sentence for each comparison."""
+    """Print the means and differences, the p-values, and a sentence per comparison."""
     means = [["", "mean", "difference", f"{100 * confidence:g}% interval", "wins", "ties", "losses", "d"]]
     tests = [["p-values", "permutation", "Holm", "t-test", "Holm"]]
     measure = ""
-    for one in comparisons:
-        paired = one.paired
-        if measure != one.measure:
-            measure = one.measure
+    for comparison in comparisons:
+        paired = comparison.paired
+        if measure != comparison.measure:
+            measure = comparison.measure
             means.append([measure, *[""] * 7])
             means.append([f"  {names[baseline]}", f"{paired.baseline:.4f}", *[""] * 6])
             tests.append([measure, *[""] * 4])
         means.append(
             [
-                f"  {names[one.system]}",
+                f"  {names[comparison.system]}",
                 f"{paired.system:.4f}",
                 f"{paired.difference:+.4f}",
                 f"[{paired.interval.low:.4f}, {paired.interval.high:.4f}]",
@@ -201,9 +206,9 @@ def print_comparisons(
                 f"{paired.effect:+.2f}" if math.isfinite(paired.effect) else "",
             ]
         )
-        of_t = (paired.t_test.p, one.t_holm) if math.isfinite(paired.t_test.t) else ()
-        p_values = (paired.permutation.p, one.permutation_holm, *of_t)
-        tests.append([f"  {names[one.system]}", *map(_p, p_values), *[""] * (2 - len(of_t))])
+        of_t = (paired.t_test.p, comparison.t_holm) if math.isfinite(paired.t_test.t) else ()
+        p_values = (paired.permutation.p, comparison.permutation_holm, *of_t)
+        tests.append([f"  {names[comparison.system]}", *map(_p, p_values), *[""] * (2 - len(of_t))])
     print_table(means)
     click.echo()
     print_table(tests)
@@ -214,36 +219,36 @@ def print_comparisons(
         f"{counted(comparisons[0].paired.questions, 'question')}; p of the permutation test, corrected for "
         f"{counted(count, 'comparison')}:"
     )
-    for one in comparisons:
-        click.echo(_verdict(names[baseline], names[one.system], one, confidence))
+    for comparison in comparisons:
+        click.echo(_verdict(names[baseline], names[comparison.system], comparison, confidence))
 
 
 def _print_power(comparisons: list[Comparison], confidence: float) -> None:
-    """Prints how large a difference these questions would show; of several systems the largest."""
+    """Print the minimum detectable difference of each measure, the largest one of the systems."""
     from aptool.evaluation.power import POWER
 
     largest: dict[str, float] = {}
-    for one in comparisons:
-        detectable = one.detectable(confidence)
+    for comparison in comparisons:
+        detectable = comparison.detectable(confidence)
         if detectable is not None:
-            largest[one.measure] = max(detectable, largest.get(one.measure, 0.0))
+            largest[comparison.measure] = max(detectable, largest.get(comparison.measure, 0.0))
     if not largest:
-        click.echo("the differences of all questions are equal: they have no d, and intervals no width")
+        click.echo("all questions have the same difference: d is undefined, intervals have no width")
         return
-    found = f"(power {POWER:g}, alpha {1 - confidence:.3g})"
     questions = counted(comparisons[0].paired.questions, "question")
-    click.echo(f"with {questions} this difference would be found {found}:")
+    power = f"power {POWER:g}, alpha {1 - confidence:.3g}"
+    click.echo(f"minimum detectable difference with {questions} ({power}):")
     click.echo(", ".join(f"{difference:.4f} ({measure})" for measure, difference in largest.items()))
 
 
-def _verdict(baseline: str, system: str, one: Comparison, confidence: float) -> str:
-    shown = _p(one.permutation_holm)
+def _verdict(baseline: str, system: str, comparison: Comparison, confidence: float) -> str:
+    shown = _p(comparison.permutation_holm)
     p = f"p {shown}" if shown.startswith("<") else f"p = {shown}"
-    if not one.significant(confidence):
-        return f"{one.measure}: {system} and {baseline} do not differ significantly ({p})"
-    way = "better" if one.paired.difference > 0 else "worse"
-    difference = abs(one.paired.difference)
-    return f"{one.measure}: {system} is significantly {way} than {baseline}, by {difference:.4f} ({p})"
+    if not comparison.significant(confidence):
+        return f"{comparison.measure}: {system} and {baseline} do not differ significantly ({p})"
+    way = "better" if comparison.paired.difference > 0 else "worse"
+    difference = abs(comparison.paired.difference)
+    return f"{comparison.measure}: {system} is significantly {way} than {baseline}, by {difference:.4f} ({p})"
 
 
 def _p(value: float) -> str:
@@ -251,15 +256,15 @@ def _p(value: float) -> str:
 
 
 def print_deltas(baseline: str, deltas: Deltas, texts: FoundTexts | None, names: Mapping[str, str]) -> None:
-    """Prints the questions that gained and lost most, two or three lines each."""
+    """Print the questions with the largest gains and losses, two or three lines each."""
     groups = (("gains", deltas.better, deltas.gained), ("losses", deltas.worse, deltas.lost))
-    for what, total, shown in groups:
+    for direction, total, shown in groups:
         if not shown:
             continue
         number = f"{len(shown)} of {total}" if len(shown) < total else f"{total}"
         click.echo()
         system = names[deltas.system]
-        click.echo(f"{deltas.measure}: largest {what} of {system} over {names[baseline]}: {number}")
+        click.echo(f"{deltas.measure}: largest {direction} of {system} over {names[baseline]}: {number}")
         for delta in shown:
             _print_delta(names[baseline], names[deltas.system], delta, texts)
 
@@ -293,7 +298,7 @@ def _answer(delta: QuestionDelta, answer: str, texts: FoundTexts | None) -> str:
 
 
 def _one_line(line: str, width: int) -> str:
-    """The line truncated to a width; unprintable characters, such as terminal escapes, become spaces."""
+    """Truncate a line; unprintable characters, such as terminal escapes, become spaces."""
     indent = len(line) - len(line.lstrip(" "))
     shown = "".join(character if character.isprintable() else " " for character in line)
     shown = " " * indent + shown.strip()
@@ -301,56 +306,49 @@ def _one_line(line: str, width: int) -> str:
 
 
 def to_json(
-    facts: dict[str, Any],
+    settings: dict[str, Any],
     baseline: str,
     tags: dict[str, str],
     comparisons: list[Comparison],
     deltas: list[Deltas],
     texts: FoundTexts | None,
 ) -> str:
-    """The JSON document, in full precision.
-
-    Args:
-        facts: values of the command line, including the confidence.
-        baseline: the run that the others are compared with.
-        tags: tag of each run.
-        comparisons: all comparisons.
-        deltas: the questions with the largest differences, for each run.
-        texts: texts of these questions, if there are pools.
-    """
+    """Return the results as a JSON document; ``settings`` and ``tags`` (of each run) are part of it."""
     import json
 
     document = {
-        **facts,
+        **settings,
         "questions": comparisons[0].paired.questions,
         "baseline": {
             "run": baseline,
             "tag": tags[baseline],
-            "measures": {one.measure: one.paired.baseline for one in comparisons},
+            "measures": {comparison.measure: comparison.paired.baseline for comparison in comparisons},
         },
-        "comparisons": [_comparison_json(one, tags, facts["confidence"]) for one in comparisons],
+        "comparisons": [
+            _comparison_json(comparison, tags, settings["confidence"]) for comparison in comparisons
+        ],
         "deltas": [
             {
-                "run": one.system,
-                "measure": one.measure,
-                "better": one.better,
-                "worse": one.worse,
-                "gained": [_delta_json(delta, texts) for delta in one.gained],
-                "lost": [_delta_json(delta, texts) for delta in one.lost],
+                "run": delta.system,
+                "measure": delta.measure,
+                "better": delta.better,
+                "worse": delta.worse,
+                "gained": [_delta_json(question, texts) for question in delta.gained],
+                "lost": [_delta_json(question, texts) for question in delta.lost],
             }
-            for one in deltas
+            for delta in deltas
         ],
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _comparison_json(one: Comparison, tags: dict[str, str], confidence: float) -> dict[str, Any]:
-    """One comparison; values that are not finite, such as the effect of a constant difference, are null."""
-    paired = one.paired
+def _comparison_json(comparison: Comparison, tags: dict[str, str], confidence: float) -> dict[str, Any]:
+    """Return a comparison as JSON; values that are not finite become null."""
+    paired = comparison.paired
     return {
-        "run": one.system,
-        "tag": tags[one.system],
-        "measure": one.measure,
+        "run": comparison.system,
+        "tag": tags[comparison.system],
+        "measure": comparison.measure,
         "mean": paired.system,
         "difference": paired.difference,
         "interval": paired.interval,
@@ -358,24 +356,24 @@ def _comparison_json(one: Comparison, tags: dict[str, str], confidence: float) -
         "ties": paired.ties,
         "losses": paired.losses,
         "effect": paired.effect if math.isfinite(paired.effect) else None,
-        "detectable": one.detectable(confidence),
-        "permutation": {**paired.permutation._asdict(), "holm": one.permutation_holm},
+        "detectable": comparison.detectable(confidence),
+        "permutation": {**paired.permutation._asdict(), "holm": comparison.permutation_holm},
         "t_test": {
             "t": paired.t_test.t if math.isfinite(paired.t_test.t) else None,
             "degrees": paired.t_test.degrees,
             "p": paired.t_test.p,
-            "holm": one.t_holm,
+            "holm": comparison.t_holm,
         },
-        "significant": one.significant(confidence),
+        "significant": comparison.significant(confidence),
     }
 
 
 def _delta_json(delta: QuestionDelta, texts: FoundTexts | None) -> dict[str, Any]:
     names = ("relevant", "first_before", "first_after")
     answers = {name: getattr(delta, name) for name in names}
-    known = texts.answers if texts else {}
+    answer_texts = texts.answers if texts else {}
     return {
         **delta._asdict(),
         "question": texts.questions.get(delta.question_id) if texts else None,
-        **{f"{name}_text": known.get((delta.question_id, answer)) for name, answer in answers.items()},
+        **{f"{name}_text": answer_texts.get((delta.question_id, answer)) for name, answer in answers.items()},
     }

@@ -1,4 +1,4 @@
-"""``aptool encode``: encodes answers into a store, from which they are scored without being encoded again."""
+"""``aptool encode``: encode answers into an answer store, for repeated scoring."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -7,6 +7,7 @@ import click
 from aptool.cli.next_steps import default_model
 from aptool.cli.parameters import (
     LOCATION,
+    SectionedCommand,
     cluster_options,
     device_option,
     kind_option,
@@ -19,24 +20,27 @@ if TYPE_CHECKING:
     from aptool.library.where import Where
 
 
-@click.command("encode")
+@click.command("encode", cls=SectionedCommand)
 @click.argument("texts", nargs=-1, required=True, metavar="ANSWERS...")
 @model_option
 @kind_option
 @click.option(
-    "--output", type=LOCATION, required=True, help="Folder of the store; one that exists is added to."
+    "--output",
+    type=LOCATION,
+    required=True,
+    help="Folder of the answer store; answers are added to an existing store.",
 )
 @click.option(
     "--answers",
     type=LOCATION,
-    help="File with the texts of shared answers of pools.  [default: answers.parquet beside them]",
+    help="Texts of shared answers.  [default: answers.parquet in the folder of the pools]",
 )
+@device_option
 @click.option(
     "--precision",
     type=click.Choice(["fp32", "fp16", "int8"]),
-    help="Precision of stored numbers; fp32 changes no score.  [default: the store's, fp32 of a new one]",
+    help="Precision of the stored vectors; fp32 changes no score.  [default: that of the store; new: fp32]",
 )
-@device_option
 @tokens_per_batch_option
 @cluster_options
 def encode(
@@ -51,23 +55,25 @@ def encode(
 ) -> None:
     """Encode ANSWERS once, for `aptool score --encoded`.
 
-    ANSWERS are answers files or pools files: files, folders, globs or URLs. What the store has already is not
-    encoded again: run the same command again after an interruption, or with more answers.
+    ANSWERS are answers files or pools files: files, folders, globs or URLs. Answers that the store already
+    has are skipped: run the same command again after an interruption, or with more answers.
     """
     folder = folder if folder is not None else default_model()
 
     from aptool.library.encoding import encode as encode_answers
 
-    with where.connected() as place:
-        done = encode_answers(
+    with where.connected() as connection:
+        encoded = encode_answers(
             texts,
             folder,
             output,
-            place.encoder(),
+            connection.encoder(),
             answers=answers,
             precision=precision,
             device=where.device,
             tokens_per_batch=tokens_per_batch,
             kind=kind,
         )
-    click.echo(f"{output}: {done.texts:,} answers, {done.encoded:,} encoded now, {done.size / 1e6:,.1f} MB")
+    click.echo(
+        f"{output}: {encoded.texts:,} answers, {encoded.encoded:,} encoded now, {encoded.size / 1e6:,.1f} MB"
+    )

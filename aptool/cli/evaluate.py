@@ -1,4 +1,4 @@
-"""``aptool eval``: trec_eval's measures of one or more runs."""
+"""``aptool eval``: evaluate runs with the measures of trec_eval."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from aptool.cli.parameters import SectionedCommand, json_option
 from aptool.cli.review import check_review, print_answers, review_inputs, review_options
 from aptool.cli.runs import (
     Confidence,
@@ -37,54 +38,45 @@ logger = logging.getLogger(__name__)
 _PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
 
 
-@click.command("eval")
+@click.command("eval", cls=SectionedCommand)
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @qrels_option
 @measures_option
 @level_option
 @click.option(
-    "--limits",
-    is_flag=True,
-    help="Add the upper bounds: the figures of a perfect re-ranking of each run's candidates, their recall.",
+    "--limits", is_flag=True, help="Show the oracle upper bound: the score of a perfect re-ranking."
 )
-@click.option(
-    "--intervals",
-    is_flag=True,
-    help="Add a bootstrap confidence interval to each mean (BCa, 10,000 resamples).",
-)
+@click.option("--intervals", is_flag=True, help="Add bootstrap confidence intervals (BCa, 10,000 resamples).")
 @click.option(
     "--confidence",
     type=Confidence(),
-    help="Confidence of the intervals, below 1; implies --intervals.  [default: 0.95]",
+    metavar="X",
+    help="Confidence level of the intervals; implies --intervals.  [default: 0.95]",
 )
 @click.option(
     "--by",
     metavar="COLUMN",
-    help="Add the figures of each group of questions: by question-length, answer-length (of the relevant "
-    "answer) or type (question word), or by a column of --groups, else of the pools.",
+    help="Add metrics per group of questions: question-length, answer-length (of the relevant answer), type "
+    "(question word), or a column of --groups, else of the pools.",
 )
 @click.option(
-    "--groups",
-    metavar="FILE",
-    help="TSV, CSV or Parquet file with the columns question_id and that of --by.",
+    "--groups", metavar="FILE", help="TSV, CSV or Parquet file with the columns question_id and --by."
 )
 @pools_option
 @review_options
 @click.option(
-    "--per-question",
-    metavar="FILE",
-    help="Write the measures of each question to a .parquet, .csv or .jsonl file.",
+    "--per-question", metavar="FILE", help="Write per-question measures to a .parquet, .csv or .jsonl file."
 )
 @click.option(
     "--names",
     type=click.Choice(["common", "trec_eval", "ir_measures"]),
     default="common",
     show_default=True,
-    help="Names of the measures in the output: MAP, map or AP; P@1, P_1 or P@1.",
+    help="Naming scheme of the output: MAP, map or AP.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
+@json_option
 @click.option("--markdown", is_flag=True, help="Print a Markdown table.")
-@click.option("--latex", is_flag=True, help="Print a LaTeX table (with the package booktabs).")
+@click.option("--latex", is_flag=True, help="Print a LaTeX table (requires the package booktabs).")
 def evaluate(
     runs: tuple[str, ...],
     qrels: str | None,
@@ -107,10 +99,11 @@ def evaluate(
 ) -> None:
     """Evaluate runs as trec_eval does.
 
-    A question of the qrels that is missing from a run counts 0 (trec_eval -c), a question of the run that is
-    not in the qrels is left out, and a candidate without a judgement counts as not relevant; the number of
-    each is printed on stderr. Num* measures are sums over the questions, GMAP and gm_bpref geometric means,
-    all others means. --limits shows the upper bound of each measure, the figures of a perfect re-ranking.
+    A question that is missing from a run counts as 0 (trec_eval -c). A question without qrels is left out. A
+    candidate without a judgement counts as not relevant. The number of each is printed on stderr.
+
+    Num* measures are sums over the questions, GMAP and gm_bpref are geometric means, and the other measures
+    are means.
     """
     from aptool.datasets.importing import warn_of_runs
     from aptool.evaluation.names import name_in
@@ -167,14 +160,14 @@ def evaluate(
         _write_per_question(per_question, results)
     reviewed = evaluated.review
     if as_json:
-        facts = {"qrels": qrels, "measures": shown, **({"level": level} if level > 1 else {})}
-        facts |= {"confidence": confidence} if confidence is not None else {}
-        facts |= {"by": by} if by is not None else {}
-        facts |= {"review": reviewed.figures} if reviewed is not None else {}
-        click.echo(to_json(facts, results))
+        settings = {"qrels": qrels, "measures": shown, **({"level": level} if level > 1 else {})}
+        settings |= {"confidence": confidence} if confidence is not None else {}
+        settings |= {"by": by} if by is not None else {}
+        settings |= {"review": reviewed.figures} if reviewed is not None else {}
+        click.echo(to_json(settings, results))
         return
     rows = rows_of(shown, results)
-    # With a table for a paper, all else goes to stderr, as messages do.
+    # Stdout has only the table of a paper.
     err = markdown or latex
     if err:
         click.echo((latex_table if latex else markdown_table)(rows), nl=False)
@@ -187,7 +180,7 @@ def evaluate(
 
 
 def _report_groups(by: str, evaluation: Evaluation) -> None:
-    """Logs how many questions are in no group, and that groups of a few questions say little."""
+    """Log the number of questions without a group, and of small groups."""
     from aptool.evaluation.evaluation import FEW_QUESTIONS
 
     without = evaluation.ungrouped
@@ -202,8 +195,8 @@ def _check_per_question(path: str) -> None:
     from aptool.formats.atomic import check_writable
 
     if Path(path).suffix not in _PER_QUESTION_SUFFIXES:
-        wanted = ", ".join(_PER_QUESTION_SUFFIXES)
-        raise UsageError(f"--per-question {path}: expected a name ending in one of {wanted}")
+        suffixes = ", ".join(_PER_QUESTION_SUFFIXES)
+        raise UsageError(f"--per-question {path}: expected a name ending in one of {suffixes}")
     check_writable(path)
 
 
@@ -231,32 +224,32 @@ def _write_per_question(path: str, results: dict[str, RunResult]) -> None:
             frame.write_ndjson(temporary)
 
 
-# More measures than this are shown as rows, with the runs as columns; intervals are wide.
+# A table with more measures has a row per measure, a column per run; intervals are wide.
 _MOST_COLUMNS = 8
 _MOST_INTERVAL_COLUMNS = 4
 
 
 class RunResult(NamedTuple):
-    """The evaluation of a run, the confidence of its intervals, and the limits of its candidates."""
+    """The evaluation of a run, the confidence level of its intervals, and its upper bounds."""
 
     tag: str
     evaluation: Evaluation
     confidence: float | None
     limits: Limits | None
 
-    def intervals(self, figures: Evaluation | Group) -> Mapping[str, Interval]:
-        """The intervals of the evaluation or of one of its groups; empty if none were asked for."""
-        return {} if self.confidence is None else figures.intervals(self.confidence)
+    def intervals(self, metrics: Evaluation | Group) -> Mapping[str, Interval]:
+        """Return the intervals of the evaluation or of a group; empty without a confidence level."""
+        return {} if self.confidence is None else metrics.intervals(self.confidence)
 
 
 def limits_line(run: str, limits: Limits) -> str:
-    """The recall of a run's candidates, in a sentence."""
-    without = f"{limits.without} of {limits.questions} questions have no relevant one among them"
+    """Return the recall of the candidates of a run as a sentence."""
+    without = f"{limits.without} of {limits.questions} questions have no relevant candidate"
     return f"{run}: the candidates have {100 * limits.recall:.1f}% of the relevant answers; {without}"
 
 
-def to_json(facts: dict[str, Any], results: dict[str, RunResult]) -> str:
-    """The document; ``facts`` are what holds for all runs."""
+def to_json(settings: dict[str, Any], results: dict[str, RunResult]) -> str:
+    """Return the results as a JSON document, with the settings that all runs share."""
     import json
 
     runs = [
@@ -274,7 +267,7 @@ def to_json(facts: dict[str, Any], results: dict[str, RunResult]) -> str:
         }
         for run, result in results.items()
     ]
-    return json.dumps({**facts, "runs": runs}, indent=2, ensure_ascii=False)
+    return json.dumps({**settings, "runs": runs}, indent=2, ensure_ascii=False)
 
 
 def _limits_json(result: RunResult) -> dict[str, Any]:
@@ -291,7 +284,7 @@ def _groups_json(result: RunResult) -> list[dict[str, Any]]:
 
 
 def rows_of(names: tuple[str, ...], results: dict[str, RunResult]) -> list[list[str]]:
-    """The cells of the table, headings first."""
+    """Return the cells of the table, headings first."""
     rows = [["run", "questions", *names]]
     for run, result in results.items():
         evaluation, intervals = result.evaluation, result.intervals(result.evaluation)

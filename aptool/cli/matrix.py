@@ -1,11 +1,12 @@
-"""``aptool matrix``: runs a table of experiments and prints their measures."""
+"""``aptool matrix``: run a table of experiments and print their measures."""
 
 import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
+from typing_extensions import override
 
-from aptool.cli.parameters import LOCATION, cluster_options, device_option
+from aptool.cli.parameters import LOCATION, SectionedCommand, cluster_options, device_option
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, UsageError
 
@@ -19,27 +20,24 @@ class JobsType(click.ParamType):  # type: ignore[type-arg]
 
     name = "N|auto"
 
+    @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse a positive integer or ``auto``."""
         return value if value == "auto" else click.IntRange(min=1).convert(value, param, ctx)
 
 
-@click.command("matrix")
+@click.command("matrix", cls=SectionedCommand)
 @click.argument("table", type=LOCATION)
+@click.option("--output", required=True, type=LOCATION, help="Folder to write models, runs and tables to.")
 @click.option(
-    "--output",
-    required=True,
-    type=LOCATION,
-    help="Folder of models, runs and tables.",
+    "--let", "given", multiple=True, metavar="NAME=VALUE", help="Value of ${NAME} in TABLE; repeatable."
 )
-@click.option("--let", "given", multiple=True, metavar="NAME=VALUE", help="Value of ${NAME} in TABLE.")
 @click.option("--quick", is_flag=True, help="Run only the first seed of each row.")
 @device_option
 @click.option(
     "--jobs",
     type=JobsType(),
-    help="Trials (a system with a seed on a collection) that run at the same time; auto: one per core "
-    "or GPU, with one thread each.  [default: 1; on a cluster as many as there is room for]",
+    help="Concurrent trials; auto: one per core or GPU, with one thread each.  [default: 1; on a cluster as "
+    "many as it has room for]",
 )
 @cluster_options
 def matrix(
@@ -52,9 +50,9 @@ def matrix(
 ) -> None:
     """Run the experiments of TABLE, such as jobs/eval.toml.
 
-    Experiments that are finished and unchanged are not run again.
+    A trial is one system with one seed on one collection. Finished and unchanged trials are skipped.
 
-    On a cluster each trial gets one worker; with --jobs 1, one trial at a time gets all of them.
+    On a cluster each trial gets one worker; with --jobs 1, one trial at a time gets all workers.
     """
     if where.workers is not None and jobs != 1:
         raise UsageError(
@@ -78,11 +76,11 @@ def matrix(
         plan = plan.with_one_seed()
     check_writable(output / "table.md")
 
-    with where.connected() as place:
+    with where.connected() as connection:
         if where.on_cluster and jobs == 1:
-            results = Runner(plan, output, train=place.trainer(), executor=place.executor()).run()
+            results = Runner(plan, output, train=connection.trainer(), executor=connection.executor()).run()
         else:
-            results = Runner(plan, output, device=where.device).run(place.processes(jobs))
+            results = Runner(plan, output, device=where.device).run(connection.processes(jobs))
     summaries = summarize(results)
     options = [word for value in given for word in ("--let", value)] + ["--quick"] * quick
     command = shlex.join(["aptool", "matrix", str(table), "--output", str(output), *options])

@@ -1,4 +1,4 @@
-"""Options that several commands share, and parameter types that click does not have."""
+"""Options that several commands share, parameter types that click does not have, and help in sections."""
 
 from __future__ import annotations
 
@@ -8,11 +8,44 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 from click.shell_completion import CompletionItem
+from typing_extensions import override
 
 from aptool.options import BELOW
 
 if TYPE_CHECKING:
     from aptool.formats.location import Location
+
+Command: TypeAlias = Callable[..., None]
+
+# Sections of the help of long commands; an option that is in none of them is an advanced one.
+_ADVANCED = "Advanced"
+_SECTIONS = {
+    "Model": "--model --preset --start --teacher --vectors --set",
+    "Input and output": "--output --qrels --pools --run --queries --corpus --encoded --fill --answers --tag "
+    "--name --split --config --field --let --groups --per-question --top --log --names --json --markdown "
+    "--latex",
+    "Columns": "--question --answer --label --question-id --answer-id --candidates --positions --columns "
+    "--delimiter --quotes",
+    "Evaluation": "--measures --level --baseline --by --limits --intervals --confidence --on-common",
+    "Hardware": "--device --precision --tokens-per-batch --jobs --cluster --workers --gpus-per-worker --wait",
+}
+_SECTION_OF = {option: title for title, options in _SECTIONS.items() for option in options.split()}
+
+
+class SectionedCommand(click.Command):
+    """A command whose help lists its options by section."""
+
+    @override
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in (*_SECTIONS, _ADVANCED)}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                sections[_SECTION_OF.get(parameter.opts[-1], _ADVANCED)].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
 
 class Utf8(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
@@ -20,12 +53,8 @@ class Utf8(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8
 
     name = "text"
 
+    @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns the text unchanged.
-
-        Raises:
-            click.BadParameter: the text cannot be written as UTF-8.
-        """
         try:
             value.encode("utf-8")
         except UnicodeEncodeError:
@@ -37,60 +66,64 @@ UTF8 = Utf8()
 
 
 class LocationType(click.ParamType):  # type: ignore[type-arg]
-    """A path of this machine, or a URL of an object store, which ``pathlib`` would change."""
+    """A local path, or a URL of an object store, which ``pathlib`` would change."""
 
     name = "path"
 
+    @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Location:
-        """Returns the path or URL as an object with the methods of a path."""
         from aptool.formats.location import location
 
         return location(value)
 
+    @override
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Lets the shell complete names of files."""
         return [CompletionItem(incomplete, type="file")]
 
 
 LOCATION = LocationType()
 
 
-def complete_preset(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What a shell completes after ``--preset``: the names of the presets, or recipe files."""
-    from aptool.config import preset_names
+class Count(click.ParamType):  # type: ignore[type-arg]
+    """A whole number; unlike that of ``IntRange``, its help does not show the bounds."""
 
-    names = [CompletionItem(name) for name in preset_names() if name.startswith(incomplete)]
-    return names or [CompletionItem(incomplete, type="file")]  # bash forgets the names beside a file
+    name = "integer"
+
+    def __init__(self, least: int = 1, most: int = int(BELOW[int]) - 1) -> None:
+        self._range = click.IntRange(least, most)
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        number: int = self._range.convert(value, param, ctx)
+        return number
 
 
-def whole_number(least: int = 1) -> click.IntRange:
-    """A whole number of an option: like those of a recipe it has bounds, see ``config.BELOW``."""
-    return click.IntRange(least, int(BELOW[int]) - 1)
+class WorkersType(click.ParamType):  # type: ignore[type-arg]
+    """A number of workers, or the minimum and the maximum: ``4`` or ``2:8``."""
 
+    name = "workers"
 
-class Seed(click.IntRange):
-    """A random seed: what every generator of numbers takes."""
-
-    def __init__(self) -> None:
-        super().__init__(0, 2**63 - 1)
+    @override
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | tuple[int, int]:
+        least, colon, most = str(value).partition(":")
+        number = partial(Count().convert, param=param, ctx=ctx)
+        return (number(least), number(most)) if colon else number(least)
 
 
 class HiddenArgument(click.Argument):
-    """An argument that earlier versions documented: still accepted, not shown in the usage line."""
+    """An argument of earlier versions: still accepted, not shown in the usage line."""
 
+    @override
     def get_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """None."""
         return []
 
 
 def one_output(output: Location | None, argument: Location | None) -> Location:
-    """The output of a command, from ``--output`` or from the argument that earlier versions took.
-
-    Raises:
-        click.UsageError: neither is given, or both.
-    """
+    """Return the output of a command, from ``--output`` or from the argument of earlier versions."""
     if output is not None and argument is not None:
         raise click.UsageError(f"The output is given twice: --output {output} and {argument}.")
     path = output if output is not None else argument
@@ -99,95 +132,85 @@ def one_output(output: Location | None, argument: Location | None) -> Location:
     return path
 
 
+def complete_preset(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete ``--preset`` with the names of presets, else with files."""
+    from aptool.config import preset_names
+
+    names = [CompletionItem(name) for name in preset_names() if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]  # bash cannot offer both
+
+
 device_option = click.option(
     "--device",
+    metavar="DEVICE",
     default="auto",
     show_default=True,
-    help="Device: auto (a GPU if there is one), cpu, cuda, or one GPU such as cuda:1.",
+    help="Device: cpu, cuda, one GPU such as cuda:1, or auto (a GPU if available).",
 )
-
 # Its value is passed as ``folder``.
 model_option = click.option(
     "--model",
     "folder",
+    metavar="MODEL",
     type=LOCATION,
-    help="Model folder, of aptool or another library, or a name on the hub.  [default: models/ap-cnn]",
+    help="Model folder or Hugging Face name (hf://ORG/NAME).  [default: models/ap-cnn]",
 )
-
 kind_option = click.option(
     "--kind",
     type=click.Choice(["auto", "sentence-transformers", "cross-encoder", "colbert", "static"]),
     default="auto",
     show_default=True,
-    help="What a model of another library is, where its folder could be several things.",
+    help="Checkpoint type, if it cannot be detected.",
 )
-
 tokens_per_batch_option = click.option(
     "--tokens-per-batch",
-    type=whole_number(),
+    type=Count(),
     metavar="N",
-    help="Tokens per batch; fewer need less memory.  [default: 8,192; on a GPU 262,144]",
+    help="Tokens per batch; lower it to save memory.  [default: 8,192; on a GPU 262,144]",
 )
-
-
-Command: TypeAlias = Callable[..., None]
-
-
-class WorkersType(click.ParamType):  # type: ignore[type-arg]
-    """A number of workers, or the least and the most: ``4`` or ``2:8``."""
-
-    name = "workers"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | tuple[int, int]:
-        """Returns a number, or the two.
-
-        Raises:
-            click.BadParameter: it is neither.
-        """
-        least, colon, most = str(value).partition(":")
-        number: Any = partial(whole_number(), param=param, ctx=ctx)
-        return (number(least), number(most)) if colon else number(least)
+seed_option = click.option(
+    "--seed", type=Count(0, 2**63 - 1), metavar="N", default=0, show_default=True, help="Random seed."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
 
 
 def cluster_options(command: Command, *, elastic: bool = False) -> Command:
-    """Adds the options to a command with ``--device``; the command gets all of them as one ``where``.
+    """Add the options of a Ray cluster to a command with ``--device``.
+
+    The command gets all of them as one ``where``.
 
     Args:
         command: the command.
-        elastic: whether the number of workers may change while it runs.
+        elastic: whether the number of workers may change while the command runs.
     """
-    number = "Number of worker processes.  [default: as many as there is room for]"
-    between = (
-        "Number of worker processes, or the least and the most: then nodes may leave and join.  "
-        "[default: one per GPU, or one per node]"
-    )
     options = (
         click.option(
             "--cluster",
             is_flag=False,
             flag_value="",
             metavar="[ADDRESS]",
-            help="Run on a Ray cluster: host:port, ray://host:port, auto, or local to start one on this "
-            "machine.  [default without ADDRESS: RAY_ADDRESS, else auto]",
+            help="Run on a Ray cluster: host:port, ray://host:port, auto, or local to start one here.  "
+            "[default without ADDRESS: RAY_ADDRESS, else auto]",
         ),
         click.option(
             "--workers",
-            type=WorkersType() if elastic else whole_number(),
-            metavar="N|MIN:MAX" if elastic else None,
-            help=between if elastic else number,
+            type=WorkersType() if elastic else Count(),
+            metavar="N|MIN:MAX" if elastic else "N",
+            help="Worker processes; with MIN:MAX nodes may join and leave.  [default: one per GPU or node]"
+            if elastic
+            else "Worker processes.  [default: as many as the cluster has room for]",
         ),
         click.option(
             "--gpus-per-worker",
             type=click.FloatRange(min=0),
+            metavar="X",
             help="GPUs per worker; may be fractional.  [default: 1 on a cluster with GPUs, else 0]",
         ),
         click.option(
             "--wait",
             type=click.FloatRange(min=0),
             metavar="SECONDS",
-            help="How long to wait for nodes or resources of the cluster.  [default: without end]",
+            help="Seconds to wait for cluster resources.  [default: no limit]",
         ),
     )
 
@@ -199,7 +222,7 @@ def cluster_options(command: Command, *, elastic: bool = False) -> Command:
         workers: int | tuple[int, int] | None,
         gpus_per_worker: float | None,
         wait: float | None,
-        **others: Any,
+        **arguments: Any,
     ) -> None:
         from aptool.library.where import Where
 
@@ -207,9 +230,17 @@ def cluster_options(command: Command, *, elastic: bool = False) -> Command:
         debug = bool(state and state.get("debug"))
         address = True if cluster == "" else cluster  # without an address the option is empty
         where = Where(device, address, workers, gpus_per_worker, wait, debug=debug, from_options=True)
-        command(where=where, **others)
+        command(where=where, **arguments)
 
-    result: Command = with_where
-    for option in reversed(options):
-        result = option(result)
-    return result
+    return with_options(*options)(with_where)
+
+
+def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Return a decorator that adds several options to a command, in this order in its help."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add

@@ -1,12 +1,12 @@
-"""``--review`` of `aptool eval` and `aptool compare`: its options, and its answers in print."""
+"""``--review`` of ``aptool eval`` and ``aptool compare``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
+from aptool.cli.parameters import with_options
 from aptool.cli.runs import qrels_beside, short_names
 from aptool.cli.tables import print_table
 from aptool.errors import UsageError
@@ -18,40 +18,27 @@ if TYPE_CHECKING:
     from aptool.library.pools import Pools
     from aptool.reporting.review import Answer
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def review_options(command: Command) -> Command:
-    """The options ``--review``, ``--dev`` and ``--dev-qrels``."""
-    for option in reversed(
-        (
-            click.option(
-                "--review",
-                is_flag=True,
-                help="Answer the questions a reviewer asks: power, the limit of the first stage, figures by "
-                "kind of question, agreement of the runs, the gap to dev, leaks from the splits before.",
-            ),
-            click.option(
-                "--dev",
-                metavar="RUN",
-                multiple=True,
-                help="Run on dev of each run, in their order, for the gap to dev; implies --review.",
-            ),
-            click.option(
-                "--dev-qrels", metavar="QRELS", help="Qrels of dev.  [default: DEV.qrels beside DEV.run]"
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+review_options = with_options(
+    click.option(
+        "--review",
+        is_flag=True,
+        help="Add a review: statistical power, first-stage recall, metrics per question type, agreement of "
+        "the runs, gap to dev, leakage between splits.",
+    ),
+    click.option(
+        "--dev",
+        metavar="RUN",
+        multiple=True,
+        help="Dev run of each RUN, in the same order, for the gap to dev; implies --review.",
+    ),
+    click.option(
+        "--dev-qrels", metavar="QRELS", help="Qrels of --dev.  [default: X.qrels of X.run]"
+    ),
+)
 
 
 def check_review(review: bool, runs: tuple[str, ...], dev: tuple[str, ...], dev_qrels: str | None) -> bool:
-    """Whether there is to be a review.
-
-    Raises:
-        UsageError: there is not one run on dev for each run, or --dev-qrels is given without --dev.
-    """
+    """Whether a review is requested; raise if ``--dev`` and ``--dev-qrels`` do not fit the runs."""
     if dev and len(dev) != len(runs):
         raise UsageError(f"--dev: given {len(dev)} times; expected {len(runs)}, one for each run")
     if dev_qrels is not None and not dev:
@@ -66,7 +53,7 @@ def review_inputs(
     pools: Pools | None,
     confidence: float | None,
 ) -> ReviewInputs:
-    """The inputs of a review; ``dev`` is the run on dev of each run."""
+    """Return the inputs of a review; ``dev`` maps each run to its dev run."""
     from aptool.evaluation.significance import CONFIDENCE
     from aptool.library.evaluated_runs import ReviewInputs
 
@@ -76,11 +63,11 @@ def review_inputs(
 
 
 def print_answers(answers: Sequence[Answer], *, err: bool = False) -> None:
-    """Prints each question with its answer; on stderr if stdout holds a table for a paper."""
-    for one in answers:
+    """Print each question of the review with its answer."""
+    for answer in answers:
         click.echo(err=err)
-        click.echo(one.question, err=err)
-        for sentence in one.sentences:
+        click.echo(answer.question, err=err)
+        for sentence in answer.sentences:
             click.echo(click.wrap_text(sentence, 100, "  ", "  "), err=err)
-        if one.rows:
-            print_table([["  " + row[0], *row[1:]] for row in one.rows], err=err)
+        if answer.rows:
+            print_table([["  " + row[0], *row[1:]] for row in answer.rows], err=err)

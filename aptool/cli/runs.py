@@ -1,4 +1,4 @@
-"""Options of commands that read runs: qrels, pools, measures and the confidence of intervals."""
+"""Options of commands that evaluate runs: qrels, pools, measures and the confidence of intervals."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from typing_extensions import override
 
 from aptool.errors import MOST_EXAMPLES, UsageError, first_few, printable
 
@@ -21,22 +22,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A comma that is not one of cut-offs, or white space, outside of parentheses.
+# White space, or a comma that does not separate cutoffs, outside parentheses.
 _BETWEEN_MEASURES = re.compile(r"(?:,(?!\d+(?:\.\d+)?(?:,|$))|\s+)(?![^()]*\))")
-# Qrels that list only relevant answers leave more candidates unjudged than this; examples are of no use then.
+# With more unjudged candidates, the qrels list only relevant answers, and examples do not help.
 _MOST_UNJUDGED = 1000
 
 
 class Confidence(click.FloatRange):
-    """The confidence of an interval, within `significance.LOWEST_CONFIDENCE` and `HIGHEST_CONFIDENCE`."""
+    """A confidence level within `significance.LOWEST_CONFIDENCE` and `HIGHEST_CONFIDENCE`."""
 
     name = "confidence"
 
     def __init__(self) -> None:
         super().__init__(0.5, 0.999)
 
+    @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """A number in the range; NaN is refused."""
         number: float = super().convert(value, param, ctx)
         if math.isnan(number):
             self.fail(f"{value!r} is not a number.", param, ctx)
@@ -44,21 +45,20 @@ class Confidence(click.FloatRange):
 
 
 qrels_option = click.option(
-    "--qrels", metavar="QRELS", help="Qrels file.  [default: DEV.qrels beside DEV.run]"
+    "--qrels", metavar="QRELS", help="TREC qrels.  [default: X.qrels in the folder of X.run]"
 )
 pools_option = click.option(
     "--pools",
     metavar="POOLS",
     multiple=True,
-    help="Pools with the texts: files, folders, globs, URLs.  [default: DEV.pools.parquet beside DEV.qrels]",
+    help="Pools with the texts: files, folders, globs or URLs; repeatable.  [default: X.pools.parquet in the "
+    "folder of X.qrels]",
 )
-# Defaults of the next two are in `evaluation`, which is too slow to import for --help.
 measures_option = click.option(
     "--measures",
     metavar="NAMES",
-    help="Measures: MAP, MRR@10, P@1, R@10, nDCG@10, MAP(rel=2), RBP(p=.8); also by their names in trec_eval "
-    "(recip_rank, P_1, or a set of measures: official, set, all_trec) or in ir_measures (RR@10).  "
-    "[default: MAP,MRR,P@1]",
+    help="Measures, comma-separated: MAP, MRR@10, nDCG@10, RBP(p=.8), or names of trec_eval (recip_rank, "
+    "P_1, official, all_trec) and ir_measures (RR@10).  [default: MAP,MRR,P@1]",
 )
 level_option = click.option(
     "--level",
@@ -66,20 +66,14 @@ level_option = click.option(
     type=click.IntRange(1, 1_000_000),
     default=1,
     show_default=True,
-    help="Lowest relevance that counts as relevant (trec_eval -l); nDCG takes every relevance as a gain.",
-)
-confidence_option = click.option(
-    "--confidence", type=Confidence(), help="Confidence of the intervals, 0.5 to 0.999.  [default: 0.95]"
+    help="Minimum relevance grade that counts as relevant (trec_eval -l); nDCG uses all grades.",
 )
 
 
 def parse_measures(measures: str | None) -> tuple[str, ...]:
-    """The common names of a comma-separated list; None stands for the default measures.
+    """Return the common names of comma-separated measures; None is the default measures.
 
-    A comma of cut-offs (``P.1,5``) or of parameters does not separate measures.
-
-    Raises:
-        UsageError: a measure is unknown.
+    A comma between cutoffs (``P.1,5``) or parameters does not separate measures.
     """
     from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 
@@ -89,50 +83,43 @@ def parse_measures(measures: str | None) -> tuple[str, ...]:
 
 
 def qrels_beside(runs: Sequence[str], option: str = "--qrels") -> str:
-    """The qrels file in the runs' folder; logs its path, and that ``option`` was not given.
-
-    Raises:
-        UsageError: there is none beside a run, or two runs have different ones.
-    """
-    found: dict[str, str] = {}
+    """Return the qrels file in the folder of the runs; log its path, as ``option`` was not given."""
+    qrels = set()
     for run in runs:
         candidates = _possible_qrels(run)
-        existing = [path for path in candidates if path.is_file()]
-        if not existing:
-            tried = " or ".join(path.name for path in candidates[::2])
-            raise UsageError(f"{run}: no {tried} beside it{_without_labels(run)}; pass {option} FILE")
-        found[run] = str(existing[0])
-    qrels = set(found.values())
+        path = next((path for path in candidates if path.is_file()), None)
+        if path is None:
+            names = " or ".join(path.name for path in candidates[::2])
+            raise UsageError(f"{run}: no {names} in its folder{_without_labels(run)}; pass {option} FILE")
+        qrels.add(str(path))
     if len(qrels) > 1:
-        raise UsageError(
-            f"the runs have different qrels beside them, {', '.join(sorted(qrels))}; pass {option} FILE"
-        )
-    logger.info(f"{option} not given: {found[runs[0]]}")
-    return found[runs[0]]
+        raise UsageError(f"the runs have different qrels, {', '.join(sorted(qrels))}; pass {option} FILE")
+    logger.info(f"{option} not given: {min(qrels)}")
+    return qrels.pop()
 
 
 def report_gaps(run: str, evaluation: Evaluation) -> None:
-    """Logs how many questions and candidates are not in both the run and the qrels, with examples."""
+    """Log the questions and candidates that are only in the run or only in the qrels."""
     missing, extra = evaluation.missing, evaluation.extra
     unjudged = evaluation.unjudged.height
     sample = evaluation.unjudged.head(MOST_EXAMPLES if unjudged <= _MOST_UNJUDGED else 0)
     pairs = [" ".join(pair) for pair in sample.iter_rows()]
-    of_all = f" of {evaluation.per_question.height}"
+    total = f" of {evaluation.per_question.height}"
     gaps = (
-        ("questions missing from the run, counted as 0", len(missing), of_all, missing),
+        ("questions missing from the run, counted as 0", len(missing), total, missing),
         ("questions not in the qrels, left out", len(extra), "", extra),
         ("candidates not judged, counted as not relevant", unjudged, "", pairs),
     )
-    for what, count, among, names in gaps:
+    for gap, count, total, names in gaps:
         if count:
-            logger.info(f"{run}: {what}: {count}{among}" + (f" ({first_few(names, count)})" if names else ""))
+            examples = f" ({first_few(names, count)})" if names else ""
+            logger.info(f"{run}: {gap}: {count}{total}{examples}")
 
 
 def short_names(runs: Sequence[str]) -> dict[str, str]:
-    """Short names of runs, the part in which their paths differ: ``qa-cnn`` for ``runs/qa-cnn/test.run``.
+    """Name each run by the part in which the paths differ: ``qa-cnn`` for ``runs/qa-cnn/test.run``.
 
-    Args:
-        runs: distinct paths; a single one is named by its last component.
+    A single run is named by its file name.
     """
     if len(runs) == 1:
         return {runs[0]: printable(Path(runs[0]).name)}
@@ -146,31 +133,27 @@ def short_names(runs: Sequence[str]) -> dict[str, str]:
 
 
 def pools_given(pools: tuple[str, ...], qrels: str) -> Pools | None:
-    """The pools of ``--pools``, else those beside the qrels, whose path is logged; None if there are none.
-
-    Raises:
-        InputError: a pattern matches no file, or a file is not a pools file.
-    """
+    """Load ``--pools``, else the pools in the folder of the qrels; return None if there are none."""
     from aptool.library.pools import Pools
 
     if not pools:
-        beside = location_of_pools(qrels)
-        if not beside.is_file():
+        default = location_of_pools(qrels)
+        if not default.is_file():
             return None
-        logger.info(f"--pools not given: {beside}")
-        pools = (str(beside),)
+        logger.info(f"--pools not given: {default}")
+        pools = (str(default),)
     return Pools.load(pools)
 
 
 def location_of_pools(qrels: str) -> Location:
-    """Where the pools file beside the qrels would be."""
+    """Return the path of the pools in the folder of the qrels."""
     from aptool.formats.location import location
 
     return location(qrels.removesuffix(".gz").removesuffix(".qrels") + ".pools.parquet")
 
 
 def _without_labels(run: str) -> str:
-    """Names the split of the collection beside the run, if the split has no labels."""
+    """Return a hint if the run is of a collection's split that has no labels."""
     from aptool.formats.collection import MANIFEST, CollectionFiles
 
     folder = _possible_qrels(run)[0].parent
@@ -185,7 +168,7 @@ def _without_labels(run: str) -> str:
 
 
 def _possible_qrels(run: str) -> list[Location]:
-    """For ``test.ap-cnn.run``: ``test.ap-cnn.qrels``, then ``test.qrels``, each plain and gzipped."""
+    """Return ``test.ap-cnn.qrels``, then ``test.qrels``, each plain and gzipped, for ``test.ap-cnn.run``."""
     from aptool.formats.location import location
 
     path = location(run)

@@ -1,14 +1,16 @@
-"""``aptool score``: scores pools with a model into a TREC run file."""
+"""``aptool score``: score pools with a model into a TREC run file."""
 
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import click.shell_completion
+from typing_extensions import override
 
 from aptool.cli.next_steps import default_model, default_run
 from aptool.cli.parameters import (
     LOCATION,
     UTF8,
+    SectionedCommand,
     cluster_options,
     device_option,
     kind_option,
@@ -22,64 +24,59 @@ if TYPE_CHECKING:
 
 
 class SystemType(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
-    """A model, or the name of an untrained system."""
+    """A model, or the name of an untrained baseline."""
 
     name = "model"
 
+    @override
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> "Location | str":
-        """Returns the name of an untrained system unchanged, any other value as a location.
-
-        A location loses the ``./`` with which a user names a folder of such a name.
-        """
         from aptool.scoring.baselines import BASELINES
 
+        # A location loses the ./ that distinguishes the folder ./bm25 from the baseline.
         return value if value in BASELINES else LOCATION.convert(value, param, ctx)
 
+    @override
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
-        """Lets the shell complete names of files."""
         return LOCATION.shell_complete(ctx, param, incomplete)
 
 
-@click.command("score")
+@click.command("score", cls=SectionedCommand)
 @click.argument("pools", nargs=-1, required=True)
 @click.option(
     "--model",
     type=SystemType(),
-    help="Model folder, of aptool or another library, or a name on the hub; bm25 or random (seed 0) for an "
-    "untrained system. A folder of that name is ./bm25.  [default: models/ap-cnn]",
+    help="Model folder or Hugging Face name (hf://ORG/NAME); bm25 or random for an untrained baseline.  "
+    "[default: models/ap-cnn]",
 )
 @kind_option
 @click.option(
     "--output",
     type=click.Path(),  # it keeps a slash at its end
-    help="Run file; gzip if it ends in .gz.  [default: POOLS with .run]",
+    help="TREC run file; gzip if the name ends in .gz.  [default: POOLS with .run]",
 )
+@click.option("--tag", type=UTF8, help="Run tag, one word.  [default: preset of the model, bm25 or random]")
+@click.option(
+    "--encoded", type=LOCATION, help="Answer store that `aptool encode` wrote.  [default: encode the answers]"
+)
+@click.option("--fill", is_flag=True, help="Encode answers that are missing from --encoded and add them.")
 @click.option(
     "--answers",
     type=LOCATION,
-    help="File with the texts of shared answers.  [default: answers.parquet beside POOLS]",
+    help="Texts of shared answers.  [default: answers.parquet in the folder of POOLS]",
 )
-@click.option("--tag", type=UTF8, help="Run tag, one word.  [default: the model's preset, bm25 or random]")
 @device_option
 @click.option(
     "--precision",
     type=click.Choice(["auto", "fp32", "tf32", "bf16"]),
     default="auto",
     show_default=True,
-    help="Precision of encoding; auto is bf16 on a GPU where it changes no ranking of a sample, else fp32. "
-    "tf32 has a GPU compute products of fp32 in TF32.",
+    help="Precision of encoding; auto: bf16 on a GPU if it ranks a sample as fp32 does, else fp32.",
 )
 @tokens_per_batch_option
-@click.option(
-    "--encoded",
-    type=LOCATION,
-    help="Store of answers that `aptool encode` encoded: they are read there.  [default: encode them]",
-)
-@click.option("--fill", is_flag=True, help="Encode answers that the store lacks, and add them to it.")
 @cluster_options
 def score(
     pools: tuple[str, ...],
@@ -96,7 +93,8 @@ def score(
 ) -> None:
     """Score POOLS (files, folders, globs, URLs) into a TREC run file.
 
-    With --model bm25, document frequencies are counted over the distinct answers of all POOLS.
+    BM25 counts document frequencies over the distinct answers of all POOLS. A model folder named bm25 is
+    ./bm25.
 
     Run the same command again after an interruption to resume.
     """
@@ -107,12 +105,12 @@ def score(
 
     from aptool.library.scoring import score as score_pools
 
-    with where.connected() as place:
-        done = score_pools(
+    with where.connected() as connection:
+        scored = score_pools(
             pools,
             model,
             output,
-            place.executor(),
+            connection.executor(),
             answers=answers,
             tag=tag,
             device=where.device,
@@ -122,4 +120,4 @@ def score(
             encoded=encoded,
             fill=fill,
         )
-    click.echo(f"{output}: {done.pairs} pairs")
+    click.echo(f"{output}: {scored.pairs} pairs")

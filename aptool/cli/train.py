@@ -1,4 +1,4 @@
-"""``aptool train``: trains a system on a collection, with one seed or several, into a model folder."""
+"""``aptool train``: train a model on a collection, with one seed or several."""
 
 import logging
 from functools import partial
@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from aptool.cli.next_steps import default_collection
-from aptool.cli.parameters import LOCATION, Seed, cluster_options, complete_preset, device_option
+from aptool.cli.parameters import (
+    LOCATION,
+    SectionedCommand,
+    cluster_options,
+    complete_preset,
+    device_option,
+    json_option,
+    seed_option,
+)
 from aptool.config import CHECKPOINT_MINUTES
 from aptool.errors import counted
 from aptool.progress import measures_line
@@ -23,60 +31,51 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@click.command("train")
+@click.command("train", cls=SectionedCommand)
 @click.argument("collections", metavar="[COLLECTION]...", nargs=-1)
 @click.option(
     "--preset",
+    metavar="NAME",
     shell_complete=complete_preset,
-    help="Preset name, or a recipe file.  [default: ap-cnn, or the recipe of the model of --start]",
+    help="Preset name or recipe file (TOML).  [default: ap-cnn; with --start the recipe of that model]",
 )
-@click.option(
-    "--start",
-    metavar="MODEL",
-    help="Start from a trained model of the same system: its weights, its vocabulary grown by the new words.",
-)
-@click.option(
-    "--teacher",
-    metavar="RUN",
-    help="Learn the scores of a run file of the training pools beside the labels.",
-)
-@click.option("--output", type=LOCATION, help="Model folder.  [default: models/PRESET]")
-@click.option("--vectors", help="Word vectors: a file, a folder, a hub name, 'learned' or 'random'.")
+@click.option("--output", metavar="FOLDER", type=LOCATION, help="Model folder.  [default: models/PRESET]")
 @click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="SECTION.KEY=VALUE",
-    help="Override an option of the recipe; may be repeated.",
+    help="Override a hyperparameter of the recipe; repeatable.",
 )
 @click.option(
-    "--seed",
-    type=Seed(),
-    default=0,
-    show_default=True,
-    help="Random seed.",
+    "--vectors", metavar="FILE", help="Word vectors: file, folder, Hugging Face name, 'learned' or 'random'."
 )
+@click.option(
+    "--start", metavar="MODEL", help="Initialize from this model; new words are added to its vocabulary."
+)
+@click.option("--teacher", metavar="RUN", help="Distill from the scores of this run of the training pools.")
+@seed_option
 @click.option(
     "--seeds",
     type=click.IntRange(1, 10_000),
     metavar="N",
-    help="Train N models, with consecutive seeds from --seed, into OUTPUT/seed0 and so on.",
+    help="Train N models with consecutive seeds from --seed, into OUTPUT/seed0 and so on.",
 )
 @click.option(
     "--log",
     type=click.Choice(["tensorboard", "mlflow", "wandb"]),
-    help="Record every epoch in files in logs/, for this tool (extra of its name).",
+    help="Experiment tracker to log each epoch to, in OUTPUT/logs.",
 )
 @device_option
 @click.option(
     "--checkpoint-minutes",
     type=click.FloatRange(min=0),
-    metavar="N",
+    metavar="MINUTES",
     default=CHECKPOINT_MINUTES,
     show_default=True,
-    help="Write a checkpoint every N minutes within an epoch, besides those after each epoch; 0 is none.",
+    help="Minutes between checkpoints within an epoch; 0: only after each epoch.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option
 @partial(cluster_options, elastic=True)
 def train(
     collections: tuple[str, ...],
@@ -93,12 +92,12 @@ def train(
     as_json: bool,
     where: "Where",
 ) -> None:
-    """Train a system on COLLECTION (default: the built-in one) and write a model folder.
+    """Train a model on COLLECTION (default: data/functions) into a model folder.
 
-    With several collections training takes the pairs of all; the dev split is that of the first one.
+    With several collections, training mixes their pairs; the dev split is that of the first collection.
 
-    Run the same command again after an interruption to resume from the last checkpoint; the model is the same
-    as without the interruption.
+    Run the same command again after an interruption to resume from the last checkpoint. The result is the
+    same as without the interruption.
     """
     from aptool.formats.collection import CollectionFiles
     from aptool.library.training import build_recipe, train_models
@@ -125,19 +124,19 @@ def train(
 
         click.echo(json.dumps({"output": str(output), **to_dict(result)}, indent=2))
         return
-    for number, one in result.fits.items():
+    for number, fit in result.fits.items():
         name = output if seeds is None else f"seed {number}"
-        what = f"best epoch {one.best_epoch} of {len(one.history)}" if one.history else "untrained"
-        click.echo(f"{name}: {what}, dev {measures_line(one.dev)}")
+        epochs = f"best epoch {fit.best_epoch} of {len(fit.history)}" if fit.history else "untrained"
+        click.echo(f"{name}: {epochs}, dev {measures_line(fit.dev)}")
     if seeds is None:
-        click.echo(_details(one, recipe))
+        click.echo(_details(fit, recipe))
         return
     spread = ", ".join(f"{name} {mean:.4f} ± {sd:.4f}" for name, (mean, sd) in result.measures.items())
     click.echo(f"{output}: mean ± sd of {seeds} seeds, dev {spread}; best seed {result.best}")
 
 
 def _details(fit: "Fit", recipe: "Recipe") -> str:
-    """Training time and vocabulary, in one line."""
+    """Training time and vocabulary."""
     trained = f"{counted(len(fit.history), 'epoch')} in {fit.seconds:.0f} s"
     if recipe.encoder["type"] in ("transformer", "cross"):
         return f"{trained}; vocabulary of {fit.words:,} subword tokens"

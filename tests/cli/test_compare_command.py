@@ -50,7 +50,7 @@ def test_table_by_hand(aptool):
     ]
     # One t-test of four pairs finds an effect of 2.128 standard deviations with probability .8.
     assert out[9:13] == [
-        "with 4 questions this difference would be found (power 0.8, alpha 0.05):",
+        "minimum detectable difference with 4 questions (power 0.8, alpha 0.05):",
         "2.1279 (P@1)",
         "4 questions; p of the permutation test, corrected for 1 comparison:",
         "P@1: new and old do not differ significantly (p = 0.6250)",
@@ -380,7 +380,7 @@ def test_equal_differences_have_no_effect_size_and_no_t_test(aptool, folder):
     # One question: +1, and half of its two signs are as far from 0 on either side.
     assert words[3] == ["new", "1.0000", "+1.0000", "[1.0000,", "1.0000]", "1", "0", "0"]
     assert words[7] == ["new", "1.0000", "1.0000"]
-    assert out[9].startswith("the differences of all questions are equal")
+    assert out[9].startswith("all questions have the same difference")
     assert out[10].startswith("1 question;")
     assert "nan" not in "".join(out)
 

@@ -127,7 +127,7 @@ def test_no_qrels_anywhere_is_one_line(aptool, folder):
     assert code == 2
     assert out == []
     assert len(err) == 1
-    assert "no test.ap-cnn.qrels or test.qrels beside it; pass --qrels FILE" in err[0]
+    assert "no test.ap-cnn.qrels or test.qrels in its folder; pass --qrels FILE" in err[0]
 
 
 def test_runs_with_different_qrels_beside_them_are_not_mixed(aptool, folder):
@@ -356,7 +356,7 @@ def test_limits_of_the_candidates(aptool, folder):
     ]
     assert out[-1] == (
         "dev.run: the candidates have 37.5% of the relevant answers; "
-        "1 of 3 questions have no relevant one among them"
+        "1 of 3 questions have no relevant candidate"
     )
     (found,) = json.loads("\n".join(aptool(*arguments, "--json")[1]))["runs"]
     assert found["limits"] == {
