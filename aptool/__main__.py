@@ -1,7 +1,6 @@
-"""The process of the ``aptool`` command, also as ``python -m aptool``: Ctrl-C is one line and exit code 130.
+"""The ``aptool`` command, and ``python -m aptool``: Ctrl-C ends with one line and exit code 130.
 
-That holds from the first import on. Compiled modules of libraries may print an interrupt that comes while
-they are loaded, raise another error in its place, or lose it.
+An interrupt during imports is handled too: compiled modules may print it, replace it or lose it.
 """
 
 import os
@@ -14,7 +13,7 @@ INTERRUPTED = 130
 
 
 def main() -> NoReturn:
-    """Runs the command line and exits."""
+    """Run the command line and exit."""
     signal.signal(signal.SIGINT, _end)  # nothing is open or written yet
     sys.excepthook = _print_exception
     sys.unraisablehook = _print_unraisable
@@ -36,7 +35,7 @@ def main() -> NoReturn:
 
 
 def _end(*arguments: object) -> NoReturn:
-    """Ends the process at once; what it was writing has no final name yet."""
+    """Exit at once; unfinished output files have temporary names."""
     os.write(2, b"aptool: interrupted\n")
     os._exit(INTERRUPTED)
 

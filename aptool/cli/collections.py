@@ -1,4 +1,4 @@
-"""What the commands that write a collection share: options, and the table of what was written."""
+"""Options of commands that write a collection, and the table that they print."""
 
 from __future__ import annotations
 
@@ -15,7 +15,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-splits_argument = click.argument("splits", metavar="SPLIT=PATH...", nargs=-1, required=True)
+NO_LABELS = "no labels"  # instead of a count, for a split without qrels
+
+
+def by_split(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Parse ``SPLIT=PATH`` values; the callback of options and arguments."""
+    from aptool.datasets.importing import parse_splits
+
+    return parse_splits(values)
+
+
+splits_argument = click.argument(
+    "splits", metavar="SPLIT=PATH...", nargs=-1, required=True, callback=by_split
+)
 output_option = click.option(
     "--output", metavar="FOLDER", required=True, help="Folder of the collection to write."
 )
@@ -24,24 +36,19 @@ questions_option = click.option(
     type=click.Choice(["all", "answerable", "both-labels"]),
     default="all",
     show_default=True,
-    help="Questions to keep: all, those with a relevant answer, or those with a relevant and a non-relevant "
-    "candidate.",
+    help="Questions to keep: all, with a relevant answer, or with relevant and non-relevant candidates.",
 )
-
 conflicts_option = click.option(
     "--conflicts",
     type=click.Choice(["error", "max", "min"]),
     default="error",
     show_default=True,
-    help="A pair with different labels: refuse it, or keep the highest or the lowest label.",
+    help="Label of a pair with several labels: raise an error, the maximum, or the minimum.",
 )
 
 
-NO_LABELS = "no labels"  # instead of a count, for a split without qrels
-
-
 def report_collection(collection: CollectionFiles, names: ColumnNames | None = None) -> None:
-    """Prints the splits as a table; logs the path and the rows that each policy touched."""
+    """Print the splits as a table; log the path and the number of rows per import policy."""
     manifest = collection.manifest
     read = manifest.get("details", {}).get("read", {})
     rows = [["split", "questions", "candidates", "relevant"]]

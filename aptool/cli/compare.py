@@ -64,8 +64,8 @@ logger = logging.getLogger(__name__)
 @click.option(
     "--permutations",
     metavar="N",
-    type=click.IntRange(1000, 10_000_000),
-    help="Random sign assignments per permutation test, if it is not exact.  [default: 100,000]",
+    type=Count(1000, 10_000_000),
+    help="Random sign assignments per permutation test, if it is not exact.  [default: 100000]",
 )
 @seed_option
 @json_option

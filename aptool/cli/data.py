@@ -1,4 +1,4 @@
-"""``aptool data``: make, import, describe and check collections."""
+"""``aptool data``: build, import, describe and check collections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from aptool.cli import retrieval
 from aptool.cli.collections import output_option, questions_option, report_collection, splits_argument
 from aptool.cli.data_own import OWN_FORMATS
-from aptool.cli.parameters import LOCATION, HiddenArgument, one_output, whole_number
+from aptool.cli.parameters import LOCATION, Count, HiddenArgument, json_option, one_output
 from aptool.cli.retrieval import pools
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError
@@ -22,25 +22,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_output_or_argument = click.option(
-    "--output",
-    metavar="FOLDER",
-    type=LOCATION,
-    help="Folder of the collection to write.",
-)
-
 
 @click.group()
 def data() -> None:
-    """Make, import, describe and check collections."""
+    """Build, import, describe and check collections."""
 
 
 @data.command()
 @click.argument("out", cls=HiddenArgument, required=False, type=LOCATION)
-@_output_or_argument
-@click.option("--limit", type=whole_number(0), metavar="N", help="Maximum number of functions.")
+@click.option("--output", metavar="FOLDER", type=LOCATION, help="Folder of the collection to write.")
+@click.option("--limit", type=Count(0), metavar="N", help="Maximum number of functions.  [default: no limit]")
 def functions(out: Location | None, output: Location | None, limit: int | None) -> None:
-    """Build the collection of functions: code search over the installed Python packages."""
+    """Build a code-search collection from the installed Python packages."""
     from aptool.datasets.functions import import_functions
     from aptool.datasets.importing import check_output
     from aptool.formats.collection import CollectionFiles
@@ -53,69 +46,78 @@ def functions(out: Location | None, output: Location | None, limit: int | None) 
 
 @data.command()
 @click.argument("collection", metavar="COLLECTION")
-@click.option("--vectors", metavar="FILE", help="Also count words without a vector.")
+@click.option("--vectors", metavar="FILE", help="Word vectors: count words without a vector.")
 @click.option(
     "--words",
     type=click.Choice(["tokenizer", "whitespace"]),
     default="tokenizer",
     show_default=True,
-    help="What counts as a word: the tokenizer's tokens or whitespace tokens (closer to the paper).",
+    help="Word definition: tokens of the tokenizer, or whitespace-separated as in the paper.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
+@json_option
 def stats(collection: str, vectors: str | None, words: Any, as_json: bool) -> None:
-    """Print statistics of a collection: the paper's table 1 and more."""
+    """Print statistics of a collection."""
     from aptool.datasets.stats import describe
     from aptool.formats.collection import CollectionFiles
 
-    found = describe(CollectionFiles(collection), vectors=vectors, words=words)
+    statistics = describe(CollectionFiles(collection), vectors=vectors, words=words)
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(statistics.to_dict(), indent=2, ensure_ascii=False))
     else:
-        _print_statistics(found)
+        _print_statistics(statistics)
 
 
 @data.command()
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option("--leaks", is_flag=True, help="Also count near copies of a split in the splits before it.")
+@click.option("--leaks", is_flag=True, help="Count near duplicates between splits (data leakage).")
 @click.pass_context
 def check(context: click.Context, paths: tuple[str, ...], leaks: bool) -> None:
     """Validate pools, answers, qrels, runs and collections.
 
-    The exit code is 1 if any of them is invalid.
+    The exit code is 1 if one is invalid.
     """
     from aptool.datasets.check import check_path
     from aptool.formats.location import location
 
-    bad = 0
+    invalid = 0
     for path in paths:
         try:
             click.echo(f"{path}: {check_path(path)}")
             if leaks and location(path).is_dir():
                 _print_leaks(path)
         except AptoolError as error:
-            bad += 1
+            invalid += 1
             click.echo(str(error))
-    if bad:
-        logger.info(f"{bad} of {len(paths)} invalid")
+    if invalid:
+        logger.info(f"{invalid} of {len(paths)} invalid")
         context.exit(1)
 
 
 @data.command()
 @click.argument("collection", metavar="COLLECTION")
-@click.option("--folds", type=click.IntRange(2, 1000), default=5, show_default=True, help="Number of folds.")
+@click.option(
+    "--folds",
+    type=click.IntRange(2, 1000),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Number of folds.",
+)
 @click.option(
     "--split",
     "splits",
     multiple=True,
     default=("train", "dev"),
     show_default=True,
-    help="Split whose questions are used; repeatable.",
+    metavar="SPLIT",
+    help="Split to take questions from; repeatable.",
 )
-@click.option("--output", metavar="FOLDER", required=True, help="Folder to write: FOLDER/fold1 and so on.")
+@click.option("--output", metavar="FOLDER", required=True, help="Folder to write: FOLDER/fold1 etc.")
 def folds(collection: str, folds: int, splits: tuple[str, ...], output: str) -> None:
-    """Split the questions of COLLECTION into folds, each a collection with a train and a dev split.
+    """Split COLLECTION into cross-validation folds.
 
-    Near copies of a question stay in one fold; the same collection gives the same folds.
+    Each fold is a collection with a train and a dev split. Near duplicates stay in one fold. The same
+    collection always gives the same folds.
     """
     from aptool.datasets.folds import write_folds
     from aptool.formats.collection import CollectionFiles
@@ -129,7 +131,7 @@ data.add_command(pools)
 
 
 def _print_leaks(path: str) -> None:
-    """Near copies of questions and of relevant answers, for every split and each one before it."""
+    """Print the near duplicates of questions and relevant answers between each pair of splits."""
     from aptool.datasets.leaks import find_leaks
     from aptool.formats.collection import CollectionFiles
 
@@ -140,13 +142,13 @@ def _print_leaks(path: str) -> None:
             f"{leak.answers:,} relevant answers ({leak.same_answers:,} word for word)"
         )
         if leak.examples:
-            pairs = ", ".join(f"{own} and {other}" for own, other in leak.examples)
+            pairs = ", ".join(f"{question} and {earlier}" for question, earlier in leak.examples)
             click.echo(f"    questions such as {pairs}")
 
 
-def _print_statistics(found: Statistics) -> None:
-    splits = found.splits.values()
-    rows = [["", *found.splits]]
+def _print_statistics(statistics: Statistics) -> None:
+    splits = statistics.splits.values()
+    rows = [["", *statistics.splits]]
     for title, shown in (
         ("questions", [f"{s.questions:,}" for s in splits]),
         ("M: words per question", [f"{s.M:.2f}" for s in splits]),
@@ -169,31 +171,33 @@ def _print_statistics(found: Statistics) -> None:
         ("texts repeated in a pool", [f"{s.repeated_texts:,}" for s in splits]),
     ):
         rows.append([title, *shown])
-    for policy, touched in found.policies.items():
+    for policy, touched in statistics.policies.items():
         if any(touched.values()):
-            shown = [f"{touched.get(split, 0):,}" for split in found.splits]
+            shown = [f"{touched.get(split, 0):,}" for split in statistics.splits]
             rows.append([f"at import: {policy.replace('_', ' ')}", *shown])
-    click.echo(f"{found.name} (words are {found.words} tokens)")
+    click.echo(f"{statistics.name} (words are {statistics.words} tokens)")
     print_table(rows)
-    click.echo(f"{found.types:,} distinct words, {found.tokens:,} in all questions and distinct answers")
-    if found.coverage is not None:
-        covered = found.coverage
+    click.echo(
+        f"{statistics.types:,} distinct words, {statistics.tokens:,} in all questions and distinct answers"
+    )
+    if statistics.coverage is not None:
+        covered = statistics.coverage
         click.echo(
             f"without a vector: {covered.unknown_types:,} distinct words ({1 - covered.type_share:.1%}), "
             f"{covered.unknown_tokens:,} in all ({1 - covered.token_share:.1%})"
         )
 
 
-def _shown(figure: float | None, form: str) -> str:
-    """A figure, or a dash where a split has no labels."""
-    return "-" if figure is None else format(figure, form)
+def _shown(value: float | None, form: str) -> str:
+    """Format a number; a dash is for a split without labels."""
+    return "-" if value is None else format(value, form)
 
 
 @click.group(name="import")
 def import_() -> None:
-    """Import a published data set, or one of your own.
+    """Import a published data set or your own data.
 
-    PATH may be a URL that fsspec knows, such as https://... or hf://datasets/...
+    PATH may be a URL of fsspec, such as https://... or hf://datasets/...
     """
 
 
@@ -201,15 +205,14 @@ def import_() -> None:
 @splits_argument
 @output_option
 @questions_option
-def wikiqa(splits: tuple[str, ...], output: str, questions: str) -> None:
-    """Import WikiQA: its TSV files, or the Parquet files of the hub's microsoft/wiki_qa.
+def wikiqa(splits: dict[str, str], output: str, questions: str) -> None:
+    """Import WikiQA: TSV files, or Parquet files of microsoft/wiki_qa.
 
-    The paper's questions are those of --questions answerable.
+    For the questions of the paper, pass --questions answerable.
     """
-    from aptool.datasets.importing import parse_splits
     from aptool.datasets.wikiqa import import_wikiqa
 
-    report_collection(import_wikiqa(output, parse_splits(splits), questions=questions))
+    report_collection(import_wikiqa(output, splits, questions=questions))
 
 
 @import_.command()
@@ -219,21 +222,20 @@ def wikiqa(splits: tuple[str, ...], output: str, questions: str) -> None:
 @click.option(
     "--variant",
     type=click.Choice(["raw", "clean"]),
-    help="Variant of TREC-QA; clean is verified.  [default: clean if every question outside train has a "
-    "relevant and a non-relevant candidate, else raw]",
+    help="Variant of TREC-QA; clean is verified.  [default: clean if all dev and test questions have both "
+    "labels, else raw]",
 )
-def trecqa(splits: tuple[str, ...], output: str, questions: str, variant: str | None) -> None:
-    """Import TREC-QA: jacana's XML-like files, or folders with a.toks, b.toks, id.txt and sim.txt.
+def trecqa(splits: dict[str, str], output: str, questions: str, variant: str | None) -> None:
+    """Import TREC-QA: XML files of jacana, or folders with a.toks, b.toks, id.txt and sim.txt.
 
-    The paper's questions are those of --questions both-labels.
+    For the questions of the paper, pass --questions both-labels.
     """
     from typing import cast
 
-    from aptool.datasets.importing import parse_splits
     from aptool.datasets.trecqa import Variant, import_trecqa
 
     stated = cast("Variant | None", variant)
-    collection = import_trecqa(output, parse_splits(splits), questions=questions, variant=stated)
+    collection = import_trecqa(output, splits, questions=questions, variant=stated)
     details = collection.manifest["details"]
     logger.info(f"variant: {details['variant'] or 'none'} ({details['variant_decided']})")
     report_collection(collection)
@@ -258,7 +260,7 @@ def trecqa(splits: tuple[str, ...], output: str, questions: str, variant: str | 
     help="Tokenization of the texts; V2 only.",
 )
 def insuranceqa(folder: str, output: str, questions: str, pool_size: str, tokens: str) -> None:
-    """Import InsuranceQA from FOLDER, the V1 or V2 of github.com/shuzi/insuranceQA."""
+    """Import InsuranceQA V1 or V2 (github.com/shuzi/insuranceQA)."""
     from aptool.datasets.insuranceqa import import_insuranceqa
 
     collection = import_insuranceqa(
@@ -271,7 +273,5 @@ def insuranceqa(folder: str, output: str, questions: str, pool_size: str, tokens
 
 for _command in (*OWN_FORMATS, retrieval.beir, retrieval.mteb, retrieval.msmarco, retrieval.ir_datasets):
     import_.add_command(_command)
-import_.add_command(retrieval.pools, "pyserini")  # a run and a corpus, whatever made the run
-
-
+import_.add_command(retrieval.pools, "pyserini")
 data.add_command(import_)

@@ -1,90 +1,86 @@
-"""``aptool data import``: tables, JSON and data sets of the hub with a user's own columns."""
+"""``aptool data import`` of tables, JSON and Hugging Face data sets with any column names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from aptool.cli.collections import (
+    by_split,
     conflicts_option,
     output_option,
     questions_option,
     report_collection,
     splits_argument,
 )
+from aptool.cli.parameters import SectionedCommand, with_options
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
     from aptool.datasets.column_names import ColumnNames
     from aptool.datasets.policies import ImportPolicies
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 _COLUMNS = (
-    ("--question", "question", "Column of the question's text."),
-    ("--answer", None, "Column of the candidate's text.  [default: answer; in a list of candidates: text]"),
-    ("--label", "label", "Column of the relevance: 0, or 1 and more; see --relevant for words."),
-    ("--question-id", None, "Column of the question's id.  [default: a question is identified by its text]"),
-    ("--answer-id", None, "Column of the candidate's id.  [default: as for questions]"),
-    ("--name", None, "Name of the collection.  [default: the name of its folder]"),
+    ("--question", "question", "Column of the question text."),
+    ("--answer", None, "Column of the candidate text.  [default: answer; in a list of candidates: text]"),
+    ("--label", "label", "Column of the relevance grade, 0 or more; for words see --relevant."),
+    ("--question-id", None, "Column of the question id.  [default: derived from the text]"),
+    ("--answer-id", None, "Column of the candidate id.  [default: derived from the text]"),
+    ("--name", None, "Name of the collection.  [default: name of its folder]"),
+)
+_columns = with_options(
+    *(
+        click.option(option, default=default, metavar="NAME", help=text, show_default=bool(default))
+        for option, default, text in _COLUMNS
+    )
 )
 _empty_option = click.option(
     "--empty",
     type=click.Choice(["drop", "keep", "refuse"]),
     default="drop",
     show_default=True,
-    help="Candidates without text: leave them out, import them, or end with an error.",
+    help="Candidates without text: skip them, import them, or raise an error.",
 )
 _relevant_option = click.option(
     "--relevant",
     metavar="LABELS",
-    help="Labels that count as relevant, separated by commas, such as Good,PotentiallyUseful; all others do "
-    "not.  [default: labels are whole numbers]",
+    help="Relevant labels, comma-separated, such as Good,PotentiallyUseful.  [default: labels are integers]",
 )
 _unlabelled_option = click.option(
     "--unlabelled",
     metavar="SPLIT",
     multiple=True,
-    help="Split without labels: it gets pools and no qrels; repeatable.",
+    help="Split without labels: import its pools, write no qrels; repeatable.",
 )
 _candidates_option = click.option(
-    "--candidates", default="candidates", metavar="NAME", show_default=True, help="Column of the list."
+    "--candidates",
+    default="candidates",
+    metavar="NAME",
+    show_default=True,
+    help="Column of the candidates.",
 )
 _positions_option = click.option(
     "--positions",
     default="relevant",
     metavar="NAME",
     show_default=True,
-    help="Column of the positions, from 0, of the relevant candidates, where candidates are plain texts.",
+    help="Column of the indices (from 0) of relevant candidates, for lists of plain texts.",
 )
 _field_option = click.option(
     "--field",
     metavar="PATH",
-    help="Keys, joined by dots, that lead to the list of objects in a JSON document, such as data.items.",
+    help="Path of the list of objects in a JSON document, such as data.items.",
 )
 
 
-def _columns(command: Command) -> Command:
-    """The options that name the columns of a pair."""
-    for option, default, text in reversed(_COLUMNS):
-        command = click.option(
-            option, default=default, metavar="NAME", help=text, show_default=bool(default)
-        )(command)
-    return command
-
-
-def _policies(command: Command) -> Command:
-    """The options of ``ImportPolicies``."""
-    options = (questions_option, conflicts_option, _empty_option, _relevant_option, _unlabelled_option)
-    for option in reversed(options):
-        command = option(command)
-    return command
+_policies = with_options(
+    questions_option, conflicts_option, _empty_option, _relevant_option, _unlabelled_option
+)
 
 
 def _import_policies(options: dict[str, Any]) -> ImportPolicies:
-    """Takes the options of `_policies` out of a command's options."""
+    """Move the options of `_policies` out of the options of a command."""
     from aptool.datasets.policies import ImportPolicies
 
     relevant = options.pop("relevant")
@@ -98,30 +94,30 @@ def _import_policies(options: dict[str, Any]) -> ImportPolicies:
 
 
 def _table(kind: Literal["tsv", "csv"], separator: str) -> click.Command:
-    """The command ``tsv`` or ``csv``, which differ in the default separator of columns."""
+    """Return the command ``tsv`` or ``csv``; they differ in the default delimiter."""
 
-    @click.command(kind)
+    @click.command(kind, cls=SectionedCommand)
     @splits_argument
     @output_option
     @_columns
     @click.option(
         "--columns",
         metavar="NAMES",
-        help="Names of the columns of a table without a header line, such as question,answer,label.",
+        help="Column names of a table without a header, such as question,answer,label.",
     )
-    @click.option("--delimiter", help=f"Column separator.  [default: {separator}]")
+    @click.option("--delimiter", metavar="CHARACTER", help=f"Column separator.  [default: {separator}]")
     @click.option(
         "--quotes",
         type=click.Choice(["literal", "csv"]),
-        help="Whether quotation marks are text or enclose fields.  [default: literal with tabs, else csv]",
+        help="Quotation marks are text (literal) or enclose fields (csv).  [default: literal for tabs]",
     )
     @_policies
     def command(
-        splits: tuple[str, ...], output: str, name: str | None, columns: str | None, **options: Any
+        splits: dict[str, str], output: str, name: str | None, columns: str | None, **options: Any
     ) -> None:
-        """Import a table of your own: a header line, then one row per question and candidate.
+        """Import a table with one row per question and candidate.
 
-        Columns are found by their names in the header, or by --columns; other columns are ignored.
+        Columns are found by name in the header or in --columns; other columns are ignored.
         """
         from aptool.datasets.column_names import ColumnNames
 
@@ -138,9 +134,9 @@ def _table(kind: Literal["tsv", "csv"], separator: str) -> click.Command:
 
 
 def _json(command_name: str) -> click.Command:
-    """The command ``jsonl``, also called ``json``."""
+    """Return the command ``jsonl``, also called ``json``."""
 
-    @click.command(command_name)
+    @click.command(command_name, cls=SectionedCommand)
     @splits_argument
     @output_option
     @_columns
@@ -148,14 +144,14 @@ def _json(command_name: str) -> click.Command:
     @_positions_option
     @_field_option
     @_policies
-    def command(splits: tuple[str, ...], output: str, name: str | None, **options: Any) -> None:
-        """Import JSON of your own: one object per question with its candidates, or one per pair.
+    def command(splits: dict[str, str], output: str, name: str | None, **options: Any) -> None:
+        """Import JSON with one object per question or per pair.
 
         {"question": "...", "candidates": [{"text": "...", "label": 1}, ...]}, or
         {"question": "...", "candidates": ["...", ...], "relevant": [0]}, or
         {"question": "...", "answer": "...", "label": 1}
 
-        The objects are JSON Lines, an array, or a list inside a document (see --field).
+        The file has JSON Lines, an array, or a document with a list (see --field).
         """
         from aptool.datasets.column_names import ColumnNames
 
@@ -165,7 +161,7 @@ def _json(command_name: str) -> click.Command:
     return command
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.argument("dataset", metavar="FOLDER")
 @output_option
 @_columns
@@ -177,25 +173,26 @@ def _json(command_name: str) -> click.Command:
     "splits",
     metavar="SPLIT=THEIRS",
     multiple=True,
-    help="Split to import, and its name in the data set.  [default: all, dev=validation]",
+    callback=by_split,
+    help="Split to import, and its name in the data set; repeatable.  [default: all, dev=validation]",
 )
-@click.option("--config", metavar="NAME", help="Configuration of the data set.  [default: default]")
+@click.option("--config", metavar="NAME", help="Configuration (subset) of the data set.  [default: default]")
 @_policies
 def hf(
     dataset: str,
     output: str,
     name: str | None,
-    splits: tuple[str, ...],
+    splits: dict[str, str],
     config: str | None,
     **options: Any,
 ) -> None:
-    """Import a data set with named columns in the layout of the Hugging Face hub.
+    """Import a data set in the layout of the Hugging Face Hub.
 
     FOLDER is local, or hf://datasets/ORG/NAME. A row is a pair, or a question with a list of candidates.
     """
     from aptool.datasets.column_names import ColumnNames
     from aptool.datasets.huggingface import import_huggingface
-    from aptool.datasets.importing import collection_name, parse_splits
+    from aptool.datasets.importing import collection_name
 
     policies = _import_policies(options)
     names = ColumnNames(**options)
@@ -204,7 +201,7 @@ def hf(
         dataset,
         names,
         name=name or collection_name(output),
-        splits=parse_splits(splits),
+        splits=splits,
         config=config,
         policies=policies,
     )
@@ -214,17 +211,15 @@ def hf(
 def _import(
     kind: Literal["tsv", "csv", "jsonl"],
     output: str,
-    splits: tuple[str, ...],
+    splits: dict[str, str],
     names: ColumnNames,
     policies: ImportPolicies,
     name: str | None,
 ) -> None:
-    from aptool.datasets.importing import collection_name, parse_splits
+    from aptool.datasets.importing import collection_name
     from aptool.datasets.rows import import_rows
 
-    collection = import_rows(
-        output, parse_splits(splits), names, policies, name=name or collection_name(output), kind=kind
-    )
+    collection = import_rows(output, splits, names, policies, name=name or collection_name(output), kind=kind)
     report_collection(collection, names)
 
 

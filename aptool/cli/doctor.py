@@ -1,4 +1,4 @@
-"""``aptool doctor``: problems, the machine, versions and extras."""
+"""``aptool doctor``: check the installation and the machine."""
 
 from __future__ import annotations
 
@@ -40,37 +40,25 @@ LEAST_MEMORY_GIB = 4
 
 @dataclass
 class Findings:
-    """State of this machine and of the installed packages.
+    """State of this machine and of the installed packages."""
 
-    Attributes:
-        versions: Version of aptool, Python and each package of ``PACKAGES``; None if it is not installed.
-        devices: Devices that a network can run on, the one of ``--device auto`` first.
-        cores: Cores available to this process; fractional if a container limits them.
-        threads: Threads that PyTorch uses.
-        memory_gib: Memory available to this process, in GiB.
-        disk_gib: Free disk space of the current folder, in GiB.
-        ray_address: The cluster that ``--cluster`` would connect to.
-        extras: Missing packages of each extra.
-        problems: One line per problem, with its remedy.
-    """
-
-    versions: dict[str, str | None] = field(default_factory=dict)
-    devices: list[str] = field(default_factory=list)
-    cores: float = 0.0
-    threads: int = 0
-    memory_gib: float = 0.0
-    disk_gib: float = 0.0
-    ray_address: str | None = None
-    extras: dict[str, list[str]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    versions: dict[str, str | None]  # of aptool, Python and ``PACKAGES``; None if not installed
+    devices: list[str]  # the one of ``--device auto`` first
+    cores: float  # available to this process; fractional in a container
+    threads: int  # of PyTorch
+    memory_gib: float  # available to this process
+    disk_gib: float  # free in the current folder
+    ray_address: str | None  # default of ``--cluster``
+    extras: dict[str, list[str]]  # missing packages per extra
+    problems: list[str] = field(default_factory=list)  # one line each, with the remedy
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(as_json: bool) -> None:
-    """Show problems, devices, memory, disk, versions and extras.
+    """Check the installation and the machine: devices, memory, disk, versions and extras.
 
-    Exit code 1 if there is a problem.
+    The exit code is 1 if there is a problem.
     """
     findings = examine(Path.cwd())
     if as_json:
@@ -85,14 +73,14 @@ def examine(folder: Path) -> Findings:
     """Examine this machine and ``folder``, without a network connection."""
     import torch
 
-    seen = [f"cuda:{index} ({gpu['name']}, {gpu['memory_gib']:.0f} GiB)" for index, gpu in enumerate(gpus())]
-    found = Findings(
+    cuda = [f"cuda:{index} ({gpu['name']}, {gpu['memory_gib']:.0f} GiB)" for index, gpu in enumerate(gpus())]
+    findings = Findings(
         versions={
             "aptool": __version__,
             "Python": platform.python_version(),
             **{name: version_of(name) for name in PACKAGES},
         },
-        devices=[*seen, f"cpu ({platform.processor() or platform.machine()})"],
+        devices=[*cuda, f"cpu ({platform.processor() or platform.machine()})"],
         cores=available_cores(),
         threads=torch.get_num_threads(),
         memory_gib=round(available_memory() / GIB, 1),
@@ -100,8 +88,8 @@ def examine(folder: Path) -> Findings:
         ray_address=os.environ.get("RAY_ADDRESS"),
         extras=missing_by_extra(),
     )
-    found.problems = _problems(found, folder)
-    return found
+    findings.problems = _problems(findings, folder)
+    return findings
 
 
 def missing_by_extra() -> dict[str, list[str]]:
@@ -117,23 +105,26 @@ def missing_by_extra() -> dict[str, list[str]]:
     return missing
 
 
-def _problems(found: Findings, folder: Path) -> list[str]:
+def _problems(findings: Findings, folder: Path) -> list[str]:
     """One line per problem, with its remedy."""
     problems = []
-    if len(found.devices) == 1 and Path("/dev/nvidia0").exists():
+    if len(findings.devices) == 1 and Path("/dev/nvidia0").exists():
         problems.append("PyTorch does not see the NVIDIA GPU: install PyTorch for CUDA (pytorch.org)")
-    if found.threads > found.cores:
-        threads = max(1, int(found.cores))
+    if findings.threads > findings.cores:
+        threads = max(1, int(findings.cores))
         problems.append(
-            f"PyTorch uses {found.threads} threads on {found.cores:g} cores: set OMP_NUM_THREADS={threads}"
+            f"PyTorch uses {findings.threads} threads on {findings.cores:g} cores: "
+            f"set OMP_NUM_THREADS={threads}"
         )
-    if found.memory_gib < LEAST_MEMORY_GIB:
+    if findings.memory_gib < LEAST_MEMORY_GIB:
         problems.append(
-            f"{found.memory_gib} GiB of memory: large collections need more than {LEAST_MEMORY_GIB} GiB; "
+            f"{findings.memory_gib} GiB of memory: large collections need more than {LEAST_MEMORY_GIB} GiB; "
             "`train --set training.minibatch=N` with a smaller N helps"
         )
-    if found.disk_gib < LEAST_DISK_GIB:
-        problems.append(f"{folder}: {found.disk_gib} GiB of free disk space: less than {LEAST_DISK_GIB} GiB")
+    if findings.disk_gib < LEAST_DISK_GIB:
+        problems.append(
+            f"{folder}: {findings.disk_gib} GiB of free disk space: less than {LEAST_DISK_GIB} GiB"
+        )
     if not os.access(folder, os.W_OK):
         problems.append(f"{folder}: no permission to write here: give outputs as --output /elsewhere/NAME")
     if version_of("pytrec-eval") is not None:
@@ -141,15 +132,15 @@ def _problems(found: Findings, folder: Path) -> list[str]:
             "pytrec-eval of 2020 is installed and hides pytrec-eval-terrier: uninstall it, and install "
             "pytrec-eval-terrier again"
         )
-    if found.versions["ray"] is not None:
-        problems.extend(_ray_problems(found))
+    if findings.versions["ray"] is not None:
+        problems.extend(_ray_problems(findings))
     return problems
 
 
-def _ray_problems(found: Findings) -> list[str]:
+def _ray_problems(findings: Findings) -> list[str]:
     shared = Path("/dev/shm")  # Ray's object store is there
     free = shutil.disk_usage(shared).free / GIB if shared.is_dir() else 0
-    if free < min(1, 0.1 * found.memory_gib):
+    if free < min(1, 0.1 * findings.memory_gib):
         return [
             f"{shared} has {free:.1f} GiB: Ray's object store falls back to the disk, which is slow "
             "(docker run --shm-size=2g)"

@@ -1,4 +1,4 @@
-"""``aptool explain``: the weights of the words when a model scores an answer."""
+"""``aptool explain``: the weight of each word in the score of an answer."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aptool.cli.next_steps import default_model
-from aptool.cli.parameters import LOCATION, UTF8, device_option
-from aptool.errors import UsageError
+from aptool.cli.parameters import LOCATION, UTF8, device_option, json_option, model_option
+from aptool.errors import UsageError, counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,27 +19,26 @@ if TYPE_CHECKING:
     from aptool.models.explain import Explanation, TextWeights
     from aptool.models.model import LoadedModel
 
-# Number of words listed below each text.
-_LISTED = 8
+_LISTED = 8  # words below each text
 _PLAIN_WIDTH = 100
-# The terminal would interpret control characters; U+2400 and following are their visible symbols.
+# Terminals interpret control characters; U+2400 and following are their visible symbols.
 _PICTURES = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
 _VISIBLE = str.maketrans(_PICTURES | dict.fromkeys(range(0x80, 0xA0), "\ufffd"))
 
 
 @click.command("explain")
-@click.option("--model", "folder", type=LOCATION, help="Model folder.  [default: models/ap-cnn]")
+@model_option
 @click.option("--question", type=UTF8, metavar="TEXT", help="Question.")
 @click.option("--answer", type=UTF8, metavar="TEXT", help="Answer.")
-@click.option("--collection", metavar="FOLDER", type=LOCATION, help="Collection with the pair.")
-@click.option("--split", help="Split of the collection.  [default: test]")
-@click.option("--question-id", type=UTF8, metavar="ID", help="Id of a question of the split.")
-@click.option("--answer-id", type=UTF8, metavar="ID", help="Id of a candidate of its pool.")
+@click.option("--collection", metavar="FOLDER", type=LOCATION, help="Collection that has the pair.")
+@click.option("--split", metavar="SPLIT", help="Split of the collection.  [default: test]")
+@click.option("--question-id", type=UTF8, metavar="ID", help="Question id.")
+@click.option("--answer-id", type=UTF8, metavar="ID", help="Answer id.")
 @click.option("--html", metavar="FILE", type=LOCATION, help="Write an HTML page.")
 @click.option("--png", metavar="FILE", type=LOCATION, help="Write a PNG image.")
-@click.option("--matrix", is_flag=True, help="Include the alignment matrix.")
+@click.option("--matrix", is_flag=True, help="Include the alignment matrix of the question and answer words.")
 @device_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
+@json_option
 def explain(
     folder: Location | None,
     question: str | None,
@@ -56,9 +55,10 @@ def explain(
 ) -> None:
     """Show the weight of each word of a question and an answer in the score of the pair.
 
-    Give the pair as --question TEXT --answer TEXT, or as --collection FOLDER --question-id ID --answer-id ID.
-    The weights are the attention weights of a pooling that has some; those of max pooling are the shares of
-    the features whose maximum a word's state is, and those of matched tokens the shares of the matches.
+    Pass the pair as --question TEXT --answer TEXT, or as --collection FOLDER --question-id ID --answer-id ID.
+
+    Attentive poolings have attention weights. With max pooling, the weight of a word is the share of features
+    that are maximal at the word; with token matching, its share of the matches.
     """
     _check_pair(question, answer, collection, question_id, answer_id)
     if split is not None and collection is None:
@@ -89,8 +89,8 @@ def explain(
     explanation = explain_pairs(model, [pair], alignment=matrix)[0]
     if matrix and explanation.alignment is None:
         pooling = model.recipe.pooling["type"]
-        wanted = "attentive, abcnn, alignment or token-matching"
-        raise UsageError(f"--matrix: {folder} has {pooling} pooling; expected {wanted} pooling")
+        expected = "attentive, abcnn, alignment or token-matching pooling"
+        raise UsageError(f"--matrix: {folder} has {pooling} pooling; expected {expected}")
     if html is not None:
         from aptool.reporting.heatmap import write_explanation
 
@@ -118,14 +118,15 @@ def _check_pair(
 ) -> None:
     texts = {"--question": question, "--answer": answer}
     ids = {"--collection": collection, "--question-id": question_id, "--answer-id": answer_id}
-    wanted, others = (ids, texts) if any(value is not None for value in ids.values()) else (texts, ids)
-    missing = [name for name, value in wanted.items() if value is None]
+    by_id = any(value is not None for value in ids.values())
+    required, excluded = (ids, texts) if by_id else (texts, ids)
+    missing = [name for name, value in required.items() if value is None]
     if missing:
-        hint = "" if wanted is ids else ", or --collection, --question-id and --answer-id"
-        raise UsageError(f"no {' and no '.join(missing)} given; expected {' and '.join(wanted)}{hint}")
-    extra = [name for name, value in others.items() if value is not None]
+        hint = "" if by_id else ", or --collection, --question-id and --answer-id"
+        raise UsageError(f"no {' and no '.join(missing)} given; expected {' and '.join(required)}{hint}")
+    extra = [name for name, value in excluded.items() if value is not None]
     if extra:
-        raise UsageError(f"{' and '.join(extra)} given with {', '.join(wanted)}; expected one or the other")
+        raise UsageError(f"{' and '.join(extra)} given with {', '.join(required)}; expected one or the other")
 
 
 def _document(explanation: Explanation, model: LoadedModel, folder: Location) -> dict[str, Any]:
@@ -177,7 +178,7 @@ def _print(explanation: Explanation, model: LoadedModel) -> None:
         ("question", "answer"), (explanation.question, explanation.answer), limits, strict=True
     ):
         _line(console, "")
-        _line(console, f"{name}, {_count(len(text.weights), 'word')}:")
+        _line(console, f"{name}, {counted(len(text.weights), 'word')}:")
         console.print(coloured(text))
         if text.unknown:
             unknown = ", ".join(visible(text.words[word]) or "(no word)" for word in sorted(text.unknown))
@@ -185,7 +186,9 @@ def _print(explanation: Explanation, model: LoadedModel) -> None:
         if text.special_tokens:
             _line(console, f"{text.special_tokens:.1%} of the weight is on special tokens")
         if text.truncated:
-            _line(console, f"truncated to {limit} tokens: the last {_count(text.truncated, 'word')} not read")
+            _line(
+                console, f"truncated to {limit} tokens: the last {counted(text.truncated, 'word')} not read"
+            )
         _line(console, "")
         for word in text.strongest(_LISTED):
             shown, around = visible(text.words[word]), visible(text.window_text(word))
@@ -206,34 +209,34 @@ def _print_alignment(console: Console, explanation: Explanation, alignment: np.n
 
 
 def _line(console: Console, line: str) -> None:
-    """Prints text as it is, without rich's markup."""
+    """Print text without rich's markup."""
     console.print(line, markup=False, emoji=False, soft_wrap=True)
 
 
 def visible(text: str) -> str:
-    """Text for a terminal, on one line, with visible symbols for control characters."""
+    """Return text on one line, with visible symbols for control characters."""
     return " ".join(text.split()).translate(_VISIBLE)
 
 
 def coloured(text: TextWeights) -> Text:
-    """The text with weights as background colours; unknown words underlined, truncated words dim."""
+    """Return the text with weights as background colours; unknown words underlined, truncated words dim."""
     from rich.color import Color
     from rich.style import Style
     from rich.text import Text
 
     shown, intensities, end = Text(), text.intensities, 0
-    for place, (begin, stop) in enumerate(text.spans):
+    for number, (begin, stop) in enumerate(text.spans):
         shown.append(_between(text.text[end:begin]))
         word, end = visible(text.text[begin:stop]), stop
-        if place >= len(intensities):
+        if number >= len(intensities):
             shown.append(word, Style(dim=True))
             continue
-        strength = float(intensities[place])
+        strength = float(intensities[number])
         ground, ink = _shade(strength)
         colour = (
             Style(bgcolor=Color.from_rgb(*ground), color=Color.from_rgb(*ink)) if strength > 0.05 else None
         )
-        shown.append(word, Style(underline=place in text.unknown, bold=strength > 0.5) + colour)
+        shown.append(word, Style(underline=number in text.unknown, bold=strength > 0.5) + colour)
     return shown
 
 
@@ -242,11 +245,7 @@ def _between(gap: str) -> str:
 
 
 def _shade(strength: float) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Background and text colour of a weight, from pale to deep orange."""
+    """Return the background and text colour of a weight, from pale to deep orange."""
     pale, deep = (255, 237, 213), (194, 65, 12)
     red, green, blue = (round(p + (d - p) * strength) for p, d in zip(pale, deep, strict=True))
     return (red, green, blue), ((255, 255, 255) if strength > 0.7 else (28, 25, 23))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

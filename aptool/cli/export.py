@@ -1,4 +1,4 @@
-"""``aptool export``: a model in the layout of another library."""
+"""``aptool export`` and ``aptool push``: models for other libraries and for the Hugging Face Hub."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ import click
 
 @click.command("export")
 @click.argument("folder", metavar="MODEL")
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="Folder to write.")
+@click.option("--output", required=True, type=click.Path(path_type=Path), help="Folder to write to.")
 def export(folder: str, output: Path) -> None:
-    """Write MODEL, a model folder, as sentence-transformers or PyLate loads it.
+    """Export MODEL, a model folder, to sentence-transformers or PyLate.
 
-    Models with mean or first pooling over a pretrained network become sentence encoders, those with maxsim
-    ColBERTs of PyLate.
+    Mean or first pooling over a pretrained network becomes a sentence-transformers model, maxsim a ColBERT
+    model of PyLate.
     """
     from aptool.models.checkpoints.load import load_any
     from aptool.models.export import export_model
@@ -24,13 +24,13 @@ def export(folder: str, output: Path) -> None:
 @click.command("push")
 @click.argument("folder", metavar="MODEL")
 @click.argument("name", metavar="ORG/NAME")
-@click.option("--private", is_flag=True, help="Make a new repository private.")
-@click.option("--message", help="Message of the commit.  [default: the preset and the fingerprint]")
+@click.option("--private", is_flag=True, help="Create a private repository.")
+@click.option("--message", metavar="TEXT", help="Commit message.  [default: preset and fingerprint]")
 def push(folder: str, name: str, private: bool, message: str | None) -> None:
-    """Upload MODEL, a model folder, to the Hugging Face hub as ORG/NAME.
+    """Upload MODEL, a model folder, to the Hugging Face Hub as ORG/NAME.
 
-    Its card has the dev figures, which the hub shows. The token is that of `hf auth login` or HF_TOKEN.
-    `hf://ORG/NAME` then stands for the model in every command.
+    The model card has the dev metrics. The token is from `hf auth login` or HF_TOKEN. Other commands load the
+    model as hf://ORG/NAME.
     """
     from aptool.library.model import load
 

@@ -1,39 +1,45 @@
-"""``aptool fuse``: several runs into one, by rank or by a model fitted on judged questions."""
+"""``aptool fuse``: fuse runs, by reciprocal rank or with learned weights."""
 
 from __future__ import annotations
 
 import click
 
-from aptool.cli.parameters import UTF8
+from aptool.cli.parameters import UTF8, json_option
 from aptool.errors import UsageError
 from aptool.formats.ids import check_one_word
 
-# The defaults of `evaluation`, which is too slow to import for --help.
+# Defaults of `library.fusion`, which is too slow to import for --help.
 _K, _FOLDS = 60.0, 5
 
 
 @click.command("fuse")
 @click.argument("runs", nargs=-1, required=True)
-@click.option("--output", required=True, type=click.Path(), help="Run file.")  # it keeps a slash at its end
-@click.option("--train", "qrels", metavar="QRELS", help="Learn the fusion from these judgements.")
+@click.option(
+    "--output", required=True, type=click.Path(), help="TREC run file."
+)  # it keeps a slash at its end
+@click.option("--train", "qrels", metavar="QRELS", help="Learn the weights from these qrels.")
 @click.option(
     "--train-run",
     "train_runs",
     metavar="RUN",
     multiple=True,
-    help="Run of the same system on the questions of QRELS, one for each RUN in the same order.  "
-    "[default: RUN itself, each fold of its questions fused by a model of the other folds]",
+    help="Training run of each RUN, in the same order, on the questions of QRELS.  [default: RUN itself, by "
+    "cross-validation]",
 )
 @click.option(
-    "--folds", type=click.IntRange(2), help=f"Folds of the questions of QRELS.  [default: {_FOLDS}]"
+    "--folds",
+    type=click.IntRange(2),
+    metavar="N",
+    help=f"Number of folds of the cross-validation.  [default: {_FOLDS}]",
 )
 @click.option(
     "--k",
     type=click.FloatRange(0),
-    help=f"Constant of fusion by rank: the larger, the less the first ranks count.  [default: {_K:g}]",
+    metavar="X",
+    help=f"Constant k of reciprocal rank fusion.  [default: {_K:g}]",
 )
 @click.option("--tag", type=UTF8, default="fused", show_default=True, help="Run tag, one word.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option
 def fuse(
     runs: tuple[str, ...],
     output: str,
@@ -46,15 +52,14 @@ def fuse(
 ) -> None:
     """Fuse RUNs of the same questions into one run.
 
-    Without --train by reciprocal rank: a candidate's score is the sum of 1 / (k + rank). With --train by a
-    model of the runs' scores, standardized within each question; its weights are printed.
+    Without --train, by reciprocal rank fusion: the score of a candidate is the sum of 1 / (k + rank). With
+    --train, by a linear model of the scores, standardized per question; its weights are printed.
     """
     if len(runs) < 2:
         raise UsageError(f"{len(runs)} run given; expected two or more")
-    given = {"--train-run": train_runs, "--folds": folds}
-    useless = [name for name, value in given.items() if value not in (None, ())] if qrels is None else []
-    if useless:
-        raise UsageError(f"{useless[0]} given without --train QRELS; expected both")
+    if qrels is None and (train_runs or folds is not None):
+        option = "--train-run" if train_runs else "--folds"
+        raise UsageError(f"{option} given without --train QRELS; expected both")
     if qrels is not None and k is not None:
         raise UsageError("--k given with --train; expected one or the other: learned fusion has no k")
     if train_runs and len(train_runs) != len(runs):

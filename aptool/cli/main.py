@@ -1,4 +1,4 @@
-"""The ``aptool`` command: the group of all commands; errors become one line and an exit code here."""
+"""The ``aptool`` command: the group of all commands, and errors as one line with an exit code."""
 
 import difflib
 import importlib
@@ -11,6 +11,7 @@ from typing import ClassVar, NoReturn
 
 import click
 from click.shell_completion import get_completion_class
+from typing_extensions import override
 
 from aptool.cli.next_steps import next_steps
 from aptool.cli.tables import messages_on_stderr
@@ -20,60 +21,41 @@ from aptool.options import LAST_WITH_REMOVED
 from aptool.plugins import use_plugin
 from aptool.version import __version__
 
-# Options of commands that aptool had until LAST_WITH_REMOVED.
+# (command, option) that LAST_WITH_REMOVED was the last version to have.
 REMOVED_OPTIONS = {("fuse", "--method"), ("fuse", "--seed")}
 
-# Characters of an error; click repeats a wrong value of any length.
+# Characters per error message; click repeats a wrong value of any length.
 _LONGEST_LINE = 2000
 
 
 class LazyGroup(click.Group):
-    """A group that imports the module of a command only when that command runs.
-
-    ``aptool --help`` prints the descriptions below, so that it imports nothing heavy.
-    """
+    """A group that imports the module of a command when the command runs, and not for ``--help``."""
 
     entries: ClassVar = {
         "data": ("aptool.cli.data", "data", "Build, import, check and describe collections."),
         "vectors": ("aptool.cli.vectors", "vectors", "Learn or distill word vectors."),
-        "train": ("aptool.cli.train", "train", "Train a system on a collection."),
-        "encode": ("aptool.cli.encode", "encode", "Encode answers once, to score them again and again."),
+        "train": ("aptool.cli.train", "train", "Train a model on a collection."),
+        "encode": ("aptool.cli.encode", "encode", "Encode answers once, for repeated scoring."),
         "score": ("aptool.cli.score", "score", "Score pools of candidates into a TREC run file."),
-        "eval": ("aptool.cli.evaluate", "evaluate", "Evaluate run files against qrels, as trec_eval does."),
-        "compare": (
-            "aptool.cli.compare",
-            "compare",
-            "Test whether runs differ from a baseline.",
-        ),
-        "fuse": ("aptool.cli.fuse", "fuse", "Fuse runs into one, by rank or by a learned model."),
-        "plot": (
-            "aptool.cli.plot",
-            "plot",
-            "Plot runs or training histories as PNG or SVG.",
-        ),
-        "explain": (
-            "aptool.cli.explain",
-            "explain",
-            "Show a model's attention weights in a pair of texts.",
-        ),
-        "matrix": ("aptool.cli.matrix", "matrix", "Run a table of experiments: collections, systems, seeds."),
-        "report": ("aptool.cli.report", "report", "Write a report of a folder of runs as one HTML file."),
-        "export": ("aptool.cli.export", "export", "Write a model as another library loads it."),
-        "push": ("aptool.cli.export", "push", "Upload a model to the Hugging Face hub."),
-        "doctor": (
-            "aptool.cli.doctor",
-            "doctor",
-            "Show problems, the machine, versions and extras.",
-        ),
-        "completion": ("aptool.cli.main", "completion", "Print the completion script of a shell."),
+        "eval": ("aptool.cli.evaluate", "evaluate", "Evaluate runs against qrels, as trec_eval does."),
+        "compare": ("aptool.cli.compare", "compare", "Test runs for significant differences to a baseline."),
+        "fuse": ("aptool.cli.fuse", "fuse", "Fuse runs, by reciprocal rank or with learned weights."),
+        "plot": ("aptool.cli.plot", "plot", "Plot runs, training histories or costs as PNG or SVG."),
+        "explain": ("aptool.cli.explain", "explain", "Show the attention weights of a model for a pair."),
+        "matrix": ("aptool.cli.matrix", "matrix", "Run experiments: collections x systems x seeds."),
+        "report": ("aptool.cli.report", "report", "Write an HTML report on the experiments of a matrix."),
+        "export": ("aptool.cli.export", "export", "Export a model to sentence-transformers or PyLate."),
+        "push": ("aptool.cli.export", "push", "Upload a model to the Hugging Face Hub."),
+        "doctor": ("aptool.cli.doctor", "doctor", "Check the installation and the machine."),
+        "completion": ("aptool.cli.main", "completion", "Print the shell completion script."),
     }
 
+    @override
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of the commands, in the order of a usual workflow."""
         return list(self.entries)
 
+    @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports the module of a command; for an unknown name, the error suggests the nearest one."""
         if cmd_name not in self.entries:
             near = difflib.get_close_matches(cmd_name, self.entries, n=1)
             if near:
@@ -83,28 +65,30 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
+    @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Lists the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, _, text) in self.entries.items()])
 
 
 @click.group(
-    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    invoke_without_command=True,
 )
 @click.version_option(__version__, prog_name="aptool")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--debug", is_flag=True, help="Print the traceback of an error.")
 @click.option(
     "--plugin",
     metavar="MODULE",
     multiple=True,
-    help="Module or .py file that registers encoders, poolings or measures. May be repeated.",
+    help="Module or .py file that registers encoders, poolings or measures; repeatable.",
 )
 @click.pass_context
 def cli(ctx: click.Context, debug: bool, plugin: tuple[str, ...]) -> None:
     """Train, score and evaluate answer-selection rankers (Attentive Pooling Networks).
 
-    Without a command: what to do next in this folder.
+    Without a command, aptool shows the next step in this folder.
     """
     for name in plugin:
         use_plugin(name)
@@ -114,8 +98,8 @@ def cli(ctx: click.Context, debug: bool, plugin: tuple[str, ...]) -> None:
 
 
 def main() -> NoReturn:
-    """Runs the command line and exits."""
-    limit_spinning()  # before torch is loaded, which reads the setting then
+    """Run the command line and exit."""
+    limit_spinning()  # before torch is imported
     _make_streams_tolerant()
     debug = "--debug" in sys.argv[1:]
     arguments = _plugins_first([argument for argument in sys.argv[1:] if argument != "--debug"])
@@ -150,14 +134,14 @@ def main() -> NoReturn:
             raise
         _fail("not enough memory", 1)
     except OSError as error:
-        # Permission denied, file name too long, disk full: these can come up anywhere.
+        # Permission denied, file name too long, disk full.
         if debug or error.strerror is None:
             raise
         _fail(f"{error.filename or 'output'}: {error.strerror}", 1)
 
 
 def _plugins_first(arguments: list[str]) -> list[str]:
-    """The arguments with ``--plugin MODULE``, which may stand anywhere, before the command."""
+    """Move ``--plugin MODULE``, which may be anywhere, to before the command."""
     plugins: list[str] = []
     remaining: list[str] = []
     items = iter(arguments)
@@ -170,7 +154,7 @@ def _plugins_first(arguments: list[str]) -> list[str]:
 
 
 def _make_streams_tolerant() -> None:
-    """Escapes characters that the output's encoding lacks; without a stdout, writes to the null device."""
+    """Escape characters that the encoding of stdout lacks; without a stdout, write to the null device."""
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed with the process
     for stream in (sys.stdout, sys.stderr):
@@ -198,7 +182,7 @@ fish:  aptool completion fish > ~/.config/fish/completions/aptool.fish"""
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that completes commands, options and presets in SHELL."""
-    found = get_completion_class(shell)
-    assert found is not None  # click has all three
+    completer = get_completion_class(shell)
+    assert completer is not None  # click has all three
     root = ctx.find_root()
-    click.echo(found(root.command, {}, "aptool", "_APTOOL_COMPLETE").source())
+    click.echo(completer(root.command, {}, "aptool", "_APTOOL_COMPLETE").source())

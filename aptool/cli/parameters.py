@@ -39,7 +39,7 @@ class SectionedCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {title: [] for title in (*_SECTIONS, _ADVANCED)}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
             if record is not None:
                 sections[_SECTION_OF.get(parameter.opts[-1], _ADVANCED)].append(record)
         for title, records in sections.items():

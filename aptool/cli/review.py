@@ -31,9 +31,7 @@ review_options = with_options(
         multiple=True,
         help="Dev run of each RUN, in the same order, for the gap to dev; implies --review.",
     ),
-    click.option(
-        "--dev-qrels", metavar="QRELS", help="Qrels of --dev.  [default: X.qrels of X.run]"
-    ),
+    click.option("--dev-qrels", metavar="QRELS", help="Qrels of --dev.  [default: X.qrels of X.run]"),
 )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from typing_extensions import override
 
+from aptool.cli.parameters import Count
 from aptool.errors import MOST_EXAMPLES, UsageError, first_few, printable
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ measures_option = click.option(
 level_option = click.option(
     "--level",
     metavar="N",
-    type=click.IntRange(1, 1_000_000),
+    type=Count(1, 1_000_000),
     default=1,
     show_default=True,
     help="Minimum relevance grade that counts as relevant (trec_eval -l); nDCG uses all grades.",

@@ -1,4 +1,4 @@
-"""Tables on stdout: drawn on a terminal, plain aligned columns elsewhere."""
+"""Output of commands: tables on stdout, log messages and progress on stderr."""
 
 import logging
 import sys
@@ -6,17 +6,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import click
+from typing_extensions import override
 
 from aptool.progress import BarProgress, LineProgress, use_progress
 
+logger = logging.getLogger("aptool")
+
 
 def print_table(rows: Sequence[Sequence[str]], left: int = 1, *, err: bool = False) -> None:
-    """Prints rows of cells; the first row holds the column titles.
+    """Print rows of cells, the column titles first; on a terminal with lines, else as plain columns.
 
     Args:
         rows: rows of equal length.
-        left: number of leading columns that are aligned left; the others, figures, are aligned right.
-        err: print on stderr.
+        left: number of leading columns that are aligned left; other columns are aligned right.
+        err: print to stderr.
     """
     if (sys.stderr if err else sys.stdout).isatty():
         _print_rich(rows, left, err)
@@ -44,14 +47,11 @@ def _print_rich(rows: Sequence[Sequence[str]], left: int, err: bool) -> None:
     Console(stderr=err).print(table)
 
 
-logger = logging.getLogger("aptool")
-
-
 class _StderrHandler(logging.Handler):
-    """Writes messages as plain lines, above a bar if one is shown."""
+    """Writes messages as plain lines, above a progress bar if one is shown."""
 
+    @override
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes one message."""
         line = record.getMessage()
         if "tqdm" in sys.modules and sys.stderr.isatty():
             from tqdm import tqdm
@@ -64,7 +64,7 @@ class _StderrHandler(logging.Handler):
 
 @contextmanager
 def messages_on_stderr() -> Iterator[None]:
-    """Shows the log messages and the progress of the library on stderr while the block runs."""
+    """Show log messages and progress of the library on stderr."""
     handler, level, propagate = _StderrHandler(logging.INFO), logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

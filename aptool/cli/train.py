@@ -10,6 +10,7 @@ import click
 from aptool.cli.next_steps import default_collection
 from aptool.cli.parameters import (
     LOCATION,
+    Count,
     SectionedCommand,
     cluster_options,
     complete_preset,
@@ -48,7 +49,9 @@ logger = logging.getLogger(__name__)
     help="Override a hyperparameter of the recipe; repeatable.",
 )
 @click.option(
-    "--vectors", metavar="FILE", help="Word vectors: file, folder, Hugging Face name, 'learned' or 'random'."
+    "--vectors",
+    metavar="FILE",
+    help="Word vectors: file, folder, Hugging Face name, learned or random.  [default: the recipe's]",
 )
 @click.option(
     "--start", metavar="MODEL", help="Initialize from this model; new words are added to its vocabulary."
@@ -57,7 +60,7 @@ logger = logging.getLogger(__name__)
 @seed_option
 @click.option(
     "--seeds",
-    type=click.IntRange(1, 10_000),
+    type=Count(1, 10_000),
     metavar="N",
     help="Train N models with consecutive seeds from --seed, into OUTPUT/seed0 and so on.",
 )

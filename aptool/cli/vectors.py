@@ -1,4 +1,4 @@
-"""``aptool vectors``: word vectors from a collection's own text, or from a sentence encoder."""
+"""``aptool vectors``: word vectors from the texts of a collection, or from a sentence encoder."""
 
 import time
 from itertools import chain
@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.parameters import LOCATION, HiddenArgument, Seed, device_option, one_output, whole_number
+from aptool.cli.parameters import LOCATION, Count, HiddenArgument, device_option, one_output, seed_option
 from aptool.errors import InputError
 from aptool.options import WIDEST
 
 if TYPE_CHECKING:
     from aptool.formats.location import Location
 
-_output = click.option("--output", metavar="FILE", type=LOCATION, help="Word2vec binary file to write.")
+_output = click.option(
+    "--output", metavar="FILE", type=LOCATION, help="Word vectors to write, in word2vec's binary format."
+)
 
 
 @click.group()
@@ -25,22 +27,23 @@ def vectors() -> None:
 @click.argument("collection")
 @click.argument("out", cls=HiddenArgument, required=False, type=LOCATION)
 @_output
-@click.option("--split", default="train", show_default=True, help="Split to learn from.")
+@click.option("--split", metavar="SPLIT", default="train", show_default=True, help="Split to learn from.")
 @click.option(
-    "--dim", type=click.IntRange(1, WIDEST), default=100, show_default=True, help="Vector dimension."
+    "--dim", type=Count(1, WIDEST), metavar="N", default=100, show_default=True, help="Vector dimension."
 )
 @click.option(
-    "--window", type=click.IntRange(1, 32), default=5, show_default=True, help="Context window, in words."
+    "--window", type=Count(1, 32), metavar="N", default=5, show_default=True, help="Context window, in words."
 )
-@click.option("--epochs", type=whole_number(), default=5, show_default=True, help="Training epochs.")
+@click.option("--epochs", type=Count(), metavar="N", default=5, show_default=True, help="Training epochs.")
 @click.option(
     "--min-count",
-    type=whole_number(),
+    type=Count(),
+    metavar="N",
     default=1,
     show_default=True,
-    help="Minimum number of occurrences of a word.",
+    help="Minimum frequency of a word.",
 )
-@click.option("--seed", type=Seed(), default=0, show_default=True, help="Random seed.")
+@seed_option
 def learn(
     collection: str,
     out: "Location | None",
@@ -52,7 +55,7 @@ def learn(
     min_count: int,
     seed: int,
 ) -> None:
-    """Learn word vectors from the texts of COLLECTION with skip-gram."""
+    """Train word vectors (skip-gram) on the texts of COLLECTION."""
     from aptool.formats.atomic import check_apart, check_writable
     from aptool.formats.claim import claimed_beside
     from aptool.formats.collection import CollectionFiles
@@ -75,18 +78,12 @@ def learn(
         tokenizer = WordTokenizer.learn(texts, min_count=min_count)
         tokens = tokenizer.encode(texts)
         counts = tokens.counts(len(tokenizer))
-        first = UNK + 1  # the ids before are padding and the unknown word
+        first = UNK + 1  # after padding and the unknown word
         if len(tokenizer) == first:
-            wanted = "a collection in which some word occurs as often"
-            raise InputError(collection, problem=f"no word {min_count} times", expected=wanted)
+            expected = "a collection in which some word occurs as often"
+            raise InputError(collection, problem=f"no word {min_count} times", expected=expected)
         matrix = learn_vectors(
-            tokens.ids,
-            tokens.offsets,
-            counts,
-            dim=dim,
-            window=window,
-            epochs=epochs,
-            seed=seed,
+            tokens.ids, tokens.offsets, counts, dim=dim, window=window, epochs=epochs, seed=seed
         )
         write_vectors(out, WordVectors(tokenizer.words[first:], matrix[first:], collection))
     seconds = time.perf_counter() - start
@@ -99,7 +96,7 @@ def learn(
 @click.option(
     "--model",
     required=True,
-    metavar="NAME_OR_FOLDER",
+    metavar="MODEL",
     help="Sentence encoder: a folder or a Hugging Face name.",
 )
 @click.option(
@@ -109,17 +106,18 @@ def learn(
     multiple=True,
     type=LOCATION,
     metavar="FOLDER",
-    help="Collection whose words get vectors; may be repeated.",
+    help="Collection whose words get vectors; repeatable.",
 )
 @click.option(
-    "--dim", type=click.IntRange(1, WIDEST), default=300, show_default=True, help="Vector dimension."
+    "--dim", type=Count(1, WIDEST), metavar="N", default=300, show_default=True, help="Vector dimension."
 )
 @click.option(
     "--sif",
     type=click.FloatRange(min=0, min_open=True),
     default=1e-2,
     show_default=True,
-    help="Weight of a word of relative frequency p: SIF / (SIF + p).",
+    metavar="X",
+    help="Smooth inverse frequency: a word of relative frequency p has the weight X / (X + p).",
 )
 @device_option
 def distill(
@@ -131,21 +129,21 @@ def distill(
     sif: float,
     device: str,
 ) -> None:
-    """Distill static vectors for all words of collections from a sentence encoder."""
+    """Distill a sentence encoder into static vectors of all words of the collections."""
     from aptool.formats.atomic import check_apart, check_writable
     from aptool.formats.claim import claimed_beside
     from aptool.formats.collection import CollectionFiles
     from aptool.text.tokenizer import check_installed
 
-    # In `--collection A B OUT`, as earlier versions took it, B and OUT are arguments.
-    more = [path for path in paths if path.is_dir()]
-    others = [path for path in paths if not path.is_dir()]
-    if len(others) > 1:
-        raise click.UsageError(f"{others[0]}: expected the folder of a collection.")
-    out = one_output(output, others[0] if others else None)
-    opened = [CollectionFiles(path) for path in [*collections, *more]]
+    # Earlier versions took `--collection A B OUT`.
+    folders = [path for path in paths if path.is_dir()]
+    outputs = [path for path in paths if not path.is_dir()]
+    if len(outputs) > 1:
+        raise click.UsageError(f"{outputs[0]}: expected the folder of a collection.")
+    out = one_output(output, outputs[0] if outputs else None)
+    opened = [CollectionFiles(path) for path in [*collections, *folders]]
     check_writable(out)
-    check_apart(out, chain.from_iterable(one.path.iterdir() for one in opened))
+    check_apart(out, chain.from_iterable(collection.path.iterdir() for collection in opened))
     check_installed("transformers", purpose=f"distilling from {model}", extra="distill")
 
     from aptool.models.device import pick_device
@@ -159,7 +157,7 @@ def distill(
     start = time.perf_counter()
     with claimed_beside(out):
         network = open_network(model)
-        own = SubwordTokenizer(network.tokenizer.backend_tokenizer)
+        subwords = SubwordTokenizer(network.tokenizer.backend_tokenizer)
         texts = [
             text
             for collection in opened
@@ -169,14 +167,15 @@ def distill(
         tokenizer = WordTokenizer.learn(texts)
         tokens = tokenizer.encode(texts)
         first = UNK + 1
-        found = distill_vectors(
-            SentenceEncoder(model, own, network.network, network.max_tokens),
+        distilled = distill_vectors(
+            SentenceEncoder(model, subwords, network.network, network.max_tokens),
             tokenizer.words[first:],
             tokens.counts(len(tokenizer))[first:],
             dim=dim,
             sif=sif,
             device=pick_device(device),
         )
-        write_vectors(out, found)
+        write_vectors(out, distilled)
     seconds = time.perf_counter() - start
-    click.echo(f"{out}: {len(found.words):,} words, dimension {found.matrix.shape[1]}, in {seconds:.0f} s")
+    words, dim = distilled.matrix.shape
+    click.echo(f"{out}: {words:,} words, dimension {dim}, in {seconds:.0f} s")

@@ -8,16 +8,27 @@ from typing import Any, NamedTuple
 
 import torch
 
+from aptool.environment import command
 from aptool.errors import UsageError
 from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
-from aptool.formats.collection import CollectionFiles
-from aptool.formats.location import PathOrUrl
+from aptool.formats.atomic import check_apart, check_writable, files_of
+from aptool.formats.location import Location
+from aptool.formats.stores import store_of
+from aptool.models.device import pick_device
 from aptool.reporting.browse import Block, BrowserSystem, blocks, browse, pack
 from aptool.reporting.charts import cost_charts, histograms, line_charts
 from aptool.reporting.curves import cost_table
-from aptool.reporting.html import write_page
+from aptool.reporting.html import environment, write_page
+from aptool.reporting.plots import check_installed
 from aptool.reporting.review import review
-from aptool.reporting.runs import CollectionResults, Runs, SystemResults, evaluate_systems
+from aptool.reporting.runs import (
+    CollectionResults,
+    Runs,
+    SystemResults,
+    evaluate_systems,
+    find_collections,
+    read_runs,
+)
 from aptool.reporting.tables import (
     TEST_TITLES,
     plain_results,
@@ -41,52 +52,54 @@ class Limits(NamedTuple):
 
 
 def write_report(
-    output: PathOrUrl,
-    runs: Runs,
-    collections: Mapping[str, CollectionFiles],
+    folder: Location,
+    output: Location,
     *,
-    baseline: str | None = None,
-    limits: Limits | None = None,
-    command: str | None = None,
-    device: torch.device | str = "cpu",
+    collections: Mapping[str, Location],
+    baseline: str | None,
+    limits: Limits,
+    device: str,
 ) -> None:
-    """Writes the report of a folder of runs.
+    """Write the report of a folder of runs.
 
     Args:
+        folder: the output folder of ``aptool matrix``.
         output: the HTML file.
-        runs: the folder of runs, see `runs.read_runs`.
-        collections: the collections, see `runs.find_collections`.
-        baseline: the system that the others are tested against; None for BM25 if it was run, otherwise the
-            first system.
-        limits: how many questions and answers the report contains; None for the defaults.
-        command: the command line, to be shown in the report.
-        device: device that computes the heat maps.
-
-    Raises:
-        AptoolError: jinja2 or matplotlib is not installed.
-        UsageError: the baseline is not among the systems.
-        InputError: a file cannot be read or written.
+        collections: folders of collections by name; see `runs.find_collections`.
+        baseline: the system to test the other systems against; None is BM25, else the first system.
+        limits: the numbers of questions and answers in the report.
+        device: the device that computes the heat maps: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
     """
+    # Report missing packages and devices before the slow part.
+    environment()
+    check_installed()
+    picked = pick_device(device)
+    runs = read_runs(folder)
+    check_writable(output)
+    store, key = store_of(folder)
+    check_apart(output, (folder / name for name in store.names(key) if not name.endswith(".html")))
+    opened = find_collections(runs, collections)
+    check_apart(output, files_of(*(collection.path for collection in opened.values())))
     names = {entry.system for entry in runs.entries}
     if baseline is not None and baseline not in names:
         raise UsageError(f"--baseline {baseline!r}: expected one of {', '.join(sorted(names))}")
     sections = []
-    for number, (name, collection) in enumerate(collections.items()):
+    for number, (name, collection) in enumerate(opened.items()):
         systems = runs.on(name)
         chosen = baseline if baseline in systems else None
         results = evaluate_systems(name, collection, systems, runs.measures, chosen)
-        sections.append(_section(f"c{number}", results, runs, limits or Limits(), device))
+        sections.append(_section(f"c{number}", results, runs, limits, picked))
     values = {
         "collections": sections,
         "systems": len(names),
         "version": __version__,
-        "command": command,
+        "command": command(),
     }
     write_page(output, "report.html", values)
 
 
 def _section(
-    prefix: str, results: CollectionResults, runs: Runs, limits: Limits, device: torch.device | str
+    prefix: str, results: CollectionResults, runs: Runs, limits: Limits, device: torch.device
 ) -> dict[str, Any]:
     """The template values of one collection."""
     browsed = [

@@ -338,7 +338,7 @@ WRONG = {
     "no pools": (
         ["lengths", "other.run", "--qrels", "other.qrels", "--output", "x"],
         2,
-        "no pools beside other.qrels",
+        "other.qrels: no pools in its folder",
     ),
     "no relevant answer in the pools": (
         [
