@@ -13,7 +13,7 @@ from aptool.formats.location import ObjectPath
 from aptool.library.arguments import PathLike, check_path
 from aptool.library.pools import Pools
 from aptool.library.qrels import Qrels
-from aptool.reporting import tables
+from aptool.reporting import kinds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,16 +44,16 @@ def question_groups(
     elif isinstance(groups, Pools):
         with groups.files() as (files, answers):
             source = ", ".join(files)
-            kind = next((kind for kind in tables.KINDS if kind == by), None)
+            kind = next((kind for kind in kinds.KINDS if kind == by), None)
             if kind is not None:
                 relevant = relevant_from(qrels.frame, level)
-                table = tables.question_groups(files, relevant, kind, answers)
+                table = kinds.question_groups(files, relevant, kind, answers)
             else:
                 try:
                     table = groups_of_files(files, by)
                 except InputError as error:
                     sources = "--groups FILE or of the pools" if options else "the pools"
-                    expected = f"{', '.join(tables.KINDS)}, or a column of {sources}"
+                    expected = f"{', '.join(kinds.KINDS)}, or a column of {sources}"
                     raise UsageError(f"{name}: expected {expected} ({error})") from error
     elif isinstance(groups, str | os.PathLike | ObjectPath):
         source = check_path("groups", groups)

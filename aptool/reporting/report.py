@@ -40,12 +40,12 @@ from aptool.version import __version__
 
 logger = logging.getLogger(__name__)
 
-# Number of questions, and of texts, that are unpacked together.
+# Questions, and texts, per compressed block of the page's data.
 QUESTIONS_PER_BLOCK, TEXTS_PER_BLOCK = 64, 256
 
 
 class Limits(NamedTuple):
-    """How many questions and answers a report contains."""
+    """The size of a report."""
 
     questions: int = 2500  # per collection
     depth: int = 10  # answers from the top of each ranking
@@ -120,11 +120,12 @@ def _section(
         *blocks(f"{prefix}-questions", browser.questions, QUESTIONS_PER_BLOCK),
         *blocks(f"{prefix}-texts", browser.texts, TEXTS_PER_BLOCK),
     ]
-    others = [system for system in results.systems if system.name != results.baseline]
-    best = max(others or results.systems, key=lambda system: system.means[results.measures[0]])
+    compared = [system for system in results.systems if system.name != results.baseline]
+    best = max(compared or results.systems, key=lambda system: system.means[results.measures[0]])
+    rows = [result_row(system, results) for system in results.systems]
     split = results.collection.manifest["splits"][results.split]
     seeds = sorted({system.entries[0].seed for system in results.systems if len(system.entries) > 1})
-    tests = [test for system in others for test in significance_rows(system)]
+    tests = [test for system in compared for test in significance_rows(system)]
     logger.info(f"{results.name}: questions a reviewer asks")
     answers = review(results)
     logger.info(f"{results.name}: charts")
@@ -149,8 +150,8 @@ def _section(
         "questions": results.questions,
         "measures": list(results.measures),
         "baseline": results.baseline,
-        "rows": [result_row(system, results) for system in results.systems],
-        "plain_rows": plain_results(results),
+        "rows": rows,
+        "plain_rows": plain_results(rows, results.measures),
         "test_titles": TEST_TITLES,
         "tests": tests,
         "permutations": PERMUTATIONS,
@@ -177,7 +178,7 @@ def _section(
 
 
 def _provenance(results: CollectionResults, runs: Runs) -> list[tuple[str, str, bool]]:
-    """Where the results come from: (term, text, whether it is code)."""
+    """The origin of the results: (term, text, whether the text is code)."""
     versions: dict[str, dict[str, None]] = {}
     for system in results.systems:
         for config in system.configs:

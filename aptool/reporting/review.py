@@ -20,8 +20,8 @@ from aptool.formats.collection import MANIFEST, CollectionFiles
 from aptool.formats.location import location
 from aptool.formats.pools import Answers, read_answers
 from aptool.formats.trec import read_qrels, read_run
+from aptool.reporting.kinds import Kind, groups_by_kind
 from aptool.reporting.runs import CollectionResults, SystemResults
-from aptool.reporting.tables import Kind, figures_by_kind
 
 _KINDS: dict[Kind, str] = {
     "question-length": "by length of the question",
@@ -227,7 +227,7 @@ def review(results: CollectionResults) -> list[Answer]:
     pools, shared = [collection.pools(split)], collection.answers
     texts = read_answers(shared) if shared is not None else None
     tables = {system.name: system.per_question.select("question_id", main) for system in results.systems}
-    for kind, by_system in figures_by_kind(pools, judgements, tables, texts).items():
+    for kind, by_system in groups_by_kind(pools, judgements, tables, texts).items():
         answers.append(groups_answer(kind, by_system, main))
     several = {system.name: _seeds(system, main) for system in results.systems if len(system.entries) > 1}
     if several:
@@ -320,7 +320,7 @@ def review_runs(evaluated: ReviewedRuns) -> Review:
     kinds = None
     if evaluated.pools is not None:
         files, texts = evaluated.pools
-        kinds = figures_by_kind(files, evaluated.relevant, tables, texts)
+        kinds = groups_by_kind(files, evaluated.relevant, tables, texts)
     split = _split_of(evaluated.qrels)
     leaks = _leaks(evaluated.qrels, split)
     answers = [

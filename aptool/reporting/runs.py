@@ -21,6 +21,9 @@ from aptool.formats.urls import is_remote
 logger = logging.getLogger(__name__)
 
 TABLE = "table.json"
+DEFAULT_BASELINE = "bm25"
+# The measure of the charts by answer length; evaluated even if it is not in the table of experiments.
+ACCURACY = "P@1"
 
 
 class RunEntry(NamedTuple):
@@ -61,40 +64,48 @@ class Runs(NamedTuple):
         for entry in self.entries:
             if entry.collection == collection:
                 systems.setdefault(entry.system, []).append(entry)
-        return {name: sorted(entries, key=lambda one: one.seed) for name, entries in systems.items()}
+        return {name: sorted(entries, key=lambda entry: entry.seed) for name, entries in systems.items()}
 
 
 def read_runs(folder: PathOrUrl) -> Runs:
-    """Reads the folder that `aptool matrix` wrote.
-
-    Raises:
-        InputError: it is not such a folder, or a run file listed in it is missing.
-    """
-    place = location(folder)
-    path = place / TABLE
+    """Read the folder that `aptool matrix` wrote."""
+    root = location(folder)
+    path = root / TABLE
     if not path.is_file():
         expected = "the folder that `aptool matrix TABLE --output FOLDER` writes"
         raise InputError(folder, problem=f"no {TABLE} in it", expected=expected)
     document = read_json(path)
     try:
-        entries = [_entry(place, result) for result in document["results"]]
+        entries = [_entry(root, result) for result in document["results"]]
         measures = tuple(MeasureValues.from_any_names(document["results"][0]["measures"]))
         if not measures:
             raise ValueError("no measures")
-        places = document.get("collections", {})
-        collections = {name: _collection(place, one["path"]) for name, one in places.items()}
-        fingerprints = {name: one["fingerprint"] for name, one in places.items() if "fingerprint" in one}
+        recorded = document.get("collections", {})
+        collections = {name: _collection(root, entry["path"]) for name, entry in recorded.items()}
+        fingerprints = {
+            name: entry["fingerprint"] for name, entry in recorded.items() if "fingerprint" in entry
+        }
         command, lines = document.get("command"), list(document.get("lines", []))
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise InputError(path, value=repr(error), expected="the results of `aptool matrix`") from error
     for entry in entries:
         if not entry.run.is_file():
             raise InputError(entry.run, problem="file not found", expected=f"a run file listed in {path}")
-    return Runs(place, entries, measures, command, collections, fingerprints, lines)
+    return Runs(root, entries, measures, command, collections, fingerprints, lines)
+
+
+def _entry(folder: Location, result: dict[str, Any]) -> RunEntry:
+    run = folder / result["run"]
+    model = run.parent / "model"
+    seconds = {key: float(value) for key, value in result["seconds"].items()}
+    if not all(isinstance(result[name], str) for name in ("collection", "system")):
+        raise TypeError("names that are no texts")
+    trained = model if (model / "config.json").is_file() else None
+    return RunEntry(result["collection"], result["system"], int(result["seed"]), run, seconds, trained)
 
 
 def _collection(folder: Location, path: str) -> Location:
-    """A collection that table.json names: below the folder of runs, or else where the matrix was run."""
+    """A collection of ``table.json``: below the folder of runs, otherwise relative to the current folder."""
     if is_remote(path) or path.startswith("/"):
         return location(path)
     below = folder / path
@@ -102,16 +113,12 @@ def _collection(folder: Location, path: str) -> Location:
 
 
 def find_collections(runs: Runs, given: Mapping[str, Location]) -> dict[str, CollectionFiles]:
-    """Opens the collections of the runs, by their names in the table of experiments.
+    """Open the collections of the runs, by their names in the table of experiments.
 
     Args:
         runs: the folder of runs.
-        given: folders by name, which take precedence over those recorded in the runs' folder. The name ""
-            stands for the collection whose own name is in the runs, or for the only one.
-
-    Raises:
-        UsageError: a collection is given under a name that is not in the runs, or its folder is unknown.
-        InputError: a collection cannot be read, or is another one than was scored.
+        given: folders by name, which take precedence over the folders recorded with the runs. The folder
+            named "" is used for the collection of its own name, or for the only collection.
     """
     names = list(dict.fromkeys(entry.collection for entry in runs.entries))
     for name in given:
@@ -121,52 +128,36 @@ def find_collections(runs: Runs, given: Mapping[str, Location]) -> dict[str, Col
     if unnamed is not None and len(names) > 1 and unnamed.name not in names:
         expected = f"NAME={given['']} with a name among {', '.join(names)}"
         raise UsageError(f"--collection {given['']} is {unnamed.name!r}: expected {expected}")
-    found = {}
+    collections = {}
     for name in names:
         if name in given:
-            found[name] = CollectionFiles(given[name])
+            collections[name] = CollectionFiles(given[name])
         elif unnamed is not None and (unnamed.name == name or len(names) == 1):
-            found[name] = unnamed
+            collections[name] = unnamed
         elif name in runs.collections:
-            found[name] = CollectionFiles(runs.collections[name])
+            collections[name] = CollectionFiles(runs.collections[name])
         else:
             raise UsageError(f"folder of collection {name!r} unknown; pass --collection {name}=FOLDER")
-        scored, own = runs.fingerprints.get(name), found[name].fingerprint
-        if scored is not None and scored != own:
+        scored, fingerprint = runs.fingerprints.get(name), collections[name].fingerprint
+        if scored is not None and scored != fingerprint:
             expected = f"{scored}, which was scored; `aptool matrix` again scores what has changed"
-            raise InputError(found[name].path, place="fingerprint", value=own, expected=expected)
-    return found
-
-
-def _entry(folder: Location, result: dict[str, Any]) -> RunEntry:
-    run = folder / result["run"]
-    model = run.parent / "model"
-    seconds = {key: float(value) for key, value in result["seconds"].items()}
-    where = model if (model / "config.json").is_file() else None
-    if not all(isinstance(result[name], str) for name in ("collection", "system")):
-        raise TypeError("names that are no texts")
-    return RunEntry(result["collection"], result["system"], int(result["seed"]), run, seconds, where)
-
-
-DEFAULT_BASELINE = "bm25"
-# The measure of the paper's figures 3 and 4; evaluated even if it is not in the table of experiments.
-ACCURACY = "P@1"
+            raise InputError(
+                collections[name].path, place="fingerprint", value=fingerprint, expected=expected
+            )
+    return collections
 
 
 class SystemResults(NamedTuple):
     """Results of one system over all its seeds.
 
     Attributes:
-        name: name of the system.
-        entries: its runs, one per seed.
-        preset: preset of a trained system.
-        configs: ``config.json`` of each of its models.
+        entries: runs, one per seed.
+        configs: ``config.json`` of each model.
         per_question: question_id, and each measure and `ACCURACY`: the mean over seeds.
-        by_seed: the same of each seed, in the order of the entries.
-        means: each measure, mean over seeds.
-        deviations: each measure, sample standard deviation over seeds; 0 for one seed.
-        intervals: confidence interval of each measure.
-        comparisons: comparison with the baseline by each measure; empty for the baseline.
+        by_seed: the same table of each seed, in the order of the entries.
+        deviations: sample standard deviation over seeds by measure; 0 for one seed.
+        intervals: confidence interval by measure.
+        comparisons: comparison with the baseline by measure; empty for the baseline.
     """
 
     name: str
@@ -200,7 +191,7 @@ def evaluate_systems(
     measures: tuple[str, ...],
     baseline: str | None,
 ) -> CollectionResults:
-    """Evaluates every run on a collection and tests every system against the baseline.
+    """Evaluate every run on a collection and test every system against the baseline.
 
     Args:
         name: name of the collection in the table of experiments.
@@ -208,10 +199,6 @@ def evaluate_systems(
         systems: the runs of each system, one per seed.
         measures: names; the first is the main measure.
         baseline: a system; None for BM25 if it was run, otherwise the first system.
-
-    Raises:
-        UsageError: the baseline is not among the systems.
-        InputError: a file cannot be read.
     """
     if baseline is None:
         baseline = DEFAULT_BASELINE if DEFAULT_BASELINE in systems else next(iter(systems))
@@ -220,13 +207,13 @@ def evaluate_systems(
     split = next(iter(systems.values()))[0].split
     path = collection.qrels(split)
     qrels = read_qrels(path)
-    wanted = tuple(dict.fromkeys((*measures, ACCURACY)))
+    evaluated = tuple(dict.fromkeys((*measures, ACCURACY)))
     results = []
     for system, entries in systems.items():
         logger.info(f"{name}: {system}")
         frames = [
             evaluate(
-                qrels, read_run(entry.run).frame, wanted, run_name=str(entry.run), qrels_name=str(path)
+                qrels, read_run(entry.run).frame, evaluated, run_name=str(entry.run), qrels_name=str(path)
             ).per_question
             for entry in entries
         ]
@@ -234,9 +221,9 @@ def evaluate_systems(
     logger.info(f"{name}: tests against {baseline}")
     tables = {system.name: system.per_question for system in results}
     reference = tables.pop(baseline)
-    tested = [measure for measure in measures if is_mean(measure)]
-    for one in compare(reference, tables, tested):
-        next(system for system in results if system.name == one.system).comparisons[one.measure] = one
+    by_name = {system.name: system for system in results}
+    for comparison in compare(reference, tables, [measure for measure in measures if is_mean(measure)]):
+        by_name[comparison.system].comparisons[comparison.measure] = comparison
     return CollectionResults(name, collection, split, reference.height, measures, baseline, results)
 
 

@@ -1,16 +1,9 @@
-"""The tables of the report: results, significance tests, runs, and results by kind of question."""
+"""The tables of the report as template values: results, significance tests, runs."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-import polars as pl
-
-from aptool.evaluation.evaluation import Group, group_figures
-from aptool.formats.location import PathOrUrl
-from aptool.formats.pools import Answers, list_units, read_pools
-from aptool.reporting.curves import relevant_lengths
 from aptool.reporting.runs import CollectionResults, SystemResults
-from aptool.text.tokenizer import WordTokenizer
 
 MINUS = "\u2212"
 TEST_TITLES = (
@@ -29,7 +22,7 @@ TEST_TITLES = (
 
 
 class IntervalBar(NamedTuple):
-    """A confidence interval drawn on a scale, as percentages of its width."""
+    """A confidence interval on a scale, in percent of the scale's width."""
 
     begin: float
     end: float
@@ -39,10 +32,10 @@ class IntervalBar(NamedTuple):
 
 
 def result_row(system: SystemResults, results: CollectionResults) -> dict[str, Any]:
-    """A row of the table of results."""
+    """The row of a system in the table of results."""
     main = results.measures[0]
     reference = next(other for other in results.systems if other.name == results.baseline)
-    # Systems that are significantly worse, such as a random order, would compress the scale of the others.
+    # Significantly worse systems, such as a random order, would compress the scale.
     near = [other.intervals[main] for other in results.systems if _mark(other, main) != "▼"]
     scale = (min(low for low, _ in near), max(high for _, high in near))
     bar = interval_bar(system.intervals[main], system.means[main], scale, reference.means[main])
@@ -59,35 +52,26 @@ def result_row(system: SystemResults, results: CollectionResults) -> dict[str, A
         "bar": bar,
         "better": _mark(system, main) == "▲",
         "difference": _signed(comparison.difference) if comparison else "",
-        "p": probability(comparison.permutation_holm) if comparison else "",
+        "p": _probability(comparison.permutation_holm) if comparison else "",
     }
 
 
-def plain_results(results: CollectionResults) -> list[list[str]]:
-    """The table of results as text, column titles first: figures with their intervals, Δ and p."""
-    titles = list(results.measures)
-    rows = [["System", *titles, f"Δ {titles[0]}", "p"]]
-    for system in results.systems:
-        row = result_row(system, results)
+def plain_results(rows: Sequence[dict[str, Any]], measures: Sequence[str]) -> list[list[str]]:
+    """The rows of `result_row` as text, column titles first."""
+    plain = [["System", *measures, f"Δ {measures[0]}", "p"]]
+    for row in rows:
         cells = [
             f"{cell['value']} [{cell['interval']}]" + (f" ± {cell['deviation']}" if cell["deviation"] else "")
             for cell in row["cells"]
         ]
-        rows.append([system.name, *cells, row["difference"], row["p"]])
-    return rows
+        plain.append([row["name"], *cells, row["difference"], row["p"]])
+    return plain
 
 
 def interval_bar(
     interval: tuple[float, float], value: float, scale: tuple[float, float], reference: float
 ) -> IntervalBar:
-    """Places an interval on a scale.
-
-    Args:
-        interval: the bounds of the interval.
-        value: the mean.
-        scale: the values at the left and the right end, the same for all rows of a table.
-        reference: the baseline's mean.
-    """
+    """Place an interval, the mean and the baseline's mean on a scale (lowest value, highest value)."""
     low, high = scale
     begin, end, dot, line = (
         100 * (min(max(x, low), high) - low) / ((high - low) or 1.0) for x in (*interval, value, reference)
@@ -115,34 +99,34 @@ def _mark(system: SystemResults, measure: str) -> str:
 
 
 def significance_rows(system: SystemResults) -> list[list[str]]:
-    """Rows of the table of all tests."""
-    lines = []
+    """The rows of a system in the table of all tests, one per measure."""
+    rows = []
     for measure, comparison in system.comparisons.items():
-        one = comparison.paired
-        low, high = one.interval
-        lines.append(
+        paired = comparison.paired
+        low, high = paired.interval
+        rows.append(
             [
                 system.name,
                 measure,
-                _signed(one.difference),
+                _signed(paired.difference),
                 f"{_signed(low)} to {_signed(high)}",
-                probability(one.permutation.p),
-                probability(comparison.permutation_holm),
-                probability(comparison.t_holm),
-                _signed(one.effect, 2),
-                *(f"{count:,}" for count in (one.wins, one.ties, one.losses)),
+                _probability(paired.permutation.p),
+                _probability(comparison.permutation_holm),
+                _probability(comparison.t_holm),
+                _signed(paired.effect, 2),
+                *(f"{count:,}" for count in (paired.wins, paired.ties, paired.losses)),
             ]
         )
-    return lines
+    return rows
 
 
 def run_rows(system: SystemResults) -> list[list[str]]:
-    """One row per seed."""
-    lines = []
+    """The rows of a system in the table of runs, one per seed."""
+    rows = []
     for entry in system.entries:
         config = entry.config
         trained = config["training"] if config else None
-        lines.append(
+        rows.append(
             [
                 system.name,
                 str(entry.seed),
@@ -153,11 +137,10 @@ def run_rows(system: SystemResults) -> list[list[str]]:
                 _seconds(entry.seconds.get("score", 0.0)),
             ]
         )
-    return lines
+    return rows
 
 
-def probability(p: float) -> str:
-    """A p-value as text."""
+def _probability(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
@@ -170,93 +153,3 @@ def _signed(value: float, digits: int = 4) -> str:
 
 def _seconds(value: float) -> str:
     return f"{value:.1f} s" if value < 100 else f"{value / 60:,.1f} min"
-
-
-Kind: TypeAlias = Literal["question-length", "answer-length", "type"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-
-# Highest lengths of the groups, in words and punctuation marks; longer ones are a group of their own.
-QUESTION_LENGTHS = (5, 8, 12, 20)
-ANSWER_LENGTHS = (10, 20, 40, 80)
-# A question's type is the first of these words in it.
-QUESTION_WORDS = ("who", "whom", "whose", "what", "which", "when", "where", "why", "how")
-OTHER = "other"
-WITHOUT = "no relevant answer in the pool"
-
-
-def question_groups(
-    pools: Iterable[PathOrUrl], qrels: pl.DataFrame, kind: Kind, answers: Answers | None = None
-) -> pl.DataFrame:
-    """The kind of every question.
-
-    Args:
-        pools: pools files.
-        qrels: question_id, answer_id, relevance.
-        kind: what questions are grouped by; an answer's length is that of the shortest relevant one.
-        answers: shared answers of the pools.
-
-    Returns:
-        question_id (str), group (str), position (i64: the order of the groups).
-
-    Raises:
-        InputError: a file is not a pools file.
-    """
-    files = [str(path) for path in pools]
-    tokenizer = WordTokenizer.from_words([])
-    texts: dict[str, list[str]] = {}
-    for unit in list_units(files):
-        read = read_pools(unit, answers)
-        texts |= {
-            name: tokenizer.split(text)
-            for name, text in zip(read.question_ids.to_pylist(), read.questions.to_pylist(), strict=True)
-        }
-    if kind == "type":
-        found = {name: _type(words) for name, words in texts.items()}
-    elif kind == "question-length":
-        found = {name: _length(len(words), QUESTION_LENGTHS) for name, words in texts.items()}
-    else:
-        lengths = dict(relevant_lengths(files, qrels, answers).iter_rows())
-        last = (WITHOUT, len(ANSWER_LENGTHS) + 1)
-        found = {n: _length(lengths[n], ANSWER_LENGTHS) if n in lengths else last for n in texts}
-    rows = [(name, group, place) for name, (group, place) in found.items()]
-    schema = {"question_id": pl.String, "group": pl.String, "position": pl.Int64}
-    return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def figures_by_kind(
-    pools: Iterable[PathOrUrl],
-    relevant: pl.DataFrame,
-    tables: Mapping[str, pl.DataFrame],
-    answers: Answers | None = None,
-) -> dict[Kind, dict[str, dict[str, Group]]]:
-    """The figures of each run by every kind of question: kind -> run -> name of the group -> figures.
-
-    Args:
-        pools: pools files.
-        relevant: question_id, answer_id, relevance.
-        tables: question_id and one column per measure of each run.
-        answers: shared answers of the pools.
-    """
-    files = list(pools)
-    figures: dict[Kind, dict[str, dict[str, Group]]] = {}
-    for kind in KINDS:
-        groups = question_groups(files, relevant, kind, answers)
-        figures[kind] = {run: group_figures(table, groups) for run, table in tables.items()}
-    return figures
-
-
-def _type(words: Sequence[str]) -> tuple[str, int]:
-    lowered = [word.lower() for word in words]
-    for word in lowered:
-        if word in QUESTION_WORDS:
-            return word, QUESTION_WORDS.index(word)
-    return OTHER, len(QUESTION_WORDS)
-
-
-def _length(tokens: int, highest: Sequence[int]) -> tuple[str, int]:
-    low = 1
-    for place, high in enumerate(highest):
-        if tokens <= high:
-            return f"{low}-{high} tokens", place
-        low = high + 1
-    return f"{low} tokens and more", len(highest)
