@@ -1,7 +1,7 @@
-"""Data of the report's browser: the questions of a split with each system's ranking.
+"""Data of the report's question browser: the questions of a split with each system's ranking.
 
-Every text is stored once. Each ranking contains its first answers and all relevant answers; there are heat
-maps of the answer ranked first and of the relevant answer ranked highest.
+Every text is stored once. A ranking contains its first answers and all relevant answers. There are heat maps
+of the first answer and of the highest-ranked relevant answer.
 """
 
 import base64
@@ -23,6 +23,12 @@ from aptool.models.checkpoints.load import load_any
 from aptool.models.explain import TextWeights, explain_pairs, gives_weights, window_of
 
 logger = logging.getLogger(__name__)
+
+# Weights are fixed-point numbers in this unit: exact to 6e-8, four characters each.
+WEIGHT_UNIT = (1 << 24) - 1
+
+# Answer ids, scores and ranks of a question, in rank order.
+_Row = tuple[list[str], list[float], list[int]]
 
 
 class BrowserSystem(NamedTuple):
@@ -50,10 +56,6 @@ class BrowserData(NamedTuple):
     left_out: int
 
 
-# Answer ids, scores and ranks of a question, in rank order.
-_Row = tuple[list[str], list[float], list[int]]
-
-
 class _Question(NamedTuple):
     """A question while its record is built."""
 
@@ -72,18 +74,15 @@ def browse(
     limit: int,
     device: torch.device | str = "cpu",
 ) -> BrowserData:
-    """Collects the data of the browser.
+    """Collect the data of the browser.
 
     Args:
         collection: the collection, with texts and qrels.
         split: the split that was scored.
-        systems: runs of the systems; those with a model folder get heat maps.
+        systems: runs of the systems; systems with a model folder get heat maps.
         depth: number of answers from the top of each ranking.
-        limit: number of questions, from the first on.
+        limit: maximum number of questions.
         device: device that computes the heat maps.
-
-    Raises:
-        InputError: a file cannot be read.
     """
     judged = read_qrels(collection.qrels(split)).filter(pl.col("relevance") > 0)
     rankings = [_Ranking(system, judged, depth) for system in systems]
@@ -97,11 +96,11 @@ def browse(
         if len(questions) == limit:
             continue
         kept: list[_Row] = [ranking.kept.get(question_id, ([], [], [])) for ranking in rankings]
-        wanted = list(dict.fromkeys(answer for answers, _, _ in kept for answer in answers if answer in pool))
-        index = {answer: number for number, answer in enumerate(wanted)}
+        shown = list(dict.fromkeys(answer for answers, _, _ in kept for answer in answers if answer in pool))
+        index = {answer: number for number, answer in enumerate(shown)}
         relevant = relevant_ids.get(question_id, [])
         record = {
-            "answers": [[answer, texts.setdefault(pool[answer], len(texts))] for answer in wanted],
+            "answers": [[answer, texts.setdefault(pool[answer], len(texts))] for answer in shown],
             "relevant": [index[answer] for answer in relevant if answer in index],
             "missing": sorted(answer for answer in relevant if answer not in pool),
             "rankings": [
@@ -114,7 +113,7 @@ def browse(
             ],
             "heat_maps": {},
         }
-        questions.append(_Question(question_id, question, {a: pool[a] for a in wanted}, record))
+        questions.append(_Question(question_id, question, {answer: pool[answer] for answer in shown}, record))
         pool_sizes.append(len(pool))
     stored: list[Any] = list(texts)
     described = [
@@ -126,13 +125,15 @@ def browse(
         "ids": [question.question_id for question in questions],
         "texts": [question.text for question in questions],
         "pool": pool_sizes,
-        "first": [[ranking.first.get(one.question_id, 0) for one in questions] for ranking in rankings],
+        "first": [
+            [ranking.first.get(question.question_id, 0) for question in questions] for ranking in rankings
+        ],
     }
     return BrowserData(listing, [question.record for question in questions], stored, total - len(questions))
 
 
 class _Ranking:
-    """The part of a run that is shown."""
+    """The part of a run that the browser shows."""
 
     def __init__(self, system: BrowserSystem, judged: pl.DataFrame, depth: int) -> None:
         relevant = judged.select("question_id", "answer_id", relevant=pl.lit(True))
@@ -169,7 +170,7 @@ def _describe(
     stored: list[Any],
     device: torch.device | str,
 ) -> dict[str, Any]:
-    """The system's entry in the listing; adds its heat maps to the records of the questions."""
+    """Return the system's entry in the listing, and add its heat maps to the questions' records."""
     described: dict[str, Any] = {"name": system.name, "seed": system.seed}
     if system.model is None:
         return described
@@ -177,11 +178,12 @@ def _describe(
     if not gives_weights(model):
         return described
     logger.info(f"heat maps of {system.name}")
-    wanted = [(question, answer) for question in questions for answer in _explained(question, number)]
+    explained = [(question, answer) for question in questions for answer in _explained(question, number)]
     pairs = [
-        (question.text, question.texts[question.record["answers"][answer][0]]) for question, answer in wanted
+        (question.text, question.texts[question.record["answers"][answer][0]])
+        for question, answer in explained
     ]
-    for (question, answer), explanation in zip(wanted, explain_pairs(model, pairs), strict=True):
+    for (question, answer), explanation in zip(explained, explain_pairs(model, pairs), strict=True):
         question.record.setdefault("spans", packed_spans(explanation.question))
         row = texts[explanation.answer.text]
         if isinstance(stored[row], str):
@@ -194,7 +196,7 @@ def _describe(
 
 
 def _explained(question: _Question, system: int) -> list[int]:
-    """The answers with a heat map: the first one and the highest-ranked relevant one, often the same."""
+    """The answers with a heat map: the first answer and the highest-ranked relevant answer."""
     ranking, relevant = question.record["rankings"][system], set(question.record["relevant"])
     first = [answer for answer, _, _ in ranking[:1]]
     best = [answer for answer, _, _ in ranking if answer in relevant][:1]
@@ -205,39 +207,35 @@ def _packed(text: TextWeights) -> list[Any]:
     return [packed_weights(text.weights), sorted(text.unknown)]
 
 
-# Weights are fixed-point numbers in this unit: exact to 6e-8, four characters each.
-WEIGHT_UNIT = (1 << 24) - 1
-
-
 class Block(NamedTuple):
-    """One packed piece of a page's data."""
+    """A compressed block of a page's data."""
 
     id: str  # id of its element
     data: str  # base64
 
 
 def pack(document: Any) -> str:
-    """A JSON document as base64 of gzip; equal documents pack to equal strings."""
+    """Compress a JSON document to base64 of gzip; equal documents give equal strings."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     packed = gzip.compress(text.encode(), compresslevel=6, mtime=0)
     return base64.b64encode(packed).decode("ascii")
 
 
 def blocks(name: str, records: Sequence[Any], size: int) -> Iterator[Block]:
-    """Records in blocks of ``size``: record i is in block ``NAME-(i // size)``."""
+    """Pack records into blocks: record i is in block ``NAME-(i // size)``."""
     for number, start in enumerate(range(0, len(records), size)):
         yield Block(f"{name}-{number}", pack(records[start : start + size]))
 
 
 def packed_weights(weights: np.ndarray) -> str:
-    """Weights as 24-bit fixed-point numbers in base64, four characters each.
+    """Encode weights as 24-bit fixed-point numbers in base64, four characters each.
 
     Args:
-        weights: (L,) from 0 to 1 with sum 1; each is decoded to within 6e-8, and their sum to exactly 1.
+        weights: (L,) from 0 to 1 with sum 1; decoded to within 6e-8 each, with a sum of exactly 1.
     """
     exact = weights / weights.sum() * WEIGHT_UNIT
     units = np.floor(exact).astype(np.int64)
-    # Largest remainder: the units lost by rounding down go to the weights that lost most.
+    # Largest remainder method: the units lost by rounding down go to the weights that lost most.
     short = WEIGHT_UNIT - int(units.sum())
     units[np.argsort(units - exact, kind="stable")[:short]] += 1
     return base64.b64encode(units.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 1:].tobytes()).decode(
@@ -246,7 +244,7 @@ def packed_weights(weights: np.ndarray) -> str:
 
 
 def packed_spans(text: TextWeights) -> list[int]:
-    """The spans of the words in UTF-16 units, as in JavaScript: gap, length, gap, length, ..."""
+    """Encode the spans of words in UTF-16 units, as in JavaScript: gap, length, gap, length, ..."""
     numbers, end = [], 0
     for begin, stop in text.spans:
         numbers += [_units(text.text[end:begin]), _units(text.text[begin:stop])]

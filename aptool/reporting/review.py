@@ -1,6 +1,6 @@
-"""Questions a reviewer asks of a table of results, each with its answer in plain words and a table.
+"""Questions a reviewer asks about results, each with an answer in words and a table.
 
-One home for the words: `aptool eval` and `aptool compare` print the answers, the report shows them.
+`aptool eval`, `aptool compare` and the report share these answers.
 """
 
 import statistics
@@ -23,6 +23,8 @@ from aptool.formats.trec import read_qrels, read_run
 from aptool.reporting.kinds import Kind, groups_by_kind
 from aptool.reporting.runs import CollectionResults, SystemResults
 
+# The split that chooses the epoch; see `training.fit`.
+DEV = "dev"
 _KINDS: dict[Kind, str] = {
     "question-length": "by length of the question",
     "answer-length": "by length of the shortest relevant answer",
@@ -31,17 +33,11 @@ _KINDS: dict[Kind, str] = {
 
 
 class Answer(NamedTuple):
-    """The answer to a question.
-
-    Attributes:
-        question: the question.
-        sentences: the answer.
-        rows: its table, column titles first; empty if it has none.
-    """
+    """The answer to a question."""
 
     question: str
     sentences: list[str]
-    rows: list[list[str]]
+    rows: list[list[str]]  # column titles first; empty without a table
 
 
 def power_answer(
@@ -50,57 +46,53 @@ def power_answer(
     names: Mapping[str, str] | None = None,
     confidence: float = CONFIDENCE,
 ) -> Answer:
-    """How large a difference the questions could show.
+    """The smallest difference that the questions can show.
 
     Args:
-        questions: how many there are.
-        comparisons: with the baseline; without them the answer is in standard deviations.
-        names: what systems are called; None is as in the comparisons.
+        questions: number of questions.
+        comparisons: comparisons with the baseline; without them the answer is in standard deviations.
+        names: display names of systems; None for the names in the comparisons.
         confidence: 1 minus the level of the tests.
     """
-    asked = "How large a difference could these questions show?"
+    question = "How large a difference could these questions show?"
     if questions < 2:
-        return Answer(asked, ["None: a test needs two questions or more."], [])
+        return Answer(question, ["None: a test needs two questions or more."], [])
     effect = detectable_effect(questions, alpha=1 - confidence)
     sentences = [
         f"A paired t-test of {questions:,} questions finds a true difference of {effect:.2f} standard "
         f"deviations of the questions' differences with probability {POWER:g} (level {1 - confidence:.3g})."
     ]
     rows = [["", "measure", "difference", "interval", "could be found"]]
-    for one in comparisons:
-        detectable = one.detectable(confidence)
+    for comparison in comparisons:
+        detectable = comparison.detectable(confidence)
         rows.append(
             [
-                (names or {}).get(one.system, one.system),
-                one.measure,
-                f"{one.difference:+.4f}",
-                _interval(one.interval),
+                (names or {}).get(comparison.system, comparison.system),
+                comparison.measure,
+                f"{comparison.difference:+.4f}",
+                _interval(comparison.interval),
                 "none" if detectable is None else f"{detectable:.4f}",
             ]
         )
     if comparisons:
         sentences.append("A difference that is smaller than what could be found may well be missed.")
-    return Answer(asked, sentences, rows if comparisons else [])
+    return Answer(question, sentences, rows if comparisons else [])
 
 
 def limits_answer(limits: Mapping[str, Limits], measures: Sequence[str]) -> Answer:
-    """Whether the first stage is the limit.
-
-    Args:
-        limits: of each run by its name.
-        measures: to show of the best order.
-    """
+    """The upper bounds that the candidates of each run set to re-ranking."""
     titles = [f"highest {measure}" for measure in measures]
     rows = [["candidates of", "recall", *titles, "questions without a relevant candidate"]]
     same: dict[str, list[str]] = {}
-    for name, one in limits.items():
-        same.setdefault(repr(one), []).append(name)
+    for name, bounds in limits.items():
+        same.setdefault(repr(bounds), []).append(name)
     for names in same.values():
-        one = limits[names[0]]
-        best = [f"{one.best[measure]:.4f}" for measure in measures]
-        who = "all" if len(names) == len(limits) > 1 else ", ".join(names)
-        rows.append([who, f"{one.recall:.4f}", *best, f"{one.without:,} of {one.questions:,}"])
-    worst = min(limits.values(), key=lambda one: one.found / max(one.relevant, 1))
+        bounds = limits[names[0]]
+        best = [f"{bounds.best[measure]:.4f}" for measure in measures]
+        runs = "all" if len(names) == len(limits) > 1 else ", ".join(names)
+        without = f"{bounds.without:,} of {bounds.questions:,}"
+        rows.append([runs, f"{bounds.recall:.4f}", *best, without])
+    worst = min(limits.values(), key=lambda bounds: bounds.found / max(bounds.relevant, 1))
     missed = worst.relevant - worst.found
     sentence = (
         "No: every relevant answer is a candidate."
@@ -114,17 +106,11 @@ def limits_answer(limits: Mapping[str, Limits], measures: Sequence[str]) -> Answ
 
 
 def groups_answer(kind: Kind, groups: Mapping[str, Mapping[str, Group]], measure: str) -> Answer:
-    """A measure by kind of question.
-
-    Args:
-        kind: what the questions are grouped by.
-        groups: of each run by its name; the same groups of all.
-        measure: the measure.
-    """
+    """A measure by kind of question; every run has the same groups."""
     rows = [[_KINDS[kind].removeprefix("by "), "questions", *groups]]
-    for same in zip(*(figures.values() for figures in groups.values()), strict=True):
-        means = [f"{group.means[measure]:.4f}" for group in same]
-        rows.append([same[0].name, f"{same[0].questions:,}", *means])
+    for group in zip(*(by_name.values() for by_name in groups.values()), strict=True):
+        means = [f"{of_run.means[measure]:.4f}" for of_run in group]
+        rows.append([group[0].name, f"{group[0].questions:,}", *means])
     few = "A group of a few questions says little: it shows where to look, not what is significant."
     return Answer(f"For which questions? {measure} {_KINDS[kind]}", [few], rows)
 
@@ -133,22 +119,22 @@ def agreement_answer(
     pairs: Mapping[str, Sequence[Agreement]],
     measure: str,
     *,
-    what: str = "runs",
-    asked: str = "Do the runs agree?",
+    title: str = "runs",
+    question: str = "Do the runs agree?",
 ) -> Answer:
-    """Whether runs agree.
+    """The agreement of runs.
 
     Args:
-        pairs: by name the agreement of one pair, or of every two seeds of a system.
-        measure: the measure whose figures are correlated.
-        what: column title of the names.
-        asked: the question.
+        pairs: by name, the agreement of one pair of runs, or of every pair of a system's seeds.
+        measure: the measure whose values are correlated.
+        title: column title of the names.
+        question: the question.
     """
     titles = ["Kendall's tau", "rank-biased overlap", f"correlation of {measure}"]
-    rows = [[what, "pairs", *titles]]
-    for name, found in pairs.items():
-        mean = mean_agreement(found)
-        rows.append([name, str(len(found)), *("none" if one is None else f"{one:.3f}" for one in mean)])
+    rows = [[title, "pairs", *titles]]
+    for name, agreements in pairs.items():
+        means = ("none" if mean is None else f"{mean:.3f}" for mean in mean_agreement(agreements))
+        rows.append([name, str(len(agreements)), *means])
     sentences = [
         "Kendall's tau is 1 where the candidates are in the same order, about 0 for unrelated orders, and -1 "
         "for opposite ones.",
@@ -156,22 +142,22 @@ def agreement_answer(
         "1 for the same ranking; the first ten ranks have 86% of its weight. It is high in small pools.",
         "The correlation is Pearson's, over the questions: low where a similar mean comes from other ones.",
     ]
-    return Answer(asked, sentences, rows)
+    return Answer(question, sentences, rows)
 
 
 def gap_answer(gaps: Mapping[str, Mapping[str, Gap]], split: str, *, dev_sampled: bool = True) -> Answer:
-    """How far figures on a split are from those on dev.
+    """The gap between dev and a split.
 
     Args:
-        gaps: by run and measure.
+        gaps: the gaps by run and measure.
         split: the split.
-        dev_sampled: whether intervals are of the questions of both splits, not of this one alone.
+        dev_sampled: whether the intervals are over the questions of both splits, not only of ``split``.
     """
     rows = [["", "measure", "dev", split, "difference", "interval"]]
     for name, by_measure in gaps.items():
         for measure, gap in by_measure.items():
-            figures = [f"{gap.dev:.4f}", f"{gap.test:.4f}", f"{gap.difference:+.4f}"]
-            rows.append([name, measure, *figures, _interval(gap.interval)])
+            values = [f"{gap.dev:.4f}", f"{gap.test:.4f}", f"{gap.difference:+.4f}"]
+            rows.append([name, measure, *values, _interval(gap.interval)])
     sampled = "both splits" if dev_sampled else f"{split} alone"
     sentences = [
         f"The interval is of the questions of {sampled}: where it includes 0, the gap may be chance.",
@@ -181,44 +167,34 @@ def gap_answer(gaps: Mapping[str, Mapping[str, Gap]], split: str, *, dev_sampled
 
 
 def leaks_answer(leaks: Sequence[Leak], split: str) -> Answer:
-    """Whether questions or answers of a split stand in an earlier one.
-
-    Args:
-        leaks: from `find_leaks`, of this split.
-        split: the split.
-    """
-    asked = f"Does {split} leak from what was trained on?"
+    """The near copies of questions and answers of a split in earlier splits."""
+    question = f"Does {split} leak from what was trained on?"
     if not leaks:
-        return Answer(asked, [f"There is no split before {split} in the collection."], [])
+        return Answer(question, [f"There is no split before {split} in the collection."], [])
     rows = [["near copies in", "questions", "word for word", "relevant answers", "word for word"]]
-    for one in leaks:
-        near = [f"{one.near_questions:,} of {one.questions:,}", f"{one.same_questions:,}"]
-        rows.append([one.earlier, *near, f"{one.near_answers:,} of {one.answers:,}", f"{one.same_answers:,}"])
+    for leak in leaks:
+        questions = [f"{leak.near_questions:,} of {leak.questions:,}", f"{leak.same_questions:,}"]
+        answers = [f"{leak.near_answers:,} of {leak.answers:,}", f"{leak.same_answers:,}"]
+        rows.append([leak.earlier, *questions, *answers])
     copies = "Near copies share four fifths of their distinct words or more (Jaccard similarity .8)."
     examples = [
-        f"{own} of {split} and {other} of {one.earlier}" for one in leaks for own, other in one.examples
+        f"{here} of {split} and {earlier} of {leak.earlier}"
+        for leak in leaks
+        for here, earlier in leak.examples
     ]
     shown = [f"Questions such as {', '.join(examples[:3])}."] if examples else []
-    return Answer(asked, [copies, *shown], rows)
+    return Answer(question, [copies, *shown], rows)
 
 
 def _interval(interval: Interval | None) -> str:
     return "none" if interval is None else f"[{interval.low:+.4f}, {interval.high:+.4f}]"
 
 
-# The split that chooses the epoch; see `training.fit`.
-DEV = "dev"
-
-
 def review(results: CollectionResults) -> list[Answer]:
-    """The answers, in the order of `aptool eval --review`.
-
-    Raises:
-        InputError: a file of the collection or a run cannot be read.
-    """
+    """The answers for the report, in the order of `aptool eval --review`."""
     collection, split, main = results.collection, results.split, results.measures[0]
     judgements = read_qrels(collection.qrels(split))
-    comparisons = [one for system in results.systems for one in system.comparisons.values()]
+    comparisons = [test for system in results.systems for test in system.comparisons.values()]
     limits = {
         system.name: candidate_limits(judgements, read_run(system.entries[0].run).frame, results.measures)
         for system in results.systems
@@ -229,32 +205,31 @@ def review(results: CollectionResults) -> list[Answer]:
     tables = {system.name: system.per_question.select("question_id", main) for system in results.systems}
     for kind, by_system in groups_by_kind(pools, judgements, tables, texts).items():
         answers.append(groups_answer(kind, by_system, main))
-    several = {system.name: _seeds(system, main) for system in results.systems if len(system.entries) > 1}
-    if several:
-        asked = "Do the seeds agree?"
-        answers.append(agreement_answer(several, main, what="system", asked=asked))
-    gaps = {one.name: found for one in results.systems if (found := _gaps(one, results))}
+    seeds = {system.name: _seeds(system, main) for system in results.systems if len(system.entries) > 1}
+    if seeds:
+        answers.append(agreement_answer(seeds, main, title="system", question="Do the seeds agree?"))
+    gaps = {system.name: gap for system in results.systems if (gap := _gaps(system, results))}
     if gaps and split != DEV:
         answers.append(gap_answer(gaps, split, dev_sampled=False))
-    # The questions of all folds, or of a first split, have no other split to leak from.
+    # Pooled folds and first splits have no earlier split.
     if leaks := find_leaks(collection, split):
         answers.append(leaks_answer(leaks, split))
     return answers
 
 
 def _seeds(system: SystemResults, measure: str) -> list[Agreement]:
-    """The agreement of every two seeds."""
+    """The agreement of every pair of seeds."""
     names = [str(entry.seed) for entry in system.entries]
     runs = {name: read_run(entry.run).frame for name, entry in zip(names, system.entries, strict=True)}
     return list(pairwise(runs, dict(zip(names, system.by_seed, strict=True)), measure).values())
 
 
 def _gaps(system: SystemResults, results: CollectionResults) -> dict[str, Gap]:
-    """By measure the gap between the models' figures on dev and those on the split, means over seeds."""
+    """The gap between dev and the split by measure, means over seeds."""
     gaps = {}
     dev = [MeasureValues.from_any_names(config["training"]["dev"]) for config in system.configs]
     for measure in results.measures:
-        values = [figures[measure] for figures in dev if measure in figures]
+        values = [measures[measure] for measures in dev if measure in measures]
         if values and len(values) == len(system.entries):
             mean, ours = statistics.fmean(values), system.means[measure]
             low, high = system.intervals[measure]
@@ -267,16 +242,14 @@ class ReviewedRuns(NamedTuple):
 
     Attributes:
         runs: question_id, answer_id, score of each run.
-        evaluations: evaluation of each run.
         limits: upper bounds of each run.
         relevant: relevant judgements: question_id, answer_id, relevance.
-        qrels: path of the qrels; None of qrels in memory.
+        qrels: path of the qrels; None for qrels in memory.
         measures: names of the measures, the main measure first.
-        names: name of each run in the answers.
-        confidence: confidence of the intervals.
-        comparisons: comparisons with the first run; empty if there are none.
-        dev: evaluation of each run's system on dev; empty if there are no runs on dev.
-        pools: pools files with the texts, and the answers that they share; None if there are none.
+        names: display name of each run.
+        comparisons: comparisons with the first run, if there are several runs.
+        dev: evaluation of each run's system on dev, if there are runs on dev.
+        pools: pools files with the texts and their shared answers; None if there are none.
     """
 
     runs: Mapping[str, pl.DataFrame]
@@ -293,18 +266,14 @@ class ReviewedRuns(NamedTuple):
 
 
 class Review(NamedTuple):
-    """The answers in words, and their figures for JSON."""
+    """The answers in words, and their values for JSON."""
 
     answers: list[Answer]
     figures: dict[str, Any]
 
 
 def review_runs(evaluated: ReviewedRuns) -> Review:
-    """Answer every question; an answer that the files do not contain is given as unknown.
-
-    Raises:
-        InputError: a pools file or a collection cannot be read.
-    """
+    """Answer every question; without the files for an answer, it is unknown."""
     names, confidence = evaluated.names, evaluated.confidence
     main = evaluated.measures[0]
     tables = {run: evaluation.per_question for run, evaluation in evaluated.evaluations.items()}
@@ -361,7 +330,7 @@ def review_runs(evaluated: ReviewedRuns) -> Review:
 
 
 def _leaks(qrels: str | None, split: str) -> list[Leak] | None:
-    """Near copies between the split of the qrels and earlier splits; None outside of a collection."""
+    """Near copies between the split of the qrels and earlier splits; None outside a collection."""
     if qrels is None:
         return None
     folder = location(qrels).parent
