@@ -1,1 +1,1 @@
-"""Experiment matrices: which systems on which collections with which seeds, run and tabulated."""
+"""Experiment matrices: systems trained and evaluated on collections with several seeds."""

@@ -1,7 +1,7 @@
-"""Folds in a matrix: cross-validation over the questions of train and dev.
+"""Cross-validation in a matrix, over the questions of train and dev.
 
-Each fold is a collection that systems are trained on and scored on like any other. Afterwards the runs of all
-folds are pooled into one run over all questions, each scored by a system that did not train on it.
+Each fold is a collection. The runs of all folds are pooled into one run over all questions; every question is
+scored by a system that was not trained on it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,35 +19,25 @@ from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWrite
 from aptool.formats.location import Location
 from aptool.formats.trec import read_qrels, read_run, run_lines, write_run
 
-# The split of all questions in the collection of the pooled runs, which stands beside the folds.
+# The split of the collection of all questions, on which the pooled runs are evaluated.
 POOLED = "folds"
 
 
 def open_folds(collection: CollectionFiles, folder: Location, number: int) -> list[CollectionFiles]:
-    """The folds of a collection in a folder; written first, unless they are there and of this collection.
-
-    Raises:
-        InputError: a file cannot be read or written.
-        AptoolError: there are too few questions.
-    """
-    found = [_open(folder / f"fold{fold}") for fold in range(1, number + 1)]
-    wanted = {"of": collection.fingerprint, "folds": number}
-    if all(one is not None and wanted.items() <= one.manifest["details"].items() for one in found):
-        return [one for one in found if one is not None]
-    return write_folds(collection, folder, number)
+    """Open the folds of a collection; write them first if they are missing or of another collection."""
+    details = {"of": collection.fingerprint, "folds": number}
+    folds = [_open(folder / f"fold{fold}", details) for fold in range(1, number + 1)]
+    complete = [fold for fold in folds if fold is not None]
+    return complete if len(complete) == number else write_folds(collection, folder, number)
 
 
 def open_pooled(folds: Sequence[CollectionFiles]) -> CollectionFiles:
-    """The collection of all questions of the folds, in one split; written first, unless it is there.
-
-    Raises:
-        InputError: a file cannot be read or written.
-    """
+    """Open the collection of all questions of the folds, in one split; write it first if it is missing."""
     path = folds[0].path.parent / "pooled"
     details = {"of": folds[0].manifest["details"]["of"], "folds": len(folds)}
-    found = _open(path)
-    if found is not None and details.items() <= found.manifest["details"].items():
-        return found
+    pooled = _open(path, details)
+    if pooled is not None:
+        return pooled
     source = f"the questions of the {len(folds)} folds of {folds[0].name}"
     with CollectionWriter(path, name=folds[0].name, source=source, details=details) as writer:
         writer.add_split(POOLED, (pool for fold in folds for pool in labelled_pools(fold, "dev")))
@@ -59,15 +49,12 @@ def pool_folds(
     collections: Mapping[EvaluatedSplit, CollectionFiles],
     output: Location,
 ) -> list[Result]:
-    """The results, with those of the folds of a collection replaced by one over all of its questions.
+    """Replace the results on the folds of a collection by one result over all of its questions.
 
     Args:
-        results: each with the split that it is on.
+        results: the results, each with its split.
         collections: the collection of each split.
         output: the folder for the pooled run files.
-
-    Raises:
-        InputError: a file cannot be read or written.
     """
     groups: dict[Any, list[Result]] = {}
     folds: dict[str, list[CollectionFiles]] = {}
@@ -76,16 +63,16 @@ def pool_folds(
             folds.setdefault(evaluated.fold.source, []).append(collection)
     pooled = {name: open_pooled(parts) for name, parts in folds.items()}
     for evaluated, result in results:
-        place = evaluated.fold.source if evaluated.fold is not None else evaluated
-        groups.setdefault((place, result.system, result.seed), []).append(result)
+        source = evaluated.fold.source if evaluated.fold is not None else evaluated
+        groups.setdefault((source, result.system, result.seed), []).append(result)
     return [
-        _pool(place, group, pooled[place], output) if isinstance(place, str) else group[0]
-        for (place, _, _), group in groups.items()
+        _pool(source, group, pooled[source], output) if isinstance(source, str) else group[0]
+        for (source, _, _), group in groups.items()
     ]
 
 
 def fold_deviations(results: Sequence[Result]) -> dict[str, float]:
-    """The standard deviation over the folds of each measure, of its means over seeds; empty without folds.
+    """Standard deviation over folds of each measure's mean over seeds; empty without folds.
 
     Args:
         results: the seeds of one system on one collection.
@@ -100,7 +87,7 @@ def fold_deviations(results: Sequence[Result]) -> dict[str, float]:
 
 
 def _pool(source: str, parts: list[Result], pooled: CollectionFiles, output: Location) -> Result:
-    """One result of those of all folds, for one system and seed."""
+    """Pool the results of all folds, of one system with one seed."""
     first = parts[0]
     name = f"{source}-{POOLED}"
     run = output / name / first.system / f"seed{first.seed}" / f"{POOLED}.run"
@@ -125,13 +112,17 @@ def _pool(source: str, parts: list[Result], pooled: CollectionFiles, output: Loc
 
 
 def _pooled_costs(parts: list[Result]) -> dict[str, float]:
-    """Of all folds: the pairs of all, and the mean of their bytes; as far as each fold has them."""
-    known = set.intersection(*(set(part.costs) for part in parts))
-    sums = {name: sum(part.costs[name] for part in parts) for name in sorted(known)}
+    """The sum of pairs and the mean of bytes per answer, if every fold has them."""
+    shared = set.intersection(*(set(part.costs) for part in parts))
+    sums = {name: sum(part.costs[name] for part in parts) for name in sorted(shared)}
     if "bytes_per_answer" in sums:
         sums["bytes_per_answer"] /= len(parts)
     return sums
 
 
-def _open(path: Location) -> CollectionFiles | None:
-    return CollectionFiles(path) if (path / MANIFEST).is_file() else None
+def _open(path: Location, details: dict[str, Any]) -> CollectionFiles | None:
+    """Open a collection; None if it is missing or its manifest has other details."""
+    if not (path / MANIFEST).is_file():
+        return None
+    collection = CollectionFiles(path)
+    return collection if details.items() <= collection.manifest["details"].items() else None

@@ -1,4 +1,4 @@
-"""An experiment matrix as a TOML file: collections, systems, and rows that pair them with seeds."""
+"""An experiment matrix: a TOML file of collections, systems and seeds, and the trials that it describes."""
 
 import json
 from collections import Counter
@@ -14,36 +14,32 @@ from aptool.formats.location import Location, location
 from aptool.formats.schemas import check_document
 from aptool.options import expected_without
 
+# The split that fusions are fitted on: on their training split, systems look better than they are.
+DEV = "dev"
+
 # Removed entries of systems and their defaults.
 REMOVED_ENTRIES = {"method": "logistic", "ensemble": None, "teacher": None}
 
 
 class Fold(NamedTuple):
-    """One of the folds of a collection, which is a collection of its own.
+    """A fold of a collection."""
 
-    Attributes:
-        number: from 1.
-        of: how many there are.
-        source: the name in the matrix of the collection that it is a fold of.
-    """
-
-    number: int
+    number: int  # from 1
     of: int
-    source: str
+    source: str  # name of the collection in the matrix
 
 
 class EvaluatedSplit(NamedTuple):
     """A split of a collection that systems are evaluated on.
 
     Attributes:
-        name: in the results: the collection's, with the split's where several are evaluated.
-        collection: the collection's name in the matrix; one training serves all of its splits.
-        path: the collection's folder, or that of the files to import.
-        build: how to make the collection where there is none.
-        limit: functions to build it from; None is all.
-        split: the split's own name.
-        optional: whether the split is skipped where it or the collection is missing.
-        fold: which fold of the collection at ``path`` is meant; None is that collection itself.
+        name: name in the results: ``COLLECTION``, or ``COLLECTION-SPLIT`` of several splits.
+        collection: name of the collection in the matrix; one training serves all of its splits.
+        path: folder of the collection, or of the files to import.
+        build: how to build a missing collection.
+        limit: number of functions to build it from; None for all.
+        optional: whether to skip a missing split or collection.
+        fold: fold of the collection at ``path``; None for the whole collection.
     """
 
     name: str
@@ -57,11 +53,11 @@ class EvaluatedSplit(NamedTuple):
 
 
 class SystemSpec(NamedTuple):
-    """A system of the matrix, of one of these kinds: baseline, preset, fuse, combine.
+    """A system of the matrix: a baseline, a preset or a fusion.
 
     Attributes:
-        fuse: systems that are fused by reciprocal rank.
-        combine: systems that are fused by a model fitted on the dev split.
+        fuse: systems fused by reciprocal rank.
+        combine: systems fused by a model fitted on the dev split.
     """
 
     name: str
@@ -73,25 +69,12 @@ class SystemSpec(NamedTuple):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The systems that it is made of, by either kind of fusion of systems."""
+        """The fused systems; they run before the fusion."""
         return self.fuse or self.combine
-
-    @property
-    def needs(self) -> dict[str, tuple[str, ...]]:
-        """The systems that are run before it, by the entry that names them."""
-        named = {
-            "fuse": self.fuse,
-            "combine": self.combine,
-        }
-        return {entry: names for entry, names in named.items() if names}
 
 
 class Experiment(NamedTuple):
-    """A system on a split.
-
-    Attributes:
-        seeds: of its row; it has a run for each.
-    """
+    """A system on a split, with one run per seed."""
 
     evaluated: EvaluatedSplit
     system: SystemSpec
@@ -99,26 +82,24 @@ class Experiment(NamedTuple):
 
 
 class ExperimentMatrix(NamedTuple):
-    """All experiments, in an order in which every system follows those that it needs."""
+    """The experiments, fused systems before their fusions."""
 
     measures: tuple[str, ...]
     systems: dict[str, SystemSpec]
     experiments: list[Experiment]
 
     def with_one_seed(self) -> "ExperimentMatrix":
-        """The same experiments, each with its first seed only."""
-        return self._replace(experiments=[one._replace(seeds=one.seeds[:1]) for one in self.experiments])
+        """The same experiments with the first seed of each."""
+        experiments = [experiment._replace(seeds=experiment.seeds[:1]) for experiment in self.experiments]
+        return self._replace(experiments=experiments)
 
 
 def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyType({})) -> ExperimentMatrix:
-    """Reads an experiment matrix.
+    """Read an experiment matrix.
 
     Args:
         path: the TOML file.
-        values: what replaces each ``${name}`` in its strings.
-
-    Raises:
-        InputError: the file is not TOML, violates its schema, or refers to a name that it does not define.
+        values: values of ``${name}`` in its strings.
     """
     table = read_toml(path, "an experiment matrix")
     _check_used(path, table, values)
@@ -128,7 +109,6 @@ def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyTy
     measures = _measures(path, document)
     splits = {name: _evaluated_splits(name, entry) for name, entry in document["collections"].items()}
     systems = _systems(path, document["systems"])
-    depths = {name: _depth(path, systems, name) for name in systems}
     experiments = []
     for number, row in enumerate(document["rows"]):
         place = f"rows/{number}"
@@ -136,11 +116,11 @@ def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyTy
         for name in row["systems"]:
             _check_known(path, f"{place}/systems", name, systems)
         for name in row["systems"]:
-            for entry, needed in systems[name].needs.items():
-                for one in needed:
-                    _check_known(path, f"{place}/systems: {entry} of {name}", one, row["systems"])
+            entry = "fuse" if systems[name].fuse else "combine"
+            for part in systems[name].parts:
+                _check_known(path, f"{place}/systems: {entry} of {name}", part, row["systems"])
         seeds = tuple(row.get("seeds", (0,)))
-        in_order = sorted((systems[name] for name in row["systems"]), key=lambda one: depths[one.name])
+        in_order = sorted((systems[name] for name in row["systems"]), key=lambda system: bool(system.parts))
         experiments += [
             Experiment(evaluated, system, seeds)
             for evaluated in splits[row["collection"]]
@@ -152,11 +132,7 @@ def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyTy
 
 
 def _drop_removed(path: str | Location, document: dict[str, Any]) -> None:
-    """Remove entries that an earlier version had from systems, if they have their default.
-
-    Raises:
-        InputError: one has another value.
-    """
+    """Drop entries of earlier versions from systems; raise if one has a value other than its default."""
     systems = document.get("systems")
     for system, entry in systems.items() if isinstance(systems, dict) else ():
         for name, default in REMOVED_ENTRIES.items():
@@ -188,87 +164,65 @@ def _systems(path: str | Location, entries: dict[str, dict[str, Any]]) -> dict[s
         for name, entry in entries.items()
     }
     for system in systems.values():
-        for entry, needed in system.needs.items():
-            place = f"systems/{system.name}/{entry}"
-            for name in needed:
-                _check_known(path, place, name, systems)
-                if systems[name].parts:
-                    raise InputError(
-                        path, place=place, value=name, expected="a system that is not itself fused"
-                    )
+        place = f"systems/{system.name}/{'fuse' if system.fuse else 'combine'}"
+        for name in system.parts:
+            _check_known(path, place, name, systems)
+            if systems[name].parts:
+                raise InputError(path, place=place, value=name, expected="a system that is not itself fused")
     return systems
 
 
-def _depth(
-    path: str | Location, systems: Mapping[str, SystemSpec], name: str, above: tuple[str, ...] = ()
-) -> int:
-    """How many systems are run before a system, one after the other.
-
-    Raises:
-        InputError: it needs itself.
-    """
-    if name in above:
-        chain = " needs ".join((*above[above.index(name) :], name))
-        raise InputError(path, place=f"systems/{name}", problem=chain, expected="no system that needs itself")
-    below = [one for needed in systems[name].needs.values() for one in needed]
-    return max((1 + _depth(path, systems, one, (*above, name)) for one in below), default=0)
-
-
 def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:
-    """The folds and the splits of a collection that are evaluated; all splits but the first are optional."""
+    """The evaluated folds and splits of a collection; all splits but the first are optional."""
     folds, optional = entry.get("folds", 0), entry.get("optional", False)
     splits = entry.get("splits", [entry["split"]] if "split" in entry else [] if folds else ["test"])
     several = "splits" in entry or folds > 0
-    whole = [
-        EvaluatedSplit(
-            name=f"{name}-{split}" if several else name,
-            collection=name,
-            path=location(entry["path"]),
-            build=entry.get("build"),
-            limit=entry.get("limit"),
-            split=split,
-            optional=place > 0 or optional,
-        )
-        for place, split in enumerate(splits)
-    ]
+    first = EvaluatedSplit(
+        name=name,
+        collection=name,
+        path=location(entry["path"]),
+        build=entry.get("build"),
+        limit=entry.get("limit"),
+        split="dev",
+        optional=optional,
+    )
     parts = [
-        EvaluatedSplit(
-            name=f"{name}-fold{number}",
-            collection=f"{name}-fold{number}",
-            path=location(entry["path"]),
-            build=entry.get("build"),
-            limit=entry.get("limit"),
-            split="dev",
-            optional=optional,
-            fold=Fold(number, folds, name),
+        first._replace(
+            name=f"{name}-fold{number}", collection=f"{name}-fold{number}", fold=Fold(number, folds, name)
         )
         for number in range(1, folds + 1)
+    ]
+    whole = [
+        first._replace(
+            name=f"{name}-{split}" if several else name, split=split, optional=number > 0 or optional
+        )
+        for number, split in enumerate(splits)
     ]
     return parts + whole
 
 
 def _check_names(path: str | Location, collections: Mapping[str, list[EvaluatedSplit]]) -> None:
-    """Refuses a collection that is called as the folds or splits of another one are."""
+    """Raise if a collection has the name of another collection's fold or split."""
     owner: dict[str, str] = {}
     for name, splits in collections.items():
-        folds = {f"{name}-folds" for one in splits if one.fold is not None}
-        for made in folds | {given for one in splits for given in (one.name, one.collection)}:
-            if owner.setdefault(made, name) != name:
-                expected = f"another name, as {made!r} would be both that of {owner[made]!r} and of {name!r}"
+        names = {f"{name}-folds" for split in splits if split.fold is not None}
+        for used in names | {used for split in splits for used in (split.name, split.collection)}:
+            if owner.setdefault(used, name) != name:
+                expected = f"another name, as {used!r} would be both that of {owner[used]!r} and of {name!r}"
                 raise InputError(path, place=f"collections/{name}", value=name, expected=expected)
 
 
 def _check_used(path: str | Location, table: Mapping[str, Any], values: Mapping[str, str]) -> None:
-    """Checks that every value has a place to go to: a mistyped name would leave the table's own default."""
-    named = set(Template(json.dumps(table, default=str)).get_identifiers())
+    """Raise if a value is not used in the table: its name may be mistyped."""
+    names = Template(json.dumps(table, default=str)).get_identifiers()
     for name in values:
-        if name not in named:
-            expected = f"one of {', '.join(sorted(named))}" if named else "no --let: the table has no ${name}"
+        if name not in names:
+            expected = f"one of {', '.join(sorted(names))}" if names else "no --let: the table has no ${name}"
             raise InputError(path, place="--let", value=name, expected=expected)
 
 
 def _substituted(value: Any, values: Mapping[str, str], path: str | Location) -> Any:
-    """A copy of a TOML value with every ``${name}`` in its strings replaced."""
+    """Copy a TOML value with every ``${name}`` in its strings replaced."""
     if isinstance(value, dict):
         return {key: _substituted(entry, values, path) for key, entry in value.items()}
     if isinstance(value, list):
@@ -289,17 +243,11 @@ def _check_known(path: str | Location, place: str, name: str, defined: Collectio
 
 
 def _check_distinct(path: str | Location, experiments: list[Experiment]) -> None:
-    counts = Counter((one.evaluated.name, one.system.name) for one in experiments)
-    for (collection, system), number in counts.items():
-        if number > 1:
+    counts = Counter((experiment.evaluated.name, experiment.system.name) for experiment in experiments)
+    for (collection, system), count in counts.items():
+        if count > 1:
             value = f"{system} on {collection}"
             raise InputError(path, place="rows", value=value, expected="each system once on a collection")
-
-
-# The split that systems are combined on: their training split would show them better than they are.
-DEV = "dev"
-
-Systems = Mapping[str, SystemSpec]
 
 
 class Trial(NamedTuple):
@@ -316,40 +264,41 @@ class Trial(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What distinguishes it from the other trials of a matrix."""
+        """Identifies the trial in its matrix."""
         return self.collection, self.system.name, self.seed
 
     def __str__(self) -> str:
         return f"{self.collection}: {self.system.name}, seed {self.seed}"
 
 
-def parts_of(trial: Trial, systems: Systems) -> list[Trial]:
-    """The trials whose runs a trial fuses, on its own splits."""
+def parts_of(trial: Trial, systems: Mapping[str, SystemSpec]) -> list[Trial]:
+    """The trials whose runs a trial fuses, on the same splits."""
     return [trial._replace(system=systems[name]) for name in trial.system.parts]
 
 
-def list_trials(experiments: Sequence[Experiment], systems: Systems) -> list[Trial]:
-    """The trials of experiments, each after those that it needs.
+def list_trials(experiments: Sequence[Experiment], systems: Mapping[str, SystemSpec]) -> list[Trial]:
+    """The trials of experiments, fused systems before their fusions.
 
-    Experiments that differ in the split alone are one trial. What a trained fusion combines is scored on the
-    dev split as well.
+    Experiments that differ only in the split are one trial. Systems fused by ``combine`` are also scored on
+    the dev split.
     """
     trials: dict[tuple[str, str, int], Trial] = {}
 
     def add(trial: Trial) -> None:
-        known = trials.setdefault(trial.key, trial)
-        missing = [one for one in trial.splits if one.split not in {split.split for split in known.splits}]
-        trials[trial.key] = known._replace(splits=(*known.splits, *missing))
+        earlier = trials.setdefault(trial.key, trial)
+        names = {evaluated.split for evaluated in earlier.splits}
+        missing = [evaluated for evaluated in trial.splits if evaluated.split not in names]
+        trials[trial.key] = earlier._replace(splits=(*earlier.splits, *missing))
         for part in parts_of(trial, systems):
             add(_on_split(part, DEV) if trial.system.combine else part)
 
-    for one in experiments:
-        for seed in one.seeds:
-            add(Trial(one.system, seed, (one.evaluated,)))
+    for experiment in experiments:
+        for seed in experiment.seeds:
+            add(Trial(experiment.system, seed, (experiment.evaluated,)))
     return list(trials.values())
 
 
 def _on_split(trial: Trial, split: str) -> Trial:
-    """A trial with a split of its collection alone."""
+    """A trial on one other split of its collection."""
     first = trial.splits[0]
     return trial._replace(splits=(first._replace(name=f"{first.collection}-{split}", split=split),))

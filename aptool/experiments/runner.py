@@ -1,4 +1,4 @@
-"""Runs an experiment matrix: its trials, one after the other or side by side."""
+"""Run the trials of an experiment matrix, sequentially or in parallel."""
 
 import logging
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from aptool.scoring.score import Executor
 
 logger = logging.getLogger(__name__)
 
-CLAIM = ".claim"  # the file by which a process claims the folder
+CLAIM = ".claim"  # claim file of the output folder
 
 # Published data sets that a matrix imports, and the file names of their splits.
 PUBLISHED = {
@@ -43,17 +43,14 @@ class Runner:
         executor: Executor | None = None,
         device: str = "auto",
     ) -> None:
-        """Loads and checks the systems' recipes.
+        """Load and check the recipes of the systems.
 
         Args:
             matrix: the experiments.
             output: the folder for run files, models and results.
-            train: trains elsewhere, with the arguments of ``fit``; None trains in this process.
-            executor: where trained models score; None is this process.
-            device: of training and scoring in this process; ``auto`` is a GPU where there is one.
-
-        Raises:
-            AptoolError: a recipe is invalid.
+            train: replacement for ``fit`` that trains elsewhere; None to train in this process.
+            executor: where trained models score; None for this process.
+            device: device of this process; ``auto`` for a GPU if there is one.
         """
         self._matrix = matrix
         self._output = output
@@ -114,7 +111,7 @@ class Runner:
         return pool_folds(ordered, collections, self._output)
 
     def _open_collections(self) -> dict[EvaluatedSplit, CollectionFiles]:
-        """The collection of each evaluated split; optional ones that are missing are left out."""
+        """The collection of each evaluated split, without missing optional splits."""
         opened: dict[str, CollectionFiles] = {}
         folds: dict[str, list[CollectionFiles]] = {}
         collections: dict[EvaluatedSplit, CollectionFiles] = {}
@@ -140,7 +137,7 @@ class Runner:
         return collections
 
     def _open(self, evaluated: EvaluatedSplit, name: str) -> CollectionFiles:
-        """Opens a collection, which is built or imported first where the matrix says so."""
+        """Open a collection; build or import it first if the matrix says so."""
         build, path = evaluated.build, evaluated.path
         if build == "functions" and not path.exists():
             from aptool.datasets.functions import import_functions
@@ -148,7 +145,7 @@ class Runner:
             logger.info(f"building {path}")
             import_functions(path, limit=evaluated.limit)
         elif build in PUBLISHED and not (path / MANIFEST).exists():
-            # The same files give the same fingerprint, so importing them again makes no result outdated.
+            # The same files have the same fingerprint: importing them again keeps results up to date.
             imported = self._output / "collections" / name
             logger.info(f"importing {path} to {imported}")
             return import_published(build, path, imported)
@@ -162,7 +159,7 @@ class Runner:
 
 
 def import_published(name: str, folder: Location, out: Location) -> CollectionFiles:
-    """Import a published data set, with the questions that the paper keeps; the test split may be missing."""
+    """Import the questions of a published data set that the paper keeps; the test split may be missing."""
     if name == "insuranceqa":
         return import_insuranceqa(out, str(folder / "V1" if (folder / "V1").is_dir() else folder))
     files = {split: folder / file for split, file in PUBLISHED[name].items()}

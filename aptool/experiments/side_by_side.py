@@ -1,6 +1,6 @@
-"""Trials side by side, each in a process of its own: the scheduling, wherever the processes are.
+"""Run trials in parallel processes, on this machine or on a cluster.
 
-A trial that fails does not stop the others; only those that need its runs are left out.
+A failed trial does not stop other trials; only fusions of its runs are left out.
 """
 
 import contextlib
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from typing_extensions import override
 
 from aptool.errors import AptoolError, error_with
 from aptool.experiments.matrix import SystemSpec, Trial, parts_of
@@ -29,16 +30,17 @@ from aptool.relay import Post, WorkerError, relayed_to
 
 logger = logging.getLogger(__name__)
 
-# Seconds between two looks at what the processes have sent.
+# Seconds between two polls of the processes.
 POLL_SECONDS = 0.3
 
 
 class Event(NamedTuple):
-    """A message of a trial's process; its last one has the kind ``results`` or ``error``.
+    """A message from the process of a trial.
 
     Attributes:
-        trial: the trial's number.
-        kind: one of ``relay.Post``, ``results`` with the results, or ``error`` with a ``WorkerError``.
+        trial: number of the trial.
+        kind: a kind of ``relay.Post``, or of the last message: ``results`` or ``error``.
+        value: the results for ``results``, a ``WorkerError`` for ``error``.
     """
 
     trial: int
@@ -47,24 +49,20 @@ class Event(NamedTuple):
 
 
 class Processes(Protocol):
-    """Processes that run trials, on this machine or elsewhere."""
+    """Processes that run trials, on this machine or on a cluster."""
 
     def has_room(self) -> bool:
-        """Whether one more trial can be started now."""
+        """Whether another trial can start now."""
 
     def start(self, number: int, trial: Trial, runner: TrialRunner) -> None:
-        """Starts a trial, whose events have this number."""
+        """Start a trial; its events have this number."""
 
     def events(self, timeout: float) -> list[Event]:
-        """What the processes have sent, after at most so many seconds."""
+        """Wait for messages for at most ``timeout`` seconds."""
 
 
 def run_trial(trial: Trial, runner: TrialRunner, post: Post) -> tuple[str, list[Result] | WorkerError]:
-    """Runs a trial in a worker process; its messages are posted.
-
-    Returns:
-        The kind and the value of the last event.
-    """
+    """Run a trial in a worker process and post its messages; return kind and value of the last event."""
     try:
         with relayed_to(post):
             return "results", runner.run(trial)
@@ -79,12 +77,12 @@ def run_trial(trial: Trial, runner: TrialRunner, post: Post) -> tuple[str, list[
 def run_side_by_side(
     trials: Sequence[Trial], runner: TrialRunner, processes: Processes
 ) -> list[list[Result]]:
-    """The results of each trial; a trial starts when those whose runs it needs are done.
+    """Run trials in parallel; return the results of each.
 
-    Trials whose results are stored are evaluated in this process.
+    A fusion starts when the fused trials are done. Trials with stored results are evaluated in this process.
 
     Raises:
-        AptoolError: trials failed; the others are done.
+        AptoolError: a trial failed; all trials that do not depend on it are done.
     """
     stored = {number: runner.run(trial) for number, trial in enumerate(trials) if runner.is_done(trial)}
     schedule = _Schedule(trials, stored, runner.matrix.systems)
@@ -100,7 +98,7 @@ def run_side_by_side(
 
 
 class _Schedule:
-    """Which trials wait, run, are done and have failed."""
+    """The waiting, running, finished and failed trials."""
 
     def __init__(
         self,
@@ -111,10 +109,10 @@ class _Schedule:
         self.done = dict(stored)
         self._trials = trials
         self._waiting = [number for number in range(len(trials)) if number not in stored]
-        self._running: dict[int, str] = {}  # with what is known of their progress
+        self._running: dict[int, str] = {}  # with their progress as text
         self._failed: dict[int, WorkerError] = {}
         numbers = {trial.key: number for number, trial in enumerate(trials)}
-        self._needs = [[numbers[one.key] for one in parts_of(trial, systems)] for trial in trials]
+        self._needs = [[numbers[part.key] for part in parts_of(trial, systems)] for trial in trials]
         self._skipped = 0
 
     @property
@@ -122,7 +120,7 @@ class _Schedule:
         return not self._waiting and not self._running
 
     def next(self) -> int | None:
-        """Takes the next trial that can start; None if there is none now."""
+        """Take the next trial that can start; None if there is none now."""
         for number in list(self._waiting):
             needs = self._needs[number]
             if any(need in self._failed for need in needs):
@@ -135,7 +133,7 @@ class _Schedule:
         return None
 
     def receive(self, event: Event) -> None:
-        """Shows a message, or records the end of a trial."""
+        """Show a message, or record the end of a trial."""
         number, kind, value = event
         if kind == "log":
             logger.info(value)
@@ -153,32 +151,32 @@ class _Schedule:
             logger.info(f"failed: {value.line}")
 
     def detail(self) -> str:
-        """The trials that run, for the bar."""
+        """The running trials, for the progress bar."""
         running = [f"{self._trials[number].system.name}{state}" for number, state in self._running.items()]
         more = f", {len(running) - 3} more" if len(running) > 3 else ""
         return f"running {', '.join(running[:3])}{more}"
 
     def raise_errors(self) -> None:
-        """Raises the error of the first trial that failed, if any did."""
+        """Raise the error of the first failed trial, if any."""
         if not self._failed:
             return
         first = self._failed[min(self._failed)]
-        others = len(self._failed) - 1 + self._skipped
-        more = f" (and {others} more without results)" if others else ""
+        missing = len(self._failed) - 1 + self._skipped
+        more = f" (and {missing} more without results)" if missing else ""
         raise error_with(first.exit_code, f"{first.line}{more}; all other trials are done and kept")
 
 
 class _Worker:
-    """A process that runs one trial after the other."""
+    """A process that runs trials one after another."""
 
     def __init__(self, slot: int, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
-        self.connection, there = context.Pipe()
-        self.process = context.Process(target=_main, args=(there, Path.cwd(), threads, slot), daemon=True)
+        self.connection, remote = context.Pipe()
+        self.process = context.Process(target=_main, args=(remote, Path.cwd(), threads, slot), daemon=True)
         self.process.start()
-        there.close()  # so that the end of the process is the end of the connection
+        remote.close()  # with the last copy in the process, its end closes the connection
         self.slot = slot
-        self.trial: tuple[int, Trial] | None = None  # with its number; None while it has nothing to do
+        self.trial: tuple[int, Trial] | None = None  # with its number; None if idle
 
 
 def automatic_jobs(device: str) -> int:
@@ -187,14 +185,13 @@ def automatic_jobs(device: str) -> int:
     return torch.get_num_threads() if picked.type == "cpu" else len(gpus_like(picked))
 
 
-class LocalProcesses:
-    """At most N processes at a time, started as they are needed and kept for further trials.
+class LocalProcesses(Processes):
+    """Up to ``number`` processes, started on demand and reused.
 
-    The threads that torch has in this process are shared out among them, and the GPUs dealt out in turn.
+    They share torch's threads of this process, and get GPUs in turn.
     """
 
     def __init__(self, number: int) -> None:
-        """Prepares N slots."""
         self._free = list(range(number))
         self._threads = max(1, torch.get_num_threads() // number)
         self._workers: list[_Worker] = []
@@ -203,30 +200,30 @@ class LocalProcesses:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Ends all processes."""
+        """End all processes."""
         for worker in self._workers:
             worker.process.terminate()
         for worker in self._workers:
             worker.process.join()
 
+    @override
     def has_room(self) -> bool:
-        """See ``Processes.has_room``."""
         return bool(self._free) or any(worker.trial is None for worker in self._workers)
 
+    @override
     def start(self, number: int, trial: Trial, runner: TrialRunner) -> None:
-        """See ``Processes.start``."""
         worker = next((worker for worker in self._workers if worker.trial is None), None)
         if worker is None:
             worker = _Worker(self._free.pop(0), self._threads)
             self._workers.append(worker)
         worker.trial = number, trial
-        with contextlib.suppress(OSError):  # it has ended while it had nothing to do; ``events`` notices
+        with contextlib.suppress(OSError):  # an idle process has ended; `events` reports it
             worker.connection.send((trial, runner))
 
+    @override
     def events(self, timeout: float) -> list[Event]:
-        """See ``Processes.events``."""
         busy = {worker.connection: worker for worker in self._workers if worker.trial is not None}
-        found = []
+        events = []
         for connection in multiprocessing.connection.wait(list(busy), timeout):
             worker = busy[connection]  # type: ignore[index]
             assert worker.trial is not None
@@ -239,25 +236,25 @@ class LocalProcesses:
                 raise RuntimeError(f"{trial}\n{value}")
             if kind in ("results", "error"):
                 worker.trial = None
-            found.append(Event(number, kind, value))
-        return found
+            events.append(Event(number, kind, value))
+        return events
 
     def _lost(self, worker: _Worker, trial: Trial) -> WorkerError:
-        """The error of a process that ended early, such as one that was killed for its memory."""
+        """The error of a process that ended early, such as by the out-of-memory killer."""
         worker.process.join()
         self._workers.remove(worker)
         self._free.append(worker.slot)
         code = worker.process.exitcode or 0
         reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        line = f"{trial}: its process was lost ({reason}): expected memory for so many --jobs"
+        line = f"{trial}: its process ended early ({reason}); expected enough memory for --jobs"
         return WorkerError(1, line)
 
 
 def _main(connection: Connection, start: Path, threads: int, slot: int) -> None:
-    """Runs trials as they come, until the parent ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends this process
+    """Run trials until the parent process ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts and ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.chdir(start)  # multiprocessing starts processes in the folder that the program was started in
+    os.chdir(start)  # multiprocessing starts processes in the program's initial folder
     torch.set_num_threads(threads)
     load_plugins()
     lock = threading.Lock()

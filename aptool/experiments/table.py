@@ -1,4 +1,4 @@
-"""The results of an experiment matrix: a row per system and collection, mean ± deviation over seeds."""
+"""The results of an experiment matrix: one row per system and collection, and paired tests over folds."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -19,17 +19,18 @@ from aptool.formats.location import Location
 from aptool.formats.trec import read_qrels, read_run
 from aptool.reporting.html import markdown_table
 
+# Fewer than for one comparison: every pair of systems is tested.
+PERMUTATIONS = 10_000
+
 
 class SystemPair(NamedTuple):
-    """Two systems on the folds of a collection by one measure.
+    """A paired test of two systems over the folds of a collection.
 
     Attributes:
-        collection: the name of the folds in the results.
-        system: the one with the higher mean.
-        other: the other one.
-        measure: its name.
-        paired: the tests; a question's value is its mean over seeds, and ``other`` is the baseline.
-        holm: the p-value of the permutation test, corrected for all pairs of the collection.
+        system: the system with the higher mean.
+        other: the system with the lower mean, the baseline of the test.
+        paired: the tests of the questions' means over seeds.
+        holm: p-value of the permutation test, Holm-corrected for all pairs on the collection.
     """
 
     collection: str
@@ -44,14 +45,14 @@ class Summary(NamedTuple):
     """A system on a collection over all its seeds.
 
     Attributes:
-        questions: how many the means are over.
-        deviations: standard deviation over seeds, of a sample; 0 of a single seed.
-        fold_deviations: standard deviation over folds, of the means over seeds; empty without folds.
+        seeds: number of seeds.
+        questions: number of questions.
+        deviations: sample standard deviation over seeds; 0 for a single seed.
+        fold_deviations: standard deviation over folds of the means over seeds; empty without folds.
         train_seconds: mean over seeds, of all folds together.
         score_seconds: mean over seeds, of all folds together.
-        bytes_per_answer: that are kept until its questions come; None if none are, or of a fusion.
-        pairs_per_second: in ``score_seconds``; None of a system that is not trained, or whose network is not
-            and had read the texts before.
+        bytes_per_answer: storage per encoded answer; None for cross-encoders, baselines and fusions.
+        pairs_per_second: of ``score_seconds``; None for baselines and fusions.
     """
 
     collection: str
@@ -68,29 +69,29 @@ class Summary(NamedTuple):
 
 
 def summarize(results: Sequence[Result]) -> list[Summary]:
-    """One summary for each system and collection, in the order in which they first come."""
+    """One summary per system and collection, in the order of the results."""
     return [_summary(group) for group in by_system(results)]
 
 
 def table_cells(
     summaries: Sequence[Summary], measures: Sequence[str], *, costs: bool = False
 ) -> list[list[str]]:
-    """The summaries as rows of text, headings first.
+    """The summaries as rows of text, column titles first.
 
     Args:
-        summaries: a row each.
-        measures: by their common names.
-        costs: whether with columns of ``bytes_per_answer`` and ``pairs_per_second``.
+        summaries: one per row.
+        measures: common names.
+        costs: add columns of ``bytes_per_answer`` and ``pairs_per_second``.
     """
     titles = list(measures)
-    folds = [f"{titles[0]}, sd over folds"] if any(one.fold_deviations for one in summaries) else []
+    folds = [f"{titles[0]}, sd over folds"] if any(summary.fold_deviations for summary in summaries) else []
     head = ["collection", "system", *titles, *folds, "questions", "seeds", "train s", "score s"]
-    rows = [head, *(_cells(one, measures[0] if folds else None) for one in summaries)]
+    rows = [head, *(_cells(summary, measures[0] if folds else None) for summary in summaries)]
     if costs:
         rows[0] += ["pairs/s", "bytes/answer"]
-        for row, one in zip(rows[1:], summaries, strict=True):
-            figures = one.pairs_per_second, one.bytes_per_answer
-            row += ["" if figure is None else f"{figure:,.0f}" for figure in figures]
+        for row, summary in zip(rows[1:], summaries, strict=True):
+            numbers = summary.pairs_per_second, summary.bytes_per_answer
+            row += ["" if number is None else f"{number:,.0f}" for number in numbers]
     return rows
 
 
@@ -105,29 +106,26 @@ def write_table(
     """Write ``table.md``, ``table.json`` and, if there are paired tests, ``paired.md``.
 
     Args:
-        folder: where to.
-        summaries: of the results.
-        results: all of them, with run files below ``folder``.
+        folder: the output folder.
+        summaries: summaries of the results.
+        results: the results, with run files below ``folder``.
         tests: paired tests of the systems over folds.
-        measures: those of the matrix.
+        measures: the measures of the matrix.
         command: the command line that ran the matrix.
-
-    Raises:
-        InputError: the folder cannot be written to.
     """
     document: dict[str, Any] = {
         "command": command,
-        # Those that the matrix made are relative to its folder, which may be moved and read from anywhere.
+        # Paths below the output folder are relative, so that the folder can be moved.
         "collections": {
             name: {
-                "path": str(place).removeprefix(f"{folder}/"),
-                "fingerprint": CollectionFiles(place).fingerprint,
+                "path": str(path).removeprefix(f"{folder}/"),
+                "fingerprint": CollectionFiles(path).fingerprint,
             }
-            for name, place in {one.collection: one.folder for one in results}.items()
+            for name, path in {result.collection: result.folder for result in results}.items()
         },
         "lines": [summary._asdict() for summary in summaries],
         "results": [_result_entry(result, folder) for result in results],
-        "paired": [_pair_entry(one) for one in tests],
+        "paired": [_pair_entry(pair) for pair in tests],
     }
     _write(folder / "table.md", markdown_table(table_cells(summaries, measures, costs=True), left=2))
     if tests:
@@ -136,20 +134,51 @@ def write_table(
 
 
 def not_above_random(summaries: Sequence[Summary], matrix: ExperimentMatrix) -> list[str]:
-    """The trained systems whose first measure is not above that of random order on the same collection."""
+    """The trained systems whose main measure is not above that of random order."""
     measure = matrix.measures[0]
     random = {
-        one.collection: one.means[measure]
-        for one in summaries
-        if matrix.systems[one.system].baseline == "random"
+        summary.collection: summary.means[measure]
+        for summary in summaries
+        if matrix.systems[summary.system].baseline == "random"
     }
     return [
-        f"{one.system} on {one.collection}: {one.means[measure]:.4f}, random {random[one.collection]:.4f}"
-        for one in summaries
-        if matrix.systems[one.system].preset is not None
-        and one.collection in random
-        and one.means[measure] <= random[one.collection]
+        f"{summary.system} on {summary.collection}: {summary.means[measure]:.4f}, "
+        f"random {random[summary.collection]:.4f}"
+        for summary in summaries
+        if matrix.systems[summary.system].preset is not None
+        and summary.collection in random
+        and summary.means[measure] <= random[summary.collection]
     ]
+
+
+def paired_tests(results: Sequence[Result], measure: str) -> list[SystemPair]:
+    """Test every pair of systems over the folds of each collection, from the highest mean to the lowest."""
+    groups = [group for group in by_system(results) if group[0].folds]
+    tests = []
+    for collection in dict.fromkeys(group[0].collection for group in groups):
+        values = {
+            group[0].system: _per_question(group, measure)
+            for group in groups
+            if group[0].collection == collection
+        }
+        order = sorted(values, key=lambda system: -float(values[system].sum()))
+        pairs = list(combinations(order, 2))
+        compared = [
+            compare_paired(values[other].to_numpy(), values[system].to_numpy(), permutations=PERMUTATIONS)
+            for system, other in pairs
+        ]
+        corrected = holm([paired.permutation.p for paired in compared])
+        tests += [
+            SystemPair(collection, *pair, measure, paired, p)
+            for pair, paired, p in zip(pairs, compared, corrected, strict=True)
+        ]
+    return tests
+
+
+def paired_cells(tests: Sequence[SystemPair]) -> list[list[str]]:
+    """The tests as rows of text, column titles first."""
+    head = ["collection", "system", "against", "measure", "difference", "95% interval", "p", "p (Holm)"]
+    return [head, *map(_paired_cells, tests)]
 
 
 def _summary(group: list[Result]) -> Summary:
@@ -178,33 +207,36 @@ def _summary(group: list[Result]) -> Summary:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean; None if one is not known."""
-    known = [value for value in values if value is not None]
-    return mean_and_sd(known).mean if known and len(known) == len(values) else None
+    """The mean; None if a value is missing."""
+    present = [value for value in values if value is not None]
+    return mean_and_sd(present).mean if len(present) == len(values) else None
 
 
-def _cells(one: Summary, fold_measure: str | None) -> list[str]:
-    """A summary as cells, with the deviation over folds of a measure if there is a column for it."""
-    figures = [Spread(mean, one.deviations[measure]).text(one.seeds) for measure, mean in one.means.items()]
+def _cells(summary: Summary, fold_measure: str | None) -> list[str]:
+    """The cells of a summary; ``fold_measure`` is the measure with a column of deviations over folds."""
+    means = [
+        Spread(mean, summary.deviations[measure]).text(summary.seeds)
+        for measure, mean in summary.means.items()
+    ]
     if fold_measure is not None:
-        figures.append(f"{one.fold_deviations[fold_measure]:.4f}" if one.fold_deviations else "")
-    counts = [str(one.questions), str(one.seeds)]
-    seconds = [f"{one.train_seconds:.1f}", f"{one.score_seconds:.1f}"]
-    return [one.collection, one.system, *figures, *counts, *seconds]
+        means.append(f"{summary.fold_deviations[fold_measure]:.4f}" if summary.fold_deviations else "")
+    counts = [str(summary.questions), str(summary.seeds)]
+    seconds = [f"{summary.train_seconds:.1f}", f"{summary.score_seconds:.1f}"]
+    return [summary.collection, summary.system, *means, *counts, *seconds]
 
 
 def _result_entry(result: Result, folder: Location) -> dict[str, Any]:
     """A result as JSON values, its run file relative to the folder of the table."""
     entry = {**result._asdict(), "run": str(result.run).removeprefix(f"{folder}/")}
-    del entry["folder"]  # it is with the collection
+    del entry["folder"]  # in the entry of the collection
     return entry
 
 
-def _pair_entry(one: SystemPair) -> dict[str, Any]:
+def _pair_entry(pair: SystemPair) -> dict[str, Any]:
     """A paired test as JSON values."""
-    paired = one.paired
+    paired = pair.paired
     return {
-        **one._asdict(),
+        **pair._asdict(),
         "paired": {
             **paired._asdict(),
             "interval": paired.interval._asdict(),
@@ -219,55 +251,17 @@ def _write(path: Location, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-# Fewer than for one comparison: there are as many tests as pairs of systems.
-PERMUTATIONS = 10_000
-
-
-def paired_tests(results: Sequence[Result], measure: str) -> list[SystemPair]:
-    """Every pair of systems on the folds of each collection, the systems from the highest mean to the lowest.
-
-    Raises:
-        InputError: a run or the qrels cannot be read.
-    """
-    groups = [group for group in by_system(results) if group[0].folds]
-    tests = []
-    for collection in dict.fromkeys(group[0].collection for group in groups):
-        values = {
-            group[0].system: _per_question(group, measure)
-            for group in groups
-            if group[0].collection == collection
-        }
-        order = sorted(values, key=lambda system: -float(values[system].sum()))
-        pairs = list(combinations(order, 2))
-        found = [
-            compare_paired(values[other].to_numpy(), values[system].to_numpy(), permutations=PERMUTATIONS)
-            for system, other in pairs
-        ]
-        corrected = holm([one.permutation.p for one in found])
-        tests += [
-            SystemPair(collection, *pair, measure, paired, p)
-            for pair, paired, p in zip(pairs, found, corrected, strict=True)
-        ]
-    return tests
-
-
-def paired_cells(tests: Sequence[SystemPair]) -> list[list[str]]:
-    """The tests as rows of text, headings first."""
-    head = ["collection", "system", "against", "measure", "difference", "95% interval", "p", "p (Holm)"]
-    return [head, *map(_paired_cells, tests)]
-
-
-def _paired_cells(one: SystemPair) -> list[str]:
-    paired = one.paired
+def _paired_cells(pair: SystemPair) -> list[str]:
+    paired = pair.paired
     interval = f"{paired.interval.low:+.4f} to {paired.interval.high:+.4f}"
-    figures = [f"{paired.difference:+.4f}", interval, f"{paired.permutation.p:.4f}", f"{one.holm:.4f}"]
-    return [one.collection, one.system, one.other, one.measure, *figures]
+    numbers = [f"{paired.difference:+.4f}", interval, f"{paired.permutation.p:.4f}", f"{pair.holm:.4f}"]
+    return [pair.collection, pair.system, pair.other, pair.measure, *numbers]
 
 
 def _per_question(group: Sequence[Result], measure: str) -> pl.Series:
-    """The measure of each question, the mean over the seeds of a system, in the order of the qrels."""
+    """The measure of each question, as mean over the seeds of a system, in the order of the qrels."""
     first = group[0]
     qrels = read_qrels(CollectionFiles(first.folder).qrels(first.split))
-    frames = [evaluate(qrels, read_run(one.run).frame, [measure]).per_question for one in group]
+    frames = [evaluate(qrels, read_run(result.run).frame, [measure]).per_question for result in group]
     by_question = pl.concat(frames).group_by("question_id", maintain_order=True)
     return by_question.agg(pl.col(measure).mean())[measure]

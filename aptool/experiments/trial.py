@@ -1,7 +1,7 @@
-"""One trial of an experiment matrix: train, score, write run files, read them back, evaluate.
+"""One trial of an experiment matrix: train, score, write run files, evaluate them.
 
-Every result is stored with a key, a hash of everything that decides it. Running a trial again computes only
-what is new or has changed.
+Every result is stored with a key, a hash of all of its inputs. Running a trial again only computes results
+whose key has changed.
 """
 
 import hashlib
@@ -43,11 +43,13 @@ from aptool.version import __version__
 
 logger = logging.getLogger(__name__)
 
+_BYTES_PER_NUMBER = 4  # fp32
+
 Train = Callable[..., Fit]
 
 
 class _Spent(NamedTuple):
-    """What a run took: see ``Result``."""
+    """Seconds and costs of a run: see `Result`."""
 
     seconds: dict[str, float]
     costs: dict[str, float]
@@ -57,18 +59,17 @@ class Result(NamedTuple):
     """One system with one seed on one split.
 
     Attributes:
-        collection: the split's name in the matrix.
-        system: the system's name in the matrix.
+        collection: name of the split in the matrix.
+        system: name of the system in the matrix.
         run: the run file.
-        measures: by their common names.
-        questions: of the qrels; the measures are means over them.
-        seconds: of ``train`` and ``score``.
-        costs: of a trained system, as far as known: ``bytes_per_answer`` that are kept, and ``pairs``, the
-            number that was scored in ``seconds["score"]`` from their texts.
-        published: the collection's own name, by which published figures are known.
-        folder: the collection's folder.
-        preset: of a trained system.
-        folds: the measures on each fold, of a result over all folds of a collection.
+        measures: means by common name.
+        questions: number of questions in the qrels.
+        seconds: seconds of ``train`` and ``score``.
+        published: name of the collection itself.
+        folder: folder of the collection.
+        preset: preset of a trained system.
+        folds: measures on each fold, if the result is over all folds of a collection.
+        costs: ``bytes_per_answer`` stored, and ``pairs`` scored in ``seconds["score"]``, of a trained system.
     """
 
     collection: str
@@ -87,7 +88,7 @@ class Result(NamedTuple):
 
 
 def by_system(results: Sequence[Result]) -> list[list[Result]]:
-    """The seeds of each system on each collection, in the order in which they first come."""
+    """Group results by collection and system, in the order of the results."""
     groups: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         groups.setdefault((result.collection, result.system), []).append(result)
@@ -96,16 +97,16 @@ def by_system(results: Sequence[Result]) -> list[list[Result]]:
 
 @dataclass(frozen=True)
 class TrialRunner:
-    """Runs trials of a matrix into a folder; where ``train`` and ``executor`` are None, it can be pickled.
+    """Runs trials of a matrix into a folder; picklable without ``train`` and ``executor``.
 
     Attributes:
         matrix: the experiments.
         output: the folder for run files, models and results.
-        recipes: of the trained systems, by name.
-        collections: the folder of each collection, by its name in the matrix.
-        device: of training and scoring in this process; ``auto`` is a GPU where there is one.
-        train: trains elsewhere, with the arguments of ``fit``; None trains in this process.
-        executor: where trained models score; None is this process.
+        recipes: recipes of the trained systems.
+        collections: folder of each collection, by name in the matrix.
+        device: device of this process; ``auto`` for a GPU if there is one.
+        train: replacement for ``fit`` that trains elsewhere; None to train in this process.
+        executor: where trained models score; None for this process.
     """
 
     matrix: ExperimentMatrix
@@ -122,15 +123,11 @@ class TrialRunner:
         return all(self._stored(trial, split, collection) is not None for split in trial.splits)
 
     def run(self, trial: Trial) -> list[Result]:
-        """A result for each split: the stored one if it is up to date, else a new one.
-
-        Raises:
-            AptoolError: the trial fails.
-        """
+        """One result per split: the stored result if it is up to date, otherwise a new one."""
         collection = CollectionFiles(self.collections[trial.collection])
         results = [self._result(trial, split, collection) for split in trial.splits]
         if trial.splits[0].fold is not None:
-            # The run is all that a fold is for, and a model may be large.
+            # Only the runs of folds are used, and a model may be large.
             remove_model(results[0].run.parent / "model")
         return results
 
@@ -157,8 +154,8 @@ class TrialRunner:
             saved = {"key": key, "measures": measures, **spent._asdict()}
             temporary.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
         if is_new:
-            figures = ", ".join(f"{name} {value:.4f}" for name, value in measures.items())
-            logger.info(f"{line}: {figures}")
+            values = ", ".join(f"{name} {value:.4f}" for name, value in measures.items())
+            logger.info(f"{line}: {values}")
         return Result(
             collection=evaluated.name,
             system=trial.system.name,
@@ -179,7 +176,7 @@ class TrialRunner:
         return folder / f"{split}.run"
 
     def _stored(self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles) -> _Spent | None:
-        """What an earlier result took that is up to date; None if there is none."""
+        """Seconds and costs of the stored result; None if it is missing or out of date."""
         run = self._run_file(trial, evaluated.split)
         key = self._key(trial, collection, evaluated.split)
         try:
@@ -192,7 +189,7 @@ class TrialRunner:
     def _write_run(
         self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles, run: Location
     ) -> _Spent:
-        """Writes a run file; returns what training and scoring took."""
+        """Write a run file; return its seconds and costs."""
         system = trial.system
         started = time.perf_counter()
         if parts_of(trial, self.matrix.systems):
@@ -213,25 +210,25 @@ class TrialRunner:
         return _Spent(seconds, costs)
 
     def _fused(self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles) -> pl.DataFrame:
-        """The runs of a system's parts as one. A model that combines them is fitted on the dev split.
+        """Fuse the runs of a system's parts.
 
-        On the dev split itself, each fold of its questions is fused by a model of the other folds.
+        The model of ``combine`` is fitted on the dev split; dev itself is fused by cross-fitting.
         """
         system = trial.system
 
         def runs(split: str) -> list[pl.DataFrame]:
-            fused = parts_of(trial, self.matrix.systems)
-            return [read_run(self._run_file(part, split)).frame for part in fused]
+            parts = parts_of(trial, self.matrix.systems)
+            return [read_run(self._run_file(part, split)).frame for part in parts]
 
-        own = runs(evaluated.split)
+        frames = runs(evaluated.split)
         if system.fuse:
-            return reciprocal_rank_fusion(own)
+            return reciprocal_rank_fusion(frames)
         qrels = read_qrels(collection.qrels(DEV))
         try:
             if evaluated.split == DEV:
-                fusion = cross_fitted(own, qrels)
+                fusion = cross_fitted(frames, qrels)
             else:
-                fusion = learn_fusion(runs(DEV), qrels, own)
+                fusion = learn_fusion(runs(DEV), qrels, frames)
         except AptoolError as error:
             raise AptoolError(f"{system.name} on {evaluated.name}: {error}") from error
         weights = zip(system.parts, fusion.weights.mean(0).tolist(), strict=True)
@@ -239,7 +236,7 @@ class TrialRunner:
         return fusion.frame
 
     def _fit(self, trial: Trial, collection: CollectionFiles, model: Location) -> float:
-        """Trains a system, unless that was done for another split; returns the seconds of its epochs."""
+        """Train a system, unless it was trained for another split; return the seconds of its epochs."""
         train = self.train
         if train is None:
             vectors = self.output / trial.collection / "vectors"
@@ -248,35 +245,32 @@ class TrialRunner:
         return float(train(collection, recipe, model, seed=trial.seed).seconds)
 
     def _scoring_system(self, trial: Trial, model: Location) -> tuple[AnySystem, Executor | None]:
-        """The system that scores, and where: baselines score in this process."""
+        """The system and its executor; baselines score in this process."""
         if trial.system.preset is not None:
             return ModelLoader(str(model), self.device), self.executor
         assert trial.system.baseline is not None
         return BaselineLoader(trial.system.baseline, trial.seed), None
 
     def _key(self, trial: Trial, collection: CollectionFiles, split: str) -> str:
-        """A hash of everything that decides a result."""
+        """Hash all inputs of a result."""
         system, systems = trial.system, self.matrix.systems
-        facts: list[Any] = [__version__, collection.fingerprint, split, trial.seed, system.baseline]
+        inputs: list[Any] = [__version__, collection.fingerprint, split, trial.seed, system.baseline]
         if system.preset is not None:
             recipe = self.recipes[system.name]
-            facts += [recipe.to_dict(), inputs_of(collection, recipe)]
-        facts += [self._key(part, collection, split) for part in parts_of(trial, systems)]
+            inputs += [recipe.to_dict(), inputs_of(collection, recipe)]
+        inputs += [self._key(part, collection, split) for part in parts_of(trial, systems)]
         if system.combine:
-            facts.append(["combine", "logistic"])
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+            inputs.append(["combine", "logistic"])
+        return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _record(run: Location) -> Location:
-    """The file with the key and the figures of a run."""
+    """The file with the key and the measures of a run."""
     return run.with_suffix(".json")
 
 
-_BYTES_PER_NUMBER = 4  # fp32
-
-
 def bytes_per_answer(model: LoadedModel, answers: Tokens) -> float | None:
-    """Mean bytes that are kept of answers in fp32; None of a model that reads both texts together."""
+    """Mean bytes per encoded answer in fp32; None for a cross-encoder."""
     ranker = model.ranker
     if ranker.encoder.output_kind == "ids" or not len(answers):
         return None
@@ -286,11 +280,7 @@ def bytes_per_answer(model: LoadedModel, answers: Tokens) -> float | None:
 
 
 def bytes_on_split(model: LoadedModel, collection: CollectionFiles, split: str) -> float | None:
-    """``bytes_per_answer`` of the answers of a split's first row group.
-
-    Raises:
-        InputError: a file cannot be read.
-    """
+    """``bytes_per_answer`` of the answers in a split's first row group."""
     units = list_units([collection.pools(split)])
     shared = read_answers(collection.answers) if collection.answers else None
     tokenizer = PoolTokenizer(model.tokenizer, model.recipe.text)

@@ -87,9 +87,9 @@ def test_trials_that_fail_are_named_and_all_others_are_done(matrix, tmp_path, mo
 
     finished = matrix("out", "--jobs", 2)
 
-    line = "tiny: qa-cnn, seed 1: its process was lost (SIGKILL): expected memory for so many --jobs"
+    line = "tiny: qa-cnn, seed 1: its process ended early (SIGKILL); expected enough memory for --jobs"
     assert {f"failed: {line}", "failed: tiny: ap-cnn, seed 1: diverged"} < set(finished.err)
-    # What fuses the runs of ap-cnn is left out.
+    # Fusions of ap-cnn are left out.
     more = "(and 2 more without results); all other trials are done and kept"
     assert (finished.code, finished.err[-1]) == (1, f"aptool: {line} {more}")
     runs = {path.parts[-3] for path in (tmp_path / "out").rglob("test.run")}
