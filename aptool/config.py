@@ -1,8 +1,7 @@
-"""Recipes: everything that decides what a trained system becomes.
+"""Recipes: the architecture and the hyperparameters of a system.
 
-A recipe is a TOML file with the sections below; those with a name, the presets, are in ``aptool/presets``.
-The docstrings of the option classes are the reference of the options. What the paper leaves open is an option
-with a default, and the whole recipe is saved with the model.
+A recipe is a TOML file with the sections below; presets are the recipes in ``aptool/presets``. The docstrings
+of the option classes are the reference of the options. A model folder contains the whole recipe.
 """
 
 import difflib
@@ -17,23 +16,29 @@ from aptool.documents import parse_toml, read_toml
 from aptool.errors import InputError, UsageError, printable
 from aptool.options import WIDEST, bounded, build_options, expected_without
 
-# Minutes between two checkpoints within an epoch. No part of a recipe: they do not change the model.
+# Minutes between two checkpoints within an epoch. Not in the recipe, since the model does not depend on it.
 CHECKPOINT_MINUTES = 10.0
 
-# Negatives of a question: each has a random number, and as a hard one a row of scores.
+# Largest number of negatives per question.
 MOST_NEGATIVES = 100_000
+
+# Presets up to the version LAST_WITH_REMOVED.
+REMOVED_PRESETS = ("ap-bilstm-paper", "qa-bilstm-paper", "qa-cnn-paper")
+
+# A number such as ``.5``, which TOML does not allow.
+_POINT_FIRST = re.compile(r"[+-]?\.[0-9]+(e[+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
 class TextOptions:
-    """How texts become tokens.
+    """Tokenization.
 
     Attributes:
         lowercase: Convert texts to lower case.
-        min_count: Smallest number of occurrences in the training texts for a word to get an id; words of a
-            vector file always get one.
-        max_question_tokens: Maximum length of a question, in tokens; longer ones are truncated.
-        max_answer_tokens: Maximum length of an answer, in tokens; longer ones are truncated.
+        min_count: Minimum number of occurrences of a vocabulary word in the training texts; words of a vector
+            file are always in the vocabulary.
+        max_question_tokens: Maximum length of a question, in tokens; longer questions are truncated.
+        max_answer_tokens: Maximum length of an answer, in tokens; longer answers are truncated.
     """
 
     lowercase: bool = True
@@ -44,10 +49,10 @@ class TextOptions:
 
 @dataclass(frozen=True)
 class FeatureOptions:
-    """Features of a pair that are computed from the words that its texts have in common.
+    """Features of a pair from the words that question and answer share.
 
     Attributes:
-        columns: Their names, separated by spaces: ``overlap``, ``idf_overlap``, ``content_overlap``,
+        columns: Names of features, separated by spaces: ``overlap``, ``idf_overlap``, ``content_overlap``,
             ``idf_content_overlap``, ``overlap_count``, ``idf_overlap_count``, ``bm25``, ``question_length``,
             ``answer_length``; see docs/systems.md.
     """
@@ -57,11 +62,11 @@ class FeatureOptions:
 
 @dataclass(frozen=True)
 class StartOptions:
-    """Where training starts.
+    """Warm start.
 
     Attributes:
-        model: Folder of a trained model of the same system, whose weights, tokenizer and vocabulary training
-            starts from; empty starts anew.
+        model: Folder of a trained model of the same system, to initialize weights, tokenizer and vocabulary
+            from; empty for none.
     """
 
     model: str = ""
@@ -69,10 +74,10 @@ class StartOptions:
 
 @dataclass(frozen=True)
 class MixtureOptions:
-    """Further collections that are trained on together with the one that is named first.
+    """Further collections to train on.
 
     Attributes:
-        collections: Their folders. The dev split is that of the first collection.
+        collections: Folders of the collections. The dev split is that of the first collection.
     """
 
     collections: list[str] = field(default_factory=list)
@@ -80,16 +85,16 @@ class MixtureOptions:
 
 @dataclass(frozen=True)
 class TeacherOptions:
-    """Another system, whose scores of the training pools are learned beside the labels.
+    """Knowledge distillation from the scores of another system.
 
     Attributes:
-        run: Run file with a score of every pair of the training pools; empty without a teacher.
-        loss: ``margin-mse``: squared differences of the margins between the relevant answer and each other
-            one; ``kl``: Kullback-Leibler divergence of the softmax over a question's answers from the
-            teacher's, at the temperature ``training.temperature``.
-        weight: Share of the teacher in the loss; the labels have the rest.
-        scale: Factor of the teacher's scores, which brings them to the scale of the system's: 0.05 for logits
-            that teach cosines with a temperature of 0.05.
+        run: Run file with a score for every pair of the training pools; empty for no teacher.
+        loss: ``margin-mse``: squared difference between the margins of teacher and system, where a margin is
+            the score of the relevant answer minus that of another answer; ``kl``: Kullback-Leibler divergence
+            of the softmax over a question's answers, at the temperature ``training.temperature``.
+        weight: Weight of the teacher loss; the loss of the labels has the weight 1 - ``weight``.
+        scale: Factor that converts the teacher's scores to the scale of the system: 0.05 for logits and
+            cosines with a temperature of 0.05.
     """
 
     run: str = ""
@@ -105,10 +110,10 @@ class VectorOptions:
     Attributes:
         source: ``learned`` (skip-gram on the training texts), ``random``, or a file, folder or hub name of
             word vectors.
-        dim: Embedding dimension d; vectors from a file bring their own.
-        fine_tune: Train the embeddings along with the other weights.
-        epochs: Epochs of skip-gram, for ``source = "learned"``.
-        window: Largest distance of a context word in skip-gram.
+        dim: Embedding dimension d; ignored for vectors from a file.
+        fine_tune: Train the embeddings with the other weights.
+        epochs: Number of skip-gram epochs, for ``source = "learned"``.
+        window: Maximum distance of a context word in skip-gram.
         unknown: Words without a vector are initialized uniformly in [-unknown, unknown].
     """
 
@@ -122,49 +127,48 @@ class VectorOptions:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """The training procedure.
+    """Training procedure.
 
     Attributes:
         epochs: Number of passes over the training questions; 0 keeps the initial weights.
-        minibatch: Questions that go through the network together.
-        accumulate: Minibatches per update: their gradients are added up, as if they were one of that many
-            times the questions. With ``in_batch``, negatives are those of the own minibatch.
+        minibatch: Number of questions per mini-batch.
+        accumulate: Number of mini-batches per update (gradient accumulation). In-batch negatives come from
+            the same mini-batch only.
         pairs: ``all``: every (question, relevant answer) pair once per epoch; ``one``: one relevant answer
-            per question, sampled anew in each epoch.
+            per question, resampled in each epoch.
         loss: ``hinge``: max(0, m - s(q, a+) + s(q, a-)) with the best-scored negative a-; ``softmax``:
-            cross-entropy of the positive among all negatives of its question; ``logistic``: cross-entropy of
-            the relevance of each answer by itself, with probability σ(s), negatives weighing as much as the
-            positive.
+            cross-entropy of the positive among all negatives of its question; ``logistic``: binary
+            cross-entropy of each answer with probability σ(s), where all negatives together weigh as much as
+            the positive.
         margin: Margin m of the hinge loss.
-        temperature: Temperature of the softmax, by which scores are divided.
+        temperature: Temperature of the softmax; scores are divided by it.
         negatives: Where negatives are sampled from: ``corpus`` (all answers of the training split), ``pool``
             (the pool of the question, or the corpus if it has no negative) or ``mix`` (half of each).
-        sampled_negatives: Negatives sampled per question, of which the hard ones are trained on; 0 for none.
-        hard_negatives: Number of sampled negatives to train on, those with the highest scores. The paper's is
-            1.
-        in_batch: Use the other answers of a minibatch as negatives too, except those relevant to the
-            question.
-        mining_interval: Updates between two samplings of negatives; 0 samples once an epoch. With 1,
-            negatives are scored with the weights that they then train; with more, in larger batches, with
-            weights up to that many updates old.
+        sampled_negatives: Number of negatives sampled per question; training uses the hard negatives among
+            them. 0 for none.
+        hard_negatives: Number of hard negatives per question: the sampled negatives with the highest scores.
+            The paper uses 1.
+        in_batch: Use in-batch negatives too: the answers of the other questions of the mini-batch that are
+            not relevant to the question.
+        mining_interval: Updates between two samplings of negatives; 0 samples once per epoch. A larger
+            interval is faster, but scores negatives with weights of up to that many updates ago.
         optimizer: ``sgd``, ``adam``, or ``adamw`` (Adam with weight decay).
-        weight_decay: Weight decay of ``adamw``, relative to the learning rate. It applies to matrices, not to
-            vectors such as biases, nor to word embeddings.
+        weight_decay: Weight decay of ``adamw``, relative to the learning rate. It applies to matrices, but
+            not to vectors, such as biases, and not to word embeddings.
         learning_rate: Initial learning rate.
-        embedding_rate: Learning rate of the word embeddings, relative to that of all other weights: below 1,
-            they stay closer to their initial values.
+        embedding_rate: Learning rate of the word embeddings, relative to the learning rate.
         schedule: ``constant``; ``inverse``: the learning rate divided by the number of the epoch, from 1;
             ``linear``: linear decay to zero over all updates.
-        warmup: Share of all updates over which the learning rate rises linearly from zero.
+        warmup: Share of all updates with linear learning-rate warmup.
         dropout: Dropout probability of state features.
-        word_dropout: Probability that a word is read as an unknown one in training.
+        word_dropout: Probability of replacing a word with the unknown word in training.
         clip: Maximum norm of the gradient; 0 does not clip.
         patience: Stop after this many epochs without improvement on the dev split; 0 never stops early.
         dev_measure: Measure on the dev split that selects the best epoch, as in ``aptool eval``.
-        average_epochs: Number of last epochs whose weights are averaged to those of the model; 1 takes the
-            last epoch, 0 the best one on the dev split. With 1 or more, the dev split decides nothing.
-        deterministic: Have a GPU add up numbers in one order, so that the same training ends in the same
-            weights, which takes longer. On a CPU it does so without this.
+        average_epochs: Number of last epochs to average the weights of; 1 is the last epoch, 0 the best epoch
+            on the dev split. With 1 or more, the dev split is not used for selection.
+        deterministic: Use deterministic algorithms on a GPU, which are slower. Training on a CPU is always
+            deterministic.
     """
 
     epochs: int = 25
@@ -196,23 +200,22 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One system and how it is trained.
+    """A system and its training.
 
     Attributes:
-        preset: Name that it was loaded by.
-        encoder: ``type``, and the options of that encoder (``aptool.models.encoders``, ``.transformer``).
-        pooling: ``type``, and the options of that pooling (``aptool.models.attention``, ``.pooling``,
-            ``.cross``).
-        similarity: ``type``, and the options of that similarity (``aptool.models.similarity``).
-        head: ``type``, and the options of what scores the similarity and the pair features of a pair
+        preset: Name of the preset or recipe file.
+        encoder: ``type`` and options of the encoder (``aptool.models.encoders``, ``.transformer``).
+        pooling: ``type`` and options of the pooling (``aptool.models.attention``, ``.pooling``, ``.cross``).
+        similarity: ``type`` and options of the similarity (``aptool.models.similarity``).
+        head: ``type`` and options of the head, which combines the similarity and the features of a pair
             (``aptool.models.features``).
-        features: Features of a pair beside its similarity.
-        start: The trained model that training starts from.
+        features: Features of a pair besides the similarity.
+        start: Warm start from a trained model.
         mixture: Further collections to train on.
-        teacher: A run whose scores are learned beside the labels.
-        text: How texts become tokens.
+        teacher: Knowledge distillation from a run.
+        text: Tokenization.
         vectors: Initialization of the word embeddings.
-        training: The training procedure.
+        training: Training procedure.
     """
 
     preset: str
@@ -229,32 +232,28 @@ class Recipe:
     training: TrainingOptions = field(default_factory=TrainingOptions)
 
     def to_dict(self) -> dict[str, Any]:
-        """The recipe as a dictionary of plain values, as ``config.json`` holds it."""
+        """The recipe as plain values, as in ``config.json``."""
         return asdict(self)
 
     def with_start(self, model: str) -> "Recipe":
-        """The same recipe with training that starts from a model."""
+        """A copy with a warm start from a model."""
         return replace(self, start=StartOptions(model))
 
     def with_mixture(self, collections: Sequence[str]) -> "Recipe":
-        """The same recipe with further collections to train on."""
+        """A copy with further collections to train on."""
         return replace(self, mixture=MixtureOptions(list(collections)))
 
     def with_teacher(self, run: str) -> "Recipe":
-        """The same recipe with a run file that teaches."""
+        """A copy with a run file as the teacher."""
         return replace(self, teacher=replace(self.teacher, run=run))
 
     def with_vectors(self, source: str) -> "Recipe":
-        """The same recipe with word vectors from another source."""
+        """A copy with another source of word vectors."""
         return replace(self, vectors=replace(self.vectors, source=source))
 
 
-# Presets that aptool had until LAST_WITH_REMOVED.
-REMOVED_PRESETS = ("ap-bilstm-paper", "qa-bilstm-paper", "qa-cnn-paper")
-
-
 def preset_names() -> list[str]:
-    """Names of the presets that come with aptool."""
+    """The names of the presets."""
     folder = resources.files("aptool") / "presets"
     return sorted(
         entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")
@@ -262,15 +261,15 @@ def preset_names() -> list[str]:
 
 
 def load_recipe(preset: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Reads a preset by its name, or a recipe file by its path, and applies overrides.
+    """Read a preset or a recipe file, and apply overrides.
 
     Args:
         preset: name of a preset, or path of a ``.toml`` file.
-        overrides: ``section.key=value`` each, as after ``--set``; the last one for a key wins.
+        overrides: ``section.key=value`` each, as after ``--set``; the last value of a key counts.
 
     Raises:
-        UsageError: there is no such preset, or an override has another form.
-        InputError: the file does not exist, or an entry of it is wrong.
+        UsageError: the preset is unknown, or an override has another form.
+        InputError: the file does not exist, or has a wrong entry.
     """
     path = Path(preset)
     if path.suffix == ".toml":
@@ -291,15 +290,7 @@ def load_recipe(preset: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def recipe_from_dict(table: dict[str, Any], where: str) -> Recipe:
-    """Builds a recipe from a dictionary of plain values, as a recipe file or ``config.json`` holds them.
-
-    Args:
-        table: the sections.
-        where: the file they are from, for errors.
-
-    Raises:
-        InputError: an entry is wrong; the message names it.
-    """
+    """Build a recipe from the sections of a recipe file or of ``config.json``; ``where`` is the file."""
     optional = [section for section in ("similarity", "head") if section in table]
     for section in ("encoder", "pooling", *optional):
         if not isinstance(table.get(section), dict) or not isinstance(table[section].get("type"), str):
@@ -308,11 +299,7 @@ def recipe_from_dict(table: dict[str, Any], where: str) -> Recipe:
 
 
 def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """A copy of ``table`` with each ``section.key=value`` set; a value is parsed as TOML, or else is text.
-
-    Raises:
-        UsageError: an override has another form.
-    """
+    """Set each ``section.key=value`` in a copy of ``table``; a value that is not TOML is text."""
     table = {key: dict(value) if isinstance(value, dict) else value for key, value in table.items()}
     for override in overrides:
         key, equals, text = override.partition("=")
@@ -326,13 +313,8 @@ def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str
     return table
 
 
-# ``.5``, which TOML has no number for.
-_POINT_FIRST = re.compile(r"[+-]?\.[0-9]+(e[+-]?[0-9]+)?")
-
-
 def _override_value(text: str) -> Any:
     try:
         return parse_toml(f"value = {text}", "--set")["value"]
     except InputError:
-        # TOML wants a digit before and after the point of a number.
         return float(text) if _POINT_FIRST.fullmatch(text.strip()) else text.strip()

@@ -1,7 +1,7 @@
-"""JSON, TOML and YAML from anywhere: the one reader, whose limits and failures are the same for every file.
+"""Readers of JSON, TOML and YAML with the same limits and errors.
 
-A document is text in UTF-8 without lone surrogates, nested at most ``DEEPEST`` deep, with integers of 64
-bits at most. Whatever reads its values can then print, hash, compare and store them.
+A document is UTF-8 text without lone surrogates, at most ``DEEPEST`` levels deep, with integers of at most 64
+bits, so that its values can be printed, hashed and stored.
 """
 
 import json
@@ -14,7 +14,7 @@ from aptool.errors import InputError, first_line
 
 DEEPEST = 64
 
-# Bytes. Reading TOML takes time that grows with the square of the length of a dotted key.
+# Bytes. The time to read TOML is quadratic in the length of a dotted key.
 LARGEST_TOML = 1 << 18
 LARGEST_JSON = 1 << 28
 _MOST_DOTS = 256
@@ -25,25 +25,21 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class DocumentPath(Protocol):
-    """What a document is read from: a path, or a URL with its methods."""
+    """A path, or a URL with the methods of a path."""
 
     def is_file(self) -> bool:
-        """Whether it is there."""
+        """Whether the file exists."""
 
     def open(self, mode: Literal["rb"], /) -> IO[bytes]:
-        """A stream of its bytes."""
+        """A stream of the bytes."""
 
 
 class _DocumentError(ValueError):
-    """A value that no document may have."""
+    """A value beyond the limits of a document."""
 
 
 def read_json(path: str | DocumentPath, expected: str = "JSON") -> Any:
-    """The value of a JSON file.
-
-    Raises:
-        InputError: the file is missing, or is not such a document; ``expected`` says what it should be.
-    """
+    """The value of a JSON file; ``expected`` describes the document in errors."""
     return parse_json(_text(path, LARGEST_JSON, expected), path, expected=expected)
 
 
@@ -59,13 +55,13 @@ def parse_json(
 
     Args:
         text: the text.
-        where: the file that it is from, for errors.
-        place: where in the file it is, for errors.
-        expected: what it should be, for errors.
-        strict: refuse what RFC 8259 calls not interoperable: a key twice in an object, NaN and infinity.
+        where: the file of the text, for errors.
+        place: the place in the file, for errors.
+        expected: description of the document, for errors.
+        strict: refuse repeated keys, NaN and infinity, which RFC 8259 calls not interoperable.
 
     Raises:
-        InputError: it is not JSON, or is beyond the limits of a document.
+        InputError: the text is not JSON, or is beyond the limits of a document.
     """
     try:
         if strict:
@@ -74,7 +70,7 @@ def parse_json(
             )
         else:
             value = json.loads(text, parse_int=_integer)
-        # Few documents have so many brackets, or such an escape, that their values must be looked at.
+        # Few documents have enough brackets, or an escape, to require these checks.
         if text.count("[") + text.count("{") > DEEPEST:
             _check_depth(value)
         if _SURROGATE.search(text):
@@ -91,26 +87,18 @@ def parse_json(
 
 
 def json_text(value: Any) -> str:
-    """A document as indented JSON in UTF-8; what UTF-8 cannot express becomes escapes."""
+    """A document as indented JSON; lone surrogates become escapes."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    return _LONE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text) + "\n"
+    return _LONE.sub(lambda match: f"\\\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def read_toml(path: str | DocumentPath, expected: str) -> dict[str, Any]:
-    """The table of a TOML file.
-
-    Raises:
-        InputError: the file is missing, or is not such a document; ``expected`` says what it should be.
-    """
+    """The table of a TOML file; ``expected`` describes the document in errors."""
     return parse_toml(_text(path, LARGEST_TOML, expected), path)
 
 
 def parse_toml(text: str, where: object) -> dict[str, Any]:
-    """The table of a TOML text.
-
-    Raises:
-        InputError: it is not TOML, or is beyond the limits of a document.
-    """
+    """The table of a TOML text."""
     try:
         for number, line in enumerate(text.splitlines(), 1):
             if line.count(".") > _MOST_DOTS:
@@ -126,11 +114,7 @@ def parse_toml(text: str, where: object) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, where: object, *, expected: str) -> Any:
-    """The value of a YAML text; tags of Python's own classes are not read.
-
-    Raises:
-        InputError: it is not YAML, or is beyond the limits of a document.
-    """
+    """The value of a YAML text without tags of Python classes."""
     import yaml
 
     safe = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -140,13 +124,13 @@ def parse_yaml(text: str, where: object, *, expected: str) -> Any:
     )
     depth = 0
     try:
-        # Each further level takes longer to read than the last: looked at before anything is built.
+        # Checked before the value is built, since reading a deep document is slow.
         for event in yaml.parse(text, safe):
             depth += isinstance(event, opening) - isinstance(event, closing)
             if depth > DEEPEST:
                 raise _DocumentError("nested too deeply")
         value = yaml.load(text, safe)
-        _check_depth(value)  # an alias may be deeper than its event
+        _check_depth(value)  # an alias can be deeper than its event
         _check_characters(value)
     except RecursionError as error:
         raise InputError(where, problem="nested too deeply", expected=expected) from error
@@ -158,7 +142,7 @@ def parse_yaml(text: str, where: object, *, expected: str) -> Any:
 def _text(path: str | DocumentPath, largest: int, expected: str) -> str:
     try:
         source = Path(path) if isinstance(path, str) else path
-        if not source.is_file():  # a pipe would be waited for
+        if not source.is_file():  # reading a pipe would block
             raise InputError(path, problem="file not found", expected=expected)
         with source.open("rb") as file:
             data = file.read(largest + 1)
@@ -192,14 +176,14 @@ def _check_depth(value: Any) -> None:
     level = [value]
     for _ in range(DEEPEST):
         inside = (inner for outer in level for inner in _inner(outer) if isinstance(inner, dict | list))
-        level = list({id(inner): inner for inner in inside}.values())  # YAML can have one in many places
+        level = list({id(inner): inner for inner in inside}.values())  # a YAML alias repeats an object
         if not level:
             return
     raise _DocumentError("nested too deeply")
 
 
 def _check_characters(value: Any) -> None:
-    """Checks that texts can be written as UTF-8, and integers as numbers."""
+    """Check that UTF-8 can encode all texts, and that integers have at most 64 bits."""
     values, seen = [value], {id(value)}
     while values:
         value = values.pop()

@@ -1,4 +1,4 @@
-"""Where this process runs: hardware, operating system, versions of libraries, and the command."""
+"""Environment of this process: hardware, operating system, versions, the command line, and threads."""
 
 import os
 import platform
@@ -8,21 +8,24 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-# Libraries that a score can depend on.
+# Libraries that scores depend on.
 LIBRARIES = ("aptool", "torch", "numpy", "pyarrow", "polars", "tokenizers", "transformers", "ray")
 GIB = 2**30
 
+# Spin iterations of libgomp's waiting threads; its default is 300,000, about 3 ms.
+SPIN_COUNT = 10_000
+
+# With any of these variables, the user decides how threads wait.
+USER_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+
 
 def hardware() -> dict[str, Any]:
-    """The processor (model, architecture, cores), available memory in GiB, and the GPUs as in `gpus`."""
-    found: dict[str, Any] = {
+    """The processor (model, architecture, cores), available memory in GiB, and `gpus`."""
+    return {
         "cpu": {"model": _cpu_model(), "architecture": platform.machine(), "cores": os.cpu_count() or 1},
         "memory_gib": round(available_memory() / GIB, 1),
-        "gpus": [],
+        "gpus": gpus() if "torch" in sys.modules else [],  # without torch, no GPU was used
     }
-    if "torch" in sys.modules:  # without torch nothing has run on a GPU
-        found["gpus"] = gpus()
-    return found
 
 
 def gpus() -> list[dict[str, Any]]:
@@ -31,19 +34,19 @@ def gpus() -> list[dict[str, Any]]:
 
     if not torch.cuda.is_available():
         return []
-    seen = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+    devices = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
     return [
         {
             "name": gpu.name,
             "multiprocessors": gpu.multi_processor_count,
             "memory_gib": round(gpu.total_memory / GIB, 1),
         }
-        for gpu in seen
+        for gpu in devices
     ]
 
 
 def available_cores() -> float:
-    """Cores that this process may use: its affinity, or less if a container limits its CPU time."""
+    """Number of cores of this process: its affinity, or the CPU limit of the container if that is less."""
     cores = float(len(os.sched_getaffinity(0)))
     limit = _first_line("/sys/fs/cgroup/cpu.max").split()
     if len(limit) == 2 and limit[0].isdigit():
@@ -52,7 +55,7 @@ def available_cores() -> float:
 
 
 def available_memory() -> int:
-    """Bytes of memory of this machine, or of the container if that is less."""
+    """Memory in bytes of this machine, or of the container if that is less."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _first_line("/sys/fs/cgroup/memory.max")
     return min(memory, int(limit)) if limit.isdigit() else memory
@@ -68,12 +71,9 @@ def operating_system() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of those `LIBRARIES` that are installed."""
-    found = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        if version := version_of(name):
-            found[name] = version
-    return found
+    """The versions of Python and of the installed `LIBRARIES`."""
+    installed = {name: version_of(name) for name in LIBRARIES}
+    return {"python": platform.python_version()} | {name: text for name, text in installed.items() if text}
 
 
 def version_of(package: str) -> str | None:
@@ -85,7 +85,7 @@ def version_of(package: str) -> str | None:
 
 
 def command() -> str | None:
-    """The command line of this process, if it is one of aptool."""
+    """The command line of this process, if it is a command of aptool."""
     program = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path()
     if program.name == "aptool" or program.parts[-2:] == ("aptool", "__main__.py"):
         return shlex.join(["aptool", *sys.argv[1:]])
@@ -102,27 +102,14 @@ def _cpu_model() -> str:
 
 
 def _first_line(path: str) -> str:
-    """The first line of a file of the kernel, or nothing if there is no such file."""
+    """The first line of a file of the kernel; empty if the file does not exist."""
     try:
         return Path(path).read_text(encoding="ascii").partition("\n")[0].strip()
     except OSError:
         return ""
 
 
-# Iterations of libgomp's loop; it estimates 100,000 of them per millisecond, and spins 300,000 by default.
-SPIN_COUNT = 10_000
-
-# With any of these, how threads wait is the user's choice.
-USER_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
-
-
 def limit_spinning(spin_count: int = SPIN_COUNT) -> None:
-    """Sets ``GOMP_SPINCOUNT`` in the environment, unless the user has decided how threads wait.
-
-    libgomp reads it when torch is loaded; once torch is imported this does nothing.
-
-    Args:
-        spin_count: iterations that a waiting thread spins; 0 sleeps at once.
-    """
+    """Set ``GOMP_SPINCOUNT``, which libgomp reads when torch is loaded; a user's setting has priority."""
     if "torch" not in sys.modules and not any(name in os.environ for name in USER_SETTINGS):
         os.environ["GOMP_SPINCOUNT"] = str(spin_count)

@@ -1,7 +1,4 @@
-"""Classes of options: dataclasses that are built from tables of plain values, with each entry checked.
-
-The annotation of a field is the type of its entry, ``bounded`` its bounds.
-"""
+"""Option classes: dataclasses that are built from tables of plain values, with checks of type and bounds."""
 
 import difflib
 import math
@@ -16,7 +13,7 @@ T = TypeVar("T")
 
 _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
 
-# Removed options of recipes and their defaults; LAST_WITH_REMOVED is the last version that had them.
+# Removed options of recipes and their defaults.
 REMOVED = {
     "pooling.residual": 0.0,
     "pooling.normalize": False,
@@ -29,47 +26,47 @@ REMOVED_TYPES = {
     "pooling.type": ("soft-maxsim", "polyencoder", "multi-vector"),
     "similarity.type": ("euclid",),
 }
+# The last version with the removed options.
 LAST_WITH_REMOVED = "0.2.0"
 
-
-# Bounds of numbers that have none of their own. A count beyond 31 bits does not fit wherever it goes to, and
-# no step, weight or rate of use is as large.
+# Default upper bounds of numbers: counts must fit in 31 bits, rates and weights are far smaller.
 BELOW = {int: 2**31, float: 1e6}
 
-# No vector, layer or window of use is wider; a wider one would ask for memory that no machine has.
+# Upper bound of the width of vectors, layers and windows, given the memory of machines.
 WIDEST = 1 << 16
 
 
 def bounded(default: Any, *, least: float = 0, below: float | None = None) -> Any:
-    """A field of an options class for a number of at least ``least`` and less than ``below``."""
+    """A field for a number of at least ``least`` and less than ``below``."""
     below = BELOW[type(default)] if below is None else below
     return field(default=default, metadata={"least": least, "below": below})
 
 
 def build_options(kind: type[T], table: dict[str, Any], where: str, place: str = "") -> T:
-    """Builds the dataclass ``kind`` from a table, checking names, types and bounds; sections may nest.
+    """Build an option class from a table of entries and nested sections.
 
     Args:
-        kind: an options class, or ``Recipe``.
-        table: its entries.
-        where: the file they are from, for errors.
-        place: prefix of the entries' names, for errors: ``"training."``.
+        kind: an option class, or ``Recipe``.
+        table: the entries.
+        where: the file of the entries, for errors.
+        place: prefix of the entries for errors, such as ``"training."``.
 
     Raises:
         InputError: an entry is unknown (the message suggests the nearest name), removed, missing, of the
             wrong type or out of bounds.
     """
     hints = get_type_hints(kind)
-    known = {option.name: option for option in fields(kind)}  # type: ignore[arg-type]
+    options = {option.name: option for option in fields(kind)}  # type: ignore[arg-type]
     values = {}
     for name, value in table.items():
-        if name not in known and place + name in REMOVED:
-            _check_removed(value, where, place + name)
-            continue
-        if name not in known:
-            raise _unknown(name, list(known), where, place)
-        values[name] = _checked(hints[name], value, where, place + name)
-        _check_bounds(known[name].metadata or bounds_of(hints[name]), values[name], where, place + name)
+        if name in options:
+            values[name] = _checked(hints[name], value, where, place + name)
+            _check_bounds(options[name].metadata, hints[name], values[name], where, place + name)
+        elif place + name not in REMOVED:
+            raise _unknown(name, list(options), where, place)
+        elif value != REMOVED[place + name]:  # models of earlier versions have removed options at the default
+            expected = expected_without(repr(REMOVED[place + name]))
+            raise InputError(where, place=place + name, value=value, expected=expected)
     try:
         return kind(**values)
     except TypeError as error:
@@ -78,38 +75,29 @@ def build_options(kind: type[T], table: dict[str, Any], where: str, place: str =
         ) from error
 
 
-def _unknown(name: str, known: list[str], where: str, place: str) -> InputError:
-    """The error for a name that is not one of ``known``."""
-    near = difflib.get_close_matches(name, sorted(known), n=1)
-    expected = f"{near[0]!r} perhaps" if near else f"one of {', '.join(sorted(known))}"
+def _unknown(name: str, options: list[str], where: str, place: str) -> InputError:
+    """The error for an unknown option or section."""
+    near = difflib.get_close_matches(name, sorted(options), n=1)
+    expected = f"{near[0]!r} perhaps" if near else f"one of {', '.join(sorted(options))}"
     problem = "unknown option" if place else "unknown section"
     return InputError(where, place=place + name, problem=problem, expected=expected)
 
 
-def _check_removed(value: Any, where: str, place: str) -> None:
-    """Accept a removed option at its default, as recipes of earlier models have it."""
-    if value != REMOVED[place]:
-        raise InputError(where, place=place, value=value, expected=expected_without(repr(REMOVED[place])))
-
-
 def expected_without(alternative: str) -> str:
-    """The expectation of an error about a removed option or type."""
+    """The expected value in an error about a removed option or type."""
     return f"{alternative}; aptool {LAST_WITH_REMOVED} was the last version with it"
 
 
-def bounds_of(hint: Any) -> dict[str, float]:
-    """The bounds of a number that has none of its own; nothing for another type."""
-    return {"least": 0, "below": BELOW[hint]} if hint in BELOW else {}
-
-
-def _check_bounds(bounds: Mapping[str, float], value: Any, where: str, place: str) -> None:
-    if bounds and value is not None and not bounds["least"] <= value < bounds["below"]:
-        expected = f"{bounds['least']} or more and below {bounds['below']}"
-        raise InputError(where, place=place, value=value, expected=expected)
+def _check_bounds(bounds: Mapping[str, float], hint: Any, value: Any, where: str, place: str) -> None:
+    """Raise if a number is out of the bounds of its field, or of the default bounds of its type."""
+    if hint in BELOW:
+        least, below = bounds.get("least", 0), bounds.get("below", BELOW[hint])
+        if not least <= value < below:
+            raise InputError(where, place=place, value=value, expected=f"{least} or more and below {below}")
 
 
 def _checked(hint: Any, value: Any, where: str, place: str) -> Any:
-    """The value of an entry, if it is of the type that ``hint`` says."""
+    """The value of an entry, if it has the type of ``hint``."""
     if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
         if isinstance(value, dict):
             return build_options(hint, value, where, place + ".")

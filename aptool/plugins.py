@@ -13,7 +13,7 @@ from threading import Lock
 
 from aptool.errors import AptoolError, UsageError, first_line, one_line
 
-# Modules and files, separated as in PATH; processes that this one starts read it.
+# Modules and files, separated as in PATH; child processes inherit the variable.
 VARIABLE = "APTOOL_PLUGINS"
 
 # The group of entry points.
@@ -24,13 +24,13 @@ _loaded: set[str] = set()
 
 
 def use_plugin(name: str) -> None:
-    """Import a plugin, here and in the processes that this one starts.
+    """Import a plugin, here and in child processes.
 
     Args:
         name: a module, or the path of a ``.py`` file.
 
     Raises:
-        UsageError: there is no such module or file.
+        UsageError: the module or file does not exist.
         AptoolError: the module raises an error.
     """
     if name.endswith(".py"):
@@ -41,11 +41,7 @@ def use_plugin(name: str) -> None:
 
 
 def load_plugins() -> None:
-    """Import the plugins of ``APTOOL_PLUGINS`` and of installed packages, once per process.
-
-    Raises:
-        AptoolError: a plugin is not there, or raises an error.
-    """
+    """Import the plugins of ``APTOOL_PLUGINS`` and of installed packages, once per process."""
     for name in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
         _import(name)
     with _lock:
@@ -60,12 +56,7 @@ def load_plugins() -> None:
 
 
 def _import(name: str) -> None:
-    """Import a module or a file, once.
-
-    Raises:
-        UsageError: there is no such module or file.
-        AptoolError: the module raises an error.
-    """
+    """Import a module or a file, once per process."""
     with _lock:
         if name in _loaded:
             return
@@ -87,11 +78,7 @@ def _import(name: str) -> None:
 
 
 def _import_file(path: Path) -> None:
-    """Import a file under its name without ``.py``, with its folder on the search path.
-
-    Raises:
-        UsageError: there is no such file, or another module has its name.
-    """
+    """Import a file as a module named after it, with its folder on the search path."""
     if not path.is_file():
         raise UsageError(f"--plugin {path}: file not found; expected a .py file, on a cluster on every node")
     imported = sys.modules.get(path.stem)

@@ -1,13 +1,10 @@
-"""Progress of long operations: one interface, with implementations for terminals, notebooks and workers.
-
-An operation reports to the current progress; the caller chooses how it is shown (``use_progress``):
+"""Progress of long operations, shown as a bar or as log lines.
 
     with get_progress().task("score") as update:
         update(0, 10, "row groups")  # the state before any work
         update(3, 10, "row groups")
 
-A phase without a count, such as the loading of a model, is a task without updates. Messages go through
-``logging``, to loggers below ``aptool``.
+The caller selects the display (``use_progress``). A task without a count has no updates.
 """
 
 import logging
@@ -18,18 +15,18 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 logger = logging.getLogger(__name__)
 
-# Seconds between two lines of progress where there is no bar, and between two drawings of a bar.
+# Seconds between two log lines, and between two updates of a bar.
 INTERVAL = 10.0
 DRAW_SECONDS = 0.1
 
-# The remaining time is forecast after this share of the work or this many seconds of it, and no figure is
-# computed from less than a second.
+# The remaining time is shown after this share or these seconds of the work, throughput after LEAST_SECONDS.
 FORECAST_SHARE, FORECAST_SECONDS, LEAST_SECONDS = 0.05, 10.0, 1.0
 
-
-# tqdm's own throughput and remaining time would count start-up and resumed work.
+# tqdm's throughput and remaining time would include start-up and resumed work.
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}"
 
 
@@ -37,16 +34,16 @@ class Update(Protocol):
     """Reports the progress of a task."""
 
     def __call__(self, done: int, total: int, unit: str, detail: str = "") -> None:
-        """Sets the progress to ``done`` of ``total``, counted in ``unit``, such as ``pairs``.
+        """Set the progress to ``done`` of ``total`` units, such as ``pairs``; ``detail`` follows the count.
 
-        The first call gives the state before any work. ``detail`` is shown beside the count.
+        The first call reports the state before any work.
         """
 
 
 class Pace:
-    """The state of a task: what is done, the throughput and the remaining time.
+    """Progress, throughput and remaining time of a task.
 
-    Throughput is measured from the first completed work, so that start-up and resumed work do not count.
+    Throughput is measured from the first completed work: start-up and resumed work do not count.
     """
 
     def __init__(self) -> None:
@@ -57,7 +54,7 @@ class Pace:
         self._last = 0.0
 
     def report(self, now: float, done: int, total: int, unit: str, detail: str = "") -> None:
-        """Records a report at a time in seconds; ``done`` never falls, nor exceeds ``total``."""
+        """Record a report at a time in seconds; ``done`` never decreases, and never exceeds ``total``."""
         self.total, self.unit, self.detail = total, unit, detail
         before, self.done = self.done, min(max(done, self.done), total)
         if self._initial is None:
@@ -69,26 +66,26 @@ class Pace:
 
     @property
     def per_second(self) -> float | None:
-        """The throughput; None before it can be measured."""
+        """The throughput in units per second; None if unknown."""
         if self._base is None or self._last - self._base[0] < LEAST_SECONDS:
             return None
         return (self.done - self._base[1]) / (self._last - self._base[0])
 
     @property
     def seconds_left(self) -> float | None:
-        """The remaining seconds; None before a forecast is worth anything."""
+        """The remaining time in seconds; None if unknown."""
         speed = self.per_second
         if not speed or self._base is None or self._initial is None:
             return None
-        since, begin = self._base
-        share = (self.done - begin) / max(self.total - self._initial, 1)
-        if share < FORECAST_SHARE and self._last - since < FORECAST_SECONDS:
+        start, initial = self._base
+        share = (self.done - initial) / max(self.total - self._initial, 1)
+        if share < FORECAST_SHARE and self._last - start < FORECAST_SECONDS:
             return None
         return (self.total - self.done) / speed
 
     @property
     def remarks(self) -> str:
-        """Throughput, remaining time and detail, as far as there are any: ``12 pairs/s, 0:41 left``."""
+        """The available parts of throughput, remaining time and detail: ``12 pairs/s, 0:41 left``."""
         speed, left = self.per_second, self.seconds_left
         parts = []
         if speed is not None and speed >= 0.1:
@@ -98,14 +95,14 @@ class Pace:
         return ", ".join([*parts, *([self.detail] if self.detail else [])])
 
     def line(self, name: str, seconds: float) -> str:
-        """The task as a line, ``seconds`` after its start."""
+        """A log line, ``seconds`` after the start of the task."""
         if not self.total:
             return f"{name}: {seconds:.0f} s"
         return ", ".join(filter(None, [f"{name}: {self.done:,} of {self.total:,} {self.unit}", self.remarks]))
 
 
 class Count:
-    """Adds up, from any thread, what is done of a task."""
+    """A thread-safe counter of completed units of a task."""
 
     def __init__(self, update: Update, total: int, unit: str) -> None:
         self._update, self._total, self._unit = update, total, unit
@@ -114,33 +111,33 @@ class Count:
         update(0, total, unit)
 
     def add(self, number: int) -> None:
-        """Counts further units of work."""
+        """Count completed units."""
         with self._lock:
             self._done = min(self._done + number, self._total)
             self._update(self._done, self._total, self._unit)
 
 
 class Progress:
-    """Shows only a log line per epoch; the base class of the others."""
+    """Logs one line per epoch; the base class of other displays."""
 
     def task(self, name: str) -> AbstractContextManager[Update]:
-        """A task whose progress is shown while the block runs."""
+        """Show a task while the block runs."""
         return _silent(name)
 
     def epoch(self, entry: dict[str, Any]) -> None:
-        """Reports the end of a training epoch; ``entry`` is its entry of the history."""
+        """Report the end of an epoch, given its entry of the training history."""
         logger.info(epoch_line(entry))
 
 
 class LineProgress(Progress):
-    """A log line every ``INTERVAL`` seconds, for output that is not a terminal; of the innermost task."""
+    """Logs a line about the innermost task every ``INTERVAL`` seconds, for output that is not a terminal."""
 
     def __init__(self) -> None:
         self._running: list[Pace] = []
 
+    @override
     @contextmanager
     def task(self, name: str) -> Iterator[Update]:
-        """See ``Progress.task``."""
         pace, over, started = Pace(), threading.Event(), time.monotonic()
 
         def show() -> None:
@@ -160,11 +157,11 @@ class LineProgress(Progress):
 
 
 class BarProgress(Progress):
-    """A bar on a terminal or in a notebook, removed when the task ends."""
+    """Shows a bar on a terminal or in a notebook, and removes it at the end of the task."""
 
+    @override
     @contextmanager
     def task(self, name: str) -> Iterator[Update]:
-        """See ``Progress.task``."""
         from tqdm.auto import tqdm
 
         stream = None if in_notebook() else sys.stderr
@@ -191,7 +188,7 @@ _current: Progress | None = None
 
 
 def get_progress() -> Progress:
-    """The current progress; without ``use_progress``, a bar in a notebook and nothing elsewhere."""
+    """The current progress; the default is a bar in a notebook, and no display elsewhere."""
     if _current is not None:
         return _current
     return BarProgress() if in_notebook() else Progress()
@@ -199,7 +196,7 @@ def get_progress() -> Progress:
 
 @contextmanager
 def use_progress(progress: Progress) -> Iterator[None]:
-    """Sets the current progress while the block runs."""
+    """Set the current progress while the block runs."""
     global _current
     before, _current = _current, progress
     try:
@@ -209,12 +206,12 @@ def use_progress(progress: Progress) -> Iterator[None]:
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Whether this process is a notebook kernel."""
     return "ipykernel" in sys.modules
 
 
 def epoch_line(entry: dict[str, Any]) -> str:
-    """An entry of a training history as a sentence."""
+    """An entry of a training history as a log line."""
     seconds = entry["seconds"]["train"] + entry["seconds"]["dev"]  # mining is a part of training
     dev = measures_line(entry["dev"])
     return f"epoch {entry['epoch']}: loss {entry['loss']:.4f}, dev {dev}, {seconds:.0f} s"

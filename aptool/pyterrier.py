@@ -6,7 +6,7 @@
     pipeline = bm25 >> pt.text.get_text(index, "text") >> transformer("models/wikiqa")
     pt.Experiment([bm25, pipeline], topics, qrels, ["map", "recip_rank"])
 
-No transformer of aptool needs Java.
+These transformers do not need Java.
 """
 
 from typing import Any
@@ -22,12 +22,18 @@ from aptool.library.run import Run
 
 
 def transformer(source: Model | Run | PathLike, *, text_field: str = "text") -> pyterrier.Transformer:
-    """A transformer of PyTerrier.
+    """Make a transformer of PyTerrier.
 
     Args:
-        source: a model or its folder: documents with their texts become a ranking (R to R). Or a run:
-            queries become its rankings (Q to R), documents get its scores.
-        text_field: the column of the documents' texts, for a model.
+        source: a model or its folder, to re-rank documents with texts (R to R); or a run, to retrieve its
+            rankings (Q to R) or to score documents (R to R).
+        text_field: column of the document texts, for a model.
+
+    Returns:
+        The transformer.
+
+    Raises:
+        AptoolError: ``source`` is not a model.
     """
     check_text("text_field", text_field)
     if isinstance(source, Run):
@@ -36,7 +42,7 @@ def transformer(source: Model | Run | PathLike, *, text_field: str = "text") -> 
 
 
 class ModelTransformer(pyterrier.Transformer):
-    """Ranks the documents of each query by a model."""
+    """Re-ranks the documents of each query with a model."""
 
     def __init__(self, model: Model, text_field: str = "text") -> None:
         super().__init__()
@@ -44,16 +50,16 @@ class ModelTransformer(pyterrier.Transformer):
         self.text_field = text_field
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Scores and ranks documents.
+        """Score and rank documents.
 
         Args:
-            inp: qid, query, docno and the column of the texts; further columns are kept.
+            inp: qid, query, docno and the column of the texts; other columns are kept.
 
         Returns:
-            The same rows with ``score`` and ``rank`` (from 0), query by query in the order of trec_eval.
+            The rows with ``score`` and ``rank`` (from 0), per query in trec_eval's order.
 
         Raises:
-            AptoolError: a column is missing, or a query or a text is none.
+            AptoolError: a column is missing, or a query or a text is not a text.
         """
         _check_columns(inp, ["qid", "query", "docno", self.text_field])
         if inp.empty:
@@ -66,20 +72,20 @@ class ModelTransformer(pyterrier.Transformer):
 
 
 class RunTransformer(pyterrier.Transformer):
-    """Gives the rankings of a run."""
+    """Retrieves the rankings of a run."""
 
     def __init__(self, run: Run) -> None:
         super().__init__()
         self.run = run
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        """Looks queries up in the run.
+        """Look up queries in the run.
 
         Args:
-            inp: qid; with docno, only these documents are ranked. What the run lacks is left out.
+            inp: qid; with docno, only these documents are ranked. Rows that the run lacks are left out.
 
         Returns:
-            The rows found, with ``docno``, ``score`` and ``rank`` (from 0), in the order of trec_eval.
+            The rows with ``docno``, ``score`` and ``rank`` (from 0), in trec_eval's order.
 
         Raises:
             AptoolError: a column is missing.
@@ -88,15 +94,15 @@ class RunTransformer(pyterrier.Transformer):
         named = self.run.frame.rename({"question_id": "qid", "answer_id": "docno"})
         scores = pd.DataFrame(named.select("qid", "docno", "score").to_dict(as_series=False))
         keys = ["qid", "docno"] if "docno" in inp.columns else ["qid"]
-        found = inp.drop(columns=["score", "rank"], errors="ignore").merge(scores, on=keys)
-        return _ranked(found, found["score"].to_numpy(dtype=np.float64))
+        rows = inp.drop(columns=["score", "rank"], errors="ignore").merge(scores, on=keys)
+        return _ranked(rows, rows["score"].to_numpy(dtype=np.float64))
 
     def __repr__(self) -> str:
         return f"aptool({self.run!r})"
 
 
 def _ranked(frame: pd.DataFrame, scores: np.ndarray) -> pd.DataFrame:
-    """The rows with these scores and their ranks; queries in the order in which they come first."""
+    """The rows with scores and ranks; queries in the order of their first rows."""
     result = frame.assign(score=scores)
     order = {qid: number for number, qid in enumerate(dict.fromkeys(result["qid"]))}
     result = result.assign(_order=result["qid"].map(order))
@@ -105,8 +111,8 @@ def _ranked(frame: pd.DataFrame, scores: np.ndarray) -> pd.DataFrame:
     return result.assign(rank=result.groupby("qid", sort=False).cumcount())
 
 
-def _check_columns(frame: Any, wanted: list[str]) -> None:
-    for column in wanted:
+def _check_columns(frame: Any, columns: list[str]) -> None:
+    for column in columns:
         if column not in frame.columns:
-            have = ", ".join(map(str, frame.columns)) or "none"
-            raise InputError("transformer", column=column, expected=f"such a column; the frame has {have}")
+            names = ", ".join(map(str, frame.columns)) or "none"
+            raise InputError("transformer", column=column, expected=f"this column; the frame has {names}")

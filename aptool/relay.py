@@ -1,9 +1,7 @@
-"""Messages and progress of a worker process, passed on to the process that shows them.
+"""Log messages and progress of a worker process, sent to the process that shows them.
 
-The worker posts pairs of a kind and a value, over whatever connects the two processes:
-
-    with relayed_to(post):
-        ...  # logs and reports progress as always
+with relayed_to(post):
+    ...  # log messages and progress go to `post`
 """
 
 import contextlib
@@ -12,26 +10,28 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from typing_extensions import override
+
 from aptool.errors import AptoolError, error_with
 from aptool.progress import Progress, Update, get_progress, use_progress
 
 # Seconds between two posts of progress.
 INTERVAL = 0.3
 
-# Posts a message, given its kind and value: "log" and a line; "progress" and the name of the task, done,
-# total, unit and detail; "epoch" and an entry of a training history.
+# Sends a message of a kind: "log" with a line; "progress" with the name of the task, done, total, unit and
+# detail; "epoch" with an entry of a training history.
 Post = Callable[[str, Any], None]
 
 
 class WorkerError(NamedTuple):
-    """An ``AptoolError`` of another process: the exit code and the line."""
+    """An ``AptoolError`` of another process."""
 
     exit_code: int
     line: str
 
     @classmethod
     def of(cls, error: AptoolError, place: str = "") -> "WorkerError":
-        """What is sent in place of an error, whose own arguments another process could not restore."""
+        """The exit code and the message of an error, after an optional place."""
         return cls(error.exit_code, f"{place}: {error}" if place else str(error))
 
     def error(self) -> AptoolError:
@@ -40,14 +40,14 @@ class WorkerError(NamedTuple):
 
 
 class _PostedProgress(Progress):
-    """Posts progress and epochs."""
+    """Sends progress and epochs."""
 
     def __init__(self, post: Post) -> None:
         self._post = post
 
+    @override
     @contextlib.contextmanager
     def task(self, name: str) -> Iterator[Update]:
-        """See ``Progress.task``."""
         posted, last = time.monotonic(), (name, 0, 0, "", "")
         self._post("progress", last)
 
@@ -61,13 +61,13 @@ class _PostedProgress(Progress):
         yield update
         self._post("progress", last)
 
+    @override
     def epoch(self, entry: dict[str, Any]) -> None:
-        """See ``Progress.epoch``."""
         self._post("epoch", entry)
 
 
 class RelayedTasks:
-    """Shows the tasks of another process, one at a time, in the current progress of this one."""
+    """Shows the tasks of another process, one at a time, in the current progress."""
 
     def __init__(self) -> None:
         self._name: str | None = None
@@ -81,7 +81,7 @@ class RelayedTasks:
         self._task.close()
 
     def show(self, state: tuple[str, int, int, str, str]) -> None:
-        """Shows the value of a ``progress`` message."""
+        """Show the value of a ``progress`` message."""
         name, done, total, unit, detail = state
         if name != self._name or self._update is None:
             self._task.close()
@@ -91,27 +91,28 @@ class RelayedTasks:
 
 
 class _Silence(Progress):
-    """Reports nothing, not even epochs."""
+    """Shows nothing, not even epochs."""
 
+    @override
     def epoch(self, entry: dict[str, Any]) -> None:
-        """See ``Progress.epoch``."""
+        pass
 
 
 class _Handler(logging.Handler):
-    """Posts log messages."""
+    """Sends log messages."""
 
     def __init__(self, post: Post) -> None:
         super().__init__(logging.INFO)
         self._post = post
 
+    @override
     def emit(self, record: logging.LogRecord) -> None:
-        """Posts one message."""
         self._post("log", record.getMessage())
 
 
 @contextlib.contextmanager
 def relayed_to(post: Post | None) -> Iterator[None]:
-    """Posts the messages and the progress of this process while the block runs; None drops them."""
+    """Send the messages and the progress of this process while the block runs; None discards them."""
     if post is None:
         with use_progress(_Silence()):
             yield

@@ -84,7 +84,7 @@ def test_another_column_may_hold_the_text(transformer, model_folder):
 
     assert len(found) == 4
     with pytest.raises(
-        InputError, match="'text': expected such a column; the frame has qid, query, docno, body"
+        InputError, match="'text': expected this column; the frame has qid, query, docno, body"
     ):
         transformer(model_folder)(renamed)
     assert transformer(model_folder)(DOCUMENTS.head(0)).empty
