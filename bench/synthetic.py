@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from aptool.datasets.importing import check_output
 from aptool.errors import AptoolError, UsageError
-from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.formats.atomic import check_folder
+from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.location import PathOrUrl
 from bench.figures import benchmark_parser
 from bench.made_up_words import FACETS, Lexicon
@@ -58,7 +58,7 @@ def build(out: PathOrUrl, *, like: str, scale: float = 1.0, seed: int = 0) -> Co
         raise UsageError(f"shape {like!r}: expected one of {', '.join(SHAPES)}")
     if not 0 < scale < float("inf"):
         raise UsageError(f"scale {scale}: expected a number above 0")
-    check_output(out)
+    check_folder(out, MANIFEST)
     shape = scaled(SHAPES[like], scale)
     generator = _Generator(shape, seed)
     details = {"like": like, "scale": scale, "seed": seed, "numpy": np.__version__, "shape": asdict(shape)}

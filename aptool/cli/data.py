@@ -35,11 +35,9 @@ def data() -> None:
 def functions(out: Location | None, output: Location | None, limit: int | None) -> None:
     """Build a code-search collection from the installed Python packages."""
     from aptool.datasets.functions import import_functions
-    from aptool.datasets.importing import check_output
     from aptool.formats.collection import CollectionFiles
 
     out = one_output(output, out)
-    check_output(out)
     import_functions(out, limit=limit)
     report_collection(CollectionFiles(out))
 

@@ -1,16 +1,15 @@
-"""Folds for choosing without a test set: the questions of train and dev, dealt out anew.
+"""Folds for model selection without a test set: the questions of train and dev, split anew.
 
-Each fold is a collection of its own: its dev split is one part of all questions, its train split the others.
-Questions that are near copies of each other always stand in the same part, so that no fold trains on what it
-is judged by. The same collection gives the same folds.
+The dev split of each fold has one part of all questions, its train split the other parts. Near copies of a
+question are in the same part, so that no fold trains on its dev questions. Folds are deterministic.
 """
 
 import hashlib
 from collections.abc import Iterator, Sequence
 
-from aptool.datasets.importing import check_output
 from aptool.datasets.leaks import THRESHOLD, encode, labelled_pools, near_pairs
 from aptool.errors import AptoolError, InputError, UsageError
+from aptool.formats.atomic import check_folder
 from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.location import PathOrUrl, location
 from aptool.text.bm25 import words
@@ -19,54 +18,50 @@ from aptool.text.bm25 import words
 def write_folds(
     collection: CollectionFiles, out: PathOrUrl, folds: int = 5, splits: Sequence[str] = ("train", "dev")
 ) -> list[CollectionFiles]:
-    """Writes ``OUT/fold1`` and so on, one collection for each fold.
+    """Write one collection per fold: ``OUT/fold1``, ``OUT/fold2`` and so on.
 
     Args:
-        collection: where the questions come from.
+        collection: source of the questions.
         out: the folder of the folds.
-        folds: how many; at least 2.
-        splits: whose questions are used; a split that the collection does not have is left out.
-
-    Raises:
-        UsageError: there are fewer than two folds.
-        InputError: the collection has none of the splits, the folder has more folds than these, or a file
-            cannot be read or written.
-        AptoolError: there are fewer groups of questions than folds.
+        folds: number of folds, at least 2.
+        splits: splits whose questions are used; missing splits are skipped.
     """
     if folds < 2:
         raise UsageError(f"--folds {folds}: expected at least 2")
     present = [split for split in dict.fromkeys(splits) if split in collection.splits]
     if not present:
-        wanted = f"one of {', '.join(splits)}"
-        raise InputError(collection.path, problem="none of its splits is one of those", expected=wanted)
+        problem = f"a collection of the splits {', '.join(collection.splits)}"
+        raise InputError(collection.path, problem=problem, expected=f"one of {', '.join(splits)}")
     targets = [location(out) / f"fold{number}" for number in range(1, folds + 1)]
-    for target in targets:
-        check_output(target)
-    more = location(out) / f"fold{folds + 1}"
-    if (more / MANIFEST).is_file():
-        raise InputError(more, problem=f"a fold beyond {folds}", expected="all folds of a folder of one call")
+    stale = location(out) / f"fold{folds + 1}"
+    if (stale / MANIFEST).is_file():
+        raise InputError(
+            stale, problem=f"a fold beyond {folds}", expected="all folds of a folder of one call"
+        )
     pools = list(_distinct(collection, present))
-    part = assign([pool.question for pool in pools], [pool.question_id for pool in pools], folds)
-    if len(set(part)) < folds:
+    fold_of = assign([pool.question for pool in pools], [pool.question_id for pool in pools], folds)
+    if len(set(fold_of)) < folds:
         raise AptoolError(
             f"{collection.path}: too few questions for {folds} folds, near copies kept together"
         )
-    found = []
+    for target in targets:
+        check_folder(target, MANIFEST)
     for number, target in enumerate(targets):
+        train = [pool for pool, fold in zip(pools, fold_of, strict=True) if fold != number]
+        dev = [pool for pool, fold in zip(pools, fold_of, strict=True) if fold == number]
         details = {"folds": folds, "fold": number + 1, "of": collection.fingerprint, "splits": present}
         source = f"fold {number + 1} of {folds} of {collection.name}"
         with CollectionWriter(target, name=collection.name, source=source, details=details) as writer:
-            writer.add_split("train", (pool for pool, own in zip(pools, part, strict=True) if own != number))
-            writer.add_split("dev", (pool for pool, own in zip(pools, part, strict=True) if own == number))
-        found.append(CollectionFiles(target))
-    return found
+            writer.add_split("train", train)
+            writer.add_split("dev", dev)
+    return [CollectionFiles(target) for target in targets]
 
 
 def assign(questions: Sequence[str], ids: Sequence[str], folds: int) -> list[int]:
-    """The fold of each question, from 0: near copies together, all folds of about the same size.
+    """Assign a fold, from 0, to each question: near copies to one fold, about equally many to each.
 
-    Groups are dealt out from the largest to the smallest, each to the fold with the fewest questions so far;
-    equal ones in the order of a hash of their first id, so that neighbours in a file do not stay together.
+    Groups are assigned from the largest to the smallest, each to the fold with the fewest questions. Groups
+    of one size are ordered by a hash of their first id, which separates neighbours in a file.
     """
     groups: dict[int, list[int]] = {}
     for row, root in enumerate(_roots(questions)):
@@ -82,7 +77,7 @@ def assign(questions: Sequence[str], ids: Sequence[str], folds: int) -> list[int
 
 
 def _roots(questions: Sequence[str]) -> list[int]:
-    """For each question one that stands for all its near copies, and for their near copies in turn."""
+    """Map each question to a representative of its near copies, and of their near copies in turn."""
     sets = encode([words(question) for question in questions], 1)
     root = list(range(len(questions)))
 
@@ -99,7 +94,7 @@ def _roots(questions: Sequence[str]) -> list[int]:
 
 
 def _distinct(collection: CollectionFiles, splits: Sequence[str]) -> Iterator[LabelledPool]:
-    """Every question of the splits; one whose id stands in two splits gets the split's name in front."""
+    """All questions of the splits; an id that repeats in another split gets the split as its prefix."""
     seen: set[str] = set()
     for split in splits:
         for pool in labelled_pools(collection, split):

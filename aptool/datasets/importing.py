@@ -1,8 +1,4 @@
-"""Pools become a collection, and every row is counted; all importers end here.
-
-`write_collection` passes the pools to `CollectionWriter`, which applies the policies, and records how much
-was read.
-"""
+"""The last step of all importers: write pools as a collection, count the rows, and warn of odd pools."""
 
 import logging
 import re
@@ -16,79 +12,20 @@ import polars as pl
 
 from aptool.datasets.policies import EMPTY_DROPPED, Conflicts
 from aptool.errors import AptoolError, InputError, UsageError, counted
-from aptool.formats.collection import (
-    MANIFEST,
-    CollectionFiles,
-    CollectionWriter,
-    LabelledPool,
-    keeps_question,
-)
-from aptool.formats.location import PathOrUrl, location
+from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool, keeps_question
+from aptool.formats.location import PathOrUrl
 
 logger = logging.getLogger(__name__)
 
-_OWN_POLICIES = ("empty_answers_kept", "questions_without_candidates_dropped", EMPTY_DROPPED)
+# A random order of five candidates, of which one is relevant, has an expected MRR of 0.46.
+SMALL_POOL = 5
+
+_IMPORT_POLICIES = ("empty_answers_kept", "questions_without_candidates_dropped", EMPTY_DROPPED)
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
-@dataclass
-class PoolCounts:
-    """Counts over the pools of a split or a run.
-
-    Attributes:
-        labelled: whether relevance is known; if not, ``relevant`` and ``without_relevant`` say nothing.
-        questions: pools.
-        candidates: question-candidate pairs.
-        relevant: relevant candidates in the pools.
-        single: pools with a single candidate.
-        without_relevant: pools without a relevant candidate.
-    """
-
-    labelled: bool = True
-    questions: int = 0
-    candidates: int = 0
-    relevant: int = 0
-    single: int = 0
-    without_relevant: int = 0
-
-    def add(self, candidates: int, relevant: int) -> None:
-        """Counts one pool."""
-        self.questions += 1
-        self.candidates += candidates
-        self.relevant += relevant
-        self.single += candidates == 1
-        self.without_relevant += relevant == 0
-
-    @property
-    def warnings(self) -> list[str]:
-        """One line per finding, with its count."""
-        if not self.questions:
-            return []
-        lines = []
-        of_questions = f"of {counted(self.questions, 'question')}"
-        if self.single:
-            lines.append(f"{self.single:,} {of_questions} have a single candidate, so no order can be wrong")
-        if self.labelled and not self.relevant:
-            lines.append(f"none of the {counted(self.candidates, 'candidate')} is relevant")
-        elif self.labelled and self.relevant == self.candidates:
-            lines.append(
-                f"all {counted(self.candidates, 'candidate')} are relevant, so no order can be wrong"
-            )
-        elif self.labelled and self.without_relevant:
-            without = f"{self.without_relevant:,} {of_questions}"
-            lines.append(f"{without} have no relevant candidate: any model scores 0 there")
-        mean = self.candidates / self.questions
-        if mean < SMALL_POOL:
-            lines.append(f"mean pool size {mean:.1f} candidates: a random order already has high figures")
-        return lines
-
-
 def parse_splits(arguments: Iterable[str]) -> dict[str, str]:
-    """``SPLIT=PATH`` arguments as a mapping.
-
-    Raises:
-        UsageError: one has another form, or a split is given twice.
-    """
+    """Parse ``SPLIT=PATH`` arguments."""
     splits: dict[str, str] = {}
     for argument in arguments:
         split, equals, path = argument.partition("=")
@@ -101,43 +38,25 @@ def parse_splits(arguments: Iterable[str]) -> dict[str, str]:
 
 
 def check_split(split: object) -> str:
-    """A name of a split.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """Check that a value is a valid name of a split."""
     if not isinstance(split, str) or not _SPLIT.fullmatch(split):
         raise UsageError(f"split {split!r}: expected a name, such as train")
     return split
 
 
 def collection_name(output: PathOrUrl) -> str:
-    """A name for the collection in a folder: that of the folder, as one word."""
+    """Derive the name of a collection, one word, from its folder."""
     return re.sub(r"\s+", "-", Path(str(output)).resolve().name) or "collection"
-
-
-def check_output(out: PathOrUrl) -> None:
-    """Checks that writing a collection to ``out`` replaces at most another collection.
-
-    Raises:
-        InputError: ``out`` is a file, or a folder of another kind.
-    """
-    path = location(out)
-    if path.is_dir() and any(path.iterdir()) and not (path / MANIFEST).is_file():
-        wanted = "a collection to replace, an empty folder, or nothing yet"
-        raise InputError(path, problem=f"a folder without {MANIFEST}", expected=wanted)
-    if path.exists() and not path.is_dir():
-        raise InputError(path, problem="a file", expected="a folder, or nothing yet")
 
 
 class SplitPools(NamedTuple):
     """The pools of one split.
 
     Attributes:
-        path: the file that they are read from.
+        path: source of the pools, for messages.
         pools: the pools.
-        conflicts: its contradictory labels.
-        counts: rows that the importer's own policies touched, complete once the pools are read.
+        conflicts: pairs with contradictory labels.
+        counts: rows per policy of the importer; complete once the pools are read.
         labelled: whether there are labels; if not, the split gets no qrels.
     """
 
@@ -159,29 +78,23 @@ def write_collection(
     answers: Iterable[tuple[str, str]] | None = None,
     check: Callable[[], None] | None = None,
 ) -> CollectionFiles:
-    """Writes a collection; its manifest's ``details.read`` says what was read before any policy.
-
-    Warnings on pools that make figures hard to read are logged.
+    """Write a collection and log warnings on its pools.
 
     Args:
         out: the folder; an existing collection is replaced on success.
         name: one word.
-        source: description of where the text comes from.
-        splits: split -> its pools, read one after the other.
-        questions: which questions are kept, see `CollectionWriter`.
-        details: further entries of the manifest.
+        source: description of the text's origin.
+        splits: split -> its pools, read one split after the other.
+        questions: see `CollectionWriter`.
+        details: further entries of the manifest; ``read`` is added, with the counts before any policy.
         answers: the ``(answer id, text)`` pairs that the pools share.
         check: called once all splits are read; nothing is written if it raises.
-
-    Raises:
-        AptoolError: a pool cannot be read, or no question of a split is left.
     """
-    check_output(out)
-    read: dict[str, dict[str, int]] = {}
+    rows_read: dict[str, dict[str, int]] = {}
     kept: dict[str, PoolCounts] = {}
-    # The manifest is written last, so it sees what `read` has become by then.
-    everything = {**(details or {}), "questions": questions, "read": read}
-    with CollectionWriter(out, name=name, source=source, questions=questions, details=everything) as writer:
+    # The manifest is written last, with the final `rows_read`.
+    details = {**(details or {}), "questions": questions, "read": rows_read}
+    with CollectionWriter(out, name=name, source=source, questions=questions, details=details) as writer:
         if answers is not None:
             writer.add_answers(answers)
         for split, content in splits.items():
@@ -192,13 +105,13 @@ def write_collection(
                 writer.add_split(split, pools, labelled=content.labelled)
             except InputError:
                 raise
-            except AptoolError as error:  # the writer knows the output only
+            except AptoolError as error:  # the writer does not know the source
                 expected = "at least one question" + (f" that is {questions}" if questions != "all" else "")
                 expected += " with a candidate that is not empty" if counts[EMPTY_DROPPED] else ""
                 problem = counted(counts["questions"], "question")
                 raise InputError(content.path, problem=problem, expected=expected) from error
-            read[split] = {key: counts[key] for key in ("questions", "candidates")}
-            for policy in _OWN_POLICIES:
+            rows_read[split] = {key: counts[key] for key in ("questions", "candidates")}
+            for policy in _IMPORT_POLICIES:
                 if counts[policy]:
                     writer.count(policy, split, counts[policy])
             conflicts = content.conflicts
@@ -212,9 +125,9 @@ def write_collection(
 
 
 def _counted(
-    content: SplitPools, counts: Counter[str], kept: PoolCounts, questions: str
+    content: SplitPools, counts: Counter[str], kept: "PoolCounts", questions: str
 ) -> Iterator[LabelledPool]:
-    """The pools that have a candidate; counts what was read, and the pools that the policy keeps."""
+    """Drop pools without a candidate; count the rows that are read, and the pools that are kept."""
     for pool in content.pools:
         counts["questions"] += 1
         counts["candidates"] += len(pool.answer_ids)
@@ -233,40 +146,65 @@ def _counted(
         counts["candidates"] += content.counts.get(EMPTY_DROPPED, 0)
 
 
-# A random order of five candidates, one of them relevant, has an expected MRR of 0.46.
-SMALL_POOL = 5
+@dataclass
+class PoolCounts:
+    """Counts over the pools of a split or a run.
+
+    Attributes:
+        labelled: whether relevance is known.
+        questions: pools.
+        candidates: question-candidate pairs.
+        relevant: relevant candidates.
+        single: pools with a single candidate.
+        without_relevant: pools without a relevant candidate.
+    """
+
+    labelled: bool = True
+    questions: int = 0
+    candidates: int = 0
+    relevant: int = 0
+    single: int = 0
+    without_relevant: int = 0
+
+    def add(self, candidates: int, relevant: int) -> None:
+        """Count one pool."""
+        self.questions += 1
+        self.candidates += candidates
+        self.relevant += relevant
+        self.single += candidates == 1
+        self.without_relevant += relevant == 0
+
+    @property
+    def warnings(self) -> list[str]:
+        """Reasons why scores on these pools mean little, with counts."""
+        if not self.questions:
+            return []
+        lines = []
+        of_questions = f"of {counted(self.questions, 'question')}"
+        candidates = counted(self.candidates, "candidate")
+        if self.single:
+            lines.append(f"{self.single:,} {of_questions} have a single candidate, so no order can be wrong")
+        if self.labelled and not self.relevant:
+            lines.append(f"none of the {candidates} is relevant")
+        elif self.labelled and self.relevant == self.candidates:
+            lines.append(f"all {candidates} are relevant, so no order can be wrong")
+        elif self.labelled and self.without_relevant:
+            without = f"{self.without_relevant:,} {of_questions}"
+            lines.append(f"{without} have no relevant candidate: any model scores 0 there")
+        mean = self.candidates / self.questions
+        if mean < SMALL_POOL:
+            lines.append(f"mean pool size {mean:.1f} candidates: a random order already scores high")
+        return lines
 
 
 def log_warnings(name: str, counts: PoolCounts) -> None:
-    """Logs the warnings, each line beginning with ``name``."""
+    """Log the warnings, each line beginning with ``name``."""
     for line in counts.warnings:
         logger.warning(f"{name}: warning: {line}")
 
 
-def pool_counts(pairs: pl.DataFrame, qrels: pl.DataFrame | None) -> PoolCounts:
-    """Counts over the pools of a run.
-
-    Args:
-        pairs: question_id, answer_id; each pair once.
-        qrels: question_id, answer_id, relevance; questions that are not in it are left out. None: no labels.
-    """
-    if qrels is None:
-        sizes = pairs.group_by("question_id").agg(size=pl.len(), relevant=pl.lit(0))
-    else:
-        relevant = qrels.filter(pl.col("relevance") > 0).select(
-            "question_id", "answer_id", relevant=pl.lit(True)
-        )
-        judged = pairs.join(qrels.select("question_id").unique(), on="question_id", how="semi")
-        marked = judged.join(relevant, on=["question_id", "answer_id"], how="left")
-        sizes = marked.group_by("question_id").agg(size=pl.len(), relevant=pl.col("relevant").sum())
-    counts = PoolCounts(labelled=qrels is not None)
-    for size, relevant_candidates in sizes.select("size", "relevant").iter_rows():
-        counts.add(size, relevant_candidates)
-    return counts
-
-
 def warn_of_runs(runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame) -> None:
-    """Logs the warnings on the pools that runs rank; runs of the same pools are warned of once.
+    """Log the warnings on the pools that runs rank, once for all runs with the same warnings.
 
     Args:
         runs: name -> question_id, answer_id and further columns.
@@ -274,7 +212,20 @@ def warn_of_runs(runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame) -> None:
     """
     logged: list[list[str]] = []
     for name, frame in runs.items():
-        counts = pool_counts(frame, qrels)
+        counts = _count_pools(frame, qrels)
         if counts.warnings not in logged:
             logged.append(counts.warnings)
             log_warnings(name, counts)
+
+
+def _count_pools(pairs: pl.DataFrame, qrels: pl.DataFrame) -> PoolCounts:
+    """Count the pools of the judged questions of a run."""
+    keys = ["question_id", "answer_id"]
+    is_relevant = qrels.filter(pl.col("relevance") > 0).select(*keys, relevant=pl.lit(True))
+    judged = pairs.join(qrels.select("question_id").unique(), on="question_id", how="semi")
+    marked = judged.join(is_relevant, on=keys, how="left")
+    sizes = marked.group_by("question_id").agg(size=pl.len(), relevant=pl.col("relevant").sum())
+    counts = PoolCounts()
+    for size, relevant in sizes.select("size", "relevant").iter_rows():
+        counts.add(size, relevant)
+    return counts

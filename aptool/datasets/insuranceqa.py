@@ -1,11 +1,11 @@
-"""InsuranceQA (Feng et al., 2015): questions of an insurance forum, each with a pool of 500 of all answers.
+"""Importer of InsuranceQA (Feng et al., 2015): questions of an insurance forum with pools of answers.
 
-Version 1 and version 2 are different data: other splits, other answers. Both write words as ``idx_N`` of a
-vocabulary file, and both share one set of answers among all pools.
+Version 1 and version 2 are different data, with other splits and other answers. Both write words as ``idx_N``
+of a vocabulary file, and share one set of answers among all pools.
 
-Version 1 samples pools at random, so that some candidates are repeated in a pool; its training questions have
-no pool, and get one of their relevant answers only (training samples negatives from all answers). Version 2
-takes pools from a search engine, which often misses the relevant answer.
+The pools of version 1 are random samples, with repeated candidates. Its training questions have no pool and
+get their relevant answers only, as training samples negatives from all answers. The pools of version 2 are
+the results of a search engine, which often misses the relevant answer.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aptool.datasets.importing import SplitPools, write_collection
-from aptool.datasets.lines import open_bytes, read_rows
+from aptool.datasets.lines import open_plain, read_rows
 from aptool.errors import InputError, UsageError
 from aptool.formats.collection import CollectionFiles, LabelledPool
 from aptool.formats.ids import check_answer_id
@@ -37,7 +37,7 @@ class Release(NamedTuple):
         version: 1 or 2.
         answers: the file of answers.
         splits: split -> its file.
-        columns: split -> the columns of the question, the relevant answers and, if there is one, the pool.
+        columns: split -> the columns of the question, the relevant answers and the pool, if there is one.
     """
 
     version: int
@@ -54,43 +54,42 @@ def import_insuranceqa(
     pool_size: int = 500,
     tokens: str = "token",
 ) -> CollectionFiles:
-    """Imports version 1 or 2, whichever ``folder`` contains; splits without a file are skipped.
+    """Import the version that ``folder`` contains.
 
-    The manifest names them under ``details.splits_not_found``.
+    Splits without a file are skipped and listed in the manifest's ``details.splits_not_found``.
 
     Args:
         out: the collection's folder.
-        folder: V1 or V2 of the published repository, local or a URL; files may be packed (.gz) or not.
-        questions: which are kept; not ``both-labels`` for version 1, whose training questions have no
+        folder: V1 or V2 of the published repository, local or a URL; files may be packed (.gz).
+        questions: see `CollectionWriter`; not ``both-labels`` for version 1, whose training questions have no
             non-relevant candidates.
-        pool_size: version 2: which of the published pool sizes, 100, 500, 1000 or 1500.
-        tokens: version 2: ``token`` or ``raw``, its two tokenizations.
-
-    Raises:
-        InputError: a file is missing or is not what it should be; the message names it, and the line.
-        UsageError: ``questions`` does not fit the version.
+        pool_size: version 2: published pool size: 100, 500, 1000 or 1500.
+        tokens: version 2: tokenization: ``token`` or ``raw``.
     """
     folder = folder.rstrip("/")
-    release = find_release(folder, pool_size, tokens)
+    release = _release(folder, pool_size, tokens)
     if release.version == 1 and questions == "both-labels":
         raise UsageError(
             "--questions both-labels: training questions of InsuranceQA V1 have no non-relevant candidates"
         )
-    paths = {split: _find(folder, name) for split, name in release.splits.items()}
-    found = {split: path for split, path in paths.items() if path is not None}
-    vocabulary = read_vocabulary(_needed(folder, VOCABULARY))
-    answers = read_answers(_needed(folder, release.answers), vocabulary)
-    sources = {
-        split: SplitPools(path, read_pools(path, split, release.columns[split], vocabulary, answers))
-        for split, path in found.items()
-    }
+    vocabulary = _read_vocabulary(_required(folder, VOCABULARY))
+    answers = _read_answers(_required(folder, release.answers), vocabulary)
+    sources: dict[str, SplitPools] = {}
+    missing = []
+    for split, name in release.splits.items():
+        path = _find(folder, name)
+        if path is None:
+            missing.append(split)
+        else:
+            pools = _read_pools(path, split, release.columns[split], vocabulary, answers)
+            sources[split] = SplitPools(path, pools)
     details: dict[str, object] = {"version": release.version}
     if release.version == 2:
         details |= {"pool_size": pool_size, "tokens": tokens}
     else:
         details |= {"train_pools": "the relevant answers only"}
-    if len(found) < len(paths):
-        details["splits_not_found"] = [split for split, path in paths.items() if path is None]
+    if missing:
+        details["splits_not_found"] = missing
     return write_collection(
         out,
         name=f"insuranceqa-v{release.version}",
@@ -102,42 +101,33 @@ def import_insuranceqa(
     )
 
 
-def find_release(folder: str, pool_size: int, tokens: str) -> Release:
-    """Which version a folder holds, told by its question files.
-
-    Raises:
-        InputError: neither or both.
-    """
-    train_and_pools = {"train": V1_TRAIN, **V1_POOLS}
-    first = Release(
-        1, V1_ANSWERS, train_and_pools, {"train": (0, 1, None)} | dict.fromkeys(V1_POOLS, (1, 0, 2))
-    )
-    parts = {
+def _release(folder: str, pool_size: int, tokens: str) -> Release:
+    """Detect the version from the names of the files."""
+    v1_columns: dict[str, tuple[int, int, int | None]]
+    v1_columns = {"train": (0, 1, None)} | dict.fromkeys(V1_POOLS, (1, 0, 2))
+    v1 = Release(1, V1_ANSWERS, {"train": V1_TRAIN, **V1_POOLS}, v1_columns)
+    v2_splits = {
         split: V2_POOLS.format(tokens=tokens, size=pool_size, part=part) for split, part in V2_PARTS.items()
     }
-    second = Release(2, V2_ANSWERS.format(tokens=tokens), parts, dict.fromkeys(V2_PARTS, (1, 2, 3)))
-    held = [
+    v2 = Release(2, V2_ANSWERS.format(tokens=tokens), v2_splits, dict.fromkeys(V2_PARTS, (1, 2, 3)))
+    releases = [
         release
-        for release in (first, second)
+        for release in (v1, v2)
         if any(_find(folder, name) for name in (*release.splits.values(), release.answers))
     ]
-    if len(held) == 1:
-        return held[0]
-    if held:
+    if len(releases) == 2:
         expected = "files of version 1 or of version 2, each in a folder of its own"
         raise InputError(folder, problem="files of both versions", expected=expected)
-    expected = f"the folder V1 (with {V1_TRAIN}, …) or V2 (with {parts['train']}.gz, …) of {HOME}"
-    raise InputError(folder, problem="none of the files of InsuranceQA", expected=expected)
+    if not releases:
+        expected = f"the folder V1 (with {V1_TRAIN}, …) or V2 (with {v2_splits['train']}.gz, …) of {HOME}"
+        raise InputError(folder, problem="none of the files of InsuranceQA", expected=expected)
+    return releases[0]
 
 
-def read_vocabulary(path: str) -> dict[str, str]:
-    """Reads ``idx_N`` TAB word.
-
-    Raises:
-        InputError: a line is not that, or an index stands there twice.
-    """
+def _read_vocabulary(path: str) -> dict[str, str]:
+    """Read ``idx_N`` TAB word."""
     words: dict[str, str] = {}
-    for number, (index, word) in _fields(path, 2, "an index and a word"):
+    for number, (index, word) in _read_fields(path, 2, "an index and a word"):
         if not index.strip() or not word.strip() or index in words:
             expected = "an index and its word, each index once"
             raise InputError(path, place=f"line {number}", value=f"{index}\t{word}", expected=expected)
@@ -145,82 +135,73 @@ def read_vocabulary(path: str) -> dict[str, str]:
     return words
 
 
-def read_answers(path: str, vocabulary: Mapping[str, str]) -> dict[str, str]:
-    """Reads label TAB words, as label -> text.
-
-    Raises:
-        InputError: a line is not that, a label stands there twice, or a word is not in the vocabulary.
-    """
+def _read_answers(path: str, vocabulary: Mapping[str, str]) -> dict[str, str]:
+    """Read label TAB words, as label -> text."""
     texts: dict[str, str] = {}
-    for number, (label, words) in _fields(path, 2, "a label and an answer"):
-        check_answer_id(path, f"line {number}", label, "label")
+    for number, (label, words) in _read_fields(path, 2, "a label and an answer"):
+        place = f"line {number}"
+        check_answer_id(path, place, label, "label")
         if label in texts:
-            raise InputError(
-                path, place=f"line {number}", column="label", value=label, expected="each label once"
-            )
-        texts[label] = _text(path, number, words, vocabulary)
+            raise InputError(path, place=place, column="label", value=label, expected="each label once")
+        texts[label] = _text(path, place, words, vocabulary)
     if not texts:
         raise InputError(path, problem="no line", expected="answers")
     return texts
 
 
-def read_pools(
+def _read_pools(
     path: str,
     split: str,
     columns: tuple[int, int, int | None],
     vocabulary: Mapping[str, str],
     answers: Mapping[str, str],
 ) -> Iterator[LabelledPool]:
-    """The pools of one split; question ``dev-17`` stands in line 17 of the dev file.
-
-    Raises:
-        InputError: a line is not a question, or a word or a label is unknown.
-    """
-    question_at, relevant_at, pool_at = columns
+    """Read the pools of one split; question ``dev-17`` is line 17 of the dev file."""
+    question_column, relevant_column, pool_column = columns
     width = max(column for column in columns if column is not None) + 1
-    found = False
-    for number, fields in _fields(path, width, "a question, its relevant answers and its pool"):
-        found = True
-        question = _text(path, number, fields[question_at], vocabulary)
-        relevant = _labels(path, number, fields[relevant_at], "relevant answers", answers)
-        pool = relevant if pool_at is None else _labels(path, number, fields[pool_at], "pool", answers)
+    number = 0
+    for number, fields in _read_fields(path, width, "a question, its relevant answers and its pool"):
+        place = f"line {number}"
+        question = _text(path, place, fields[question_column], vocabulary)
+        pool = relevant = _labels(path, place, fields[relevant_column], "relevant answers", answers)
+        if pool_column is not None:
+            pool = _labels(path, place, fields[pool_column], "pool", answers)
         if not question:
-            raise InputError(path, place=f"line {number}", column="question", value="", expected="a question")
+            raise InputError(path, place=place, column="question", value="", expected="a question")
         yield LabelledPool(f"{split}-{number}", question, pool, None, dict.fromkeys(relevant, 1))
-    if not found:
+    if number == 0:
         raise InputError(path, problem="no line", expected="questions")
 
 
-def _fields(path: str, width: int, what: str) -> Iterator[tuple[int, list[str]]]:
+def _read_fields(path: str, width: int, content: str) -> Iterator[tuple[int, list[str]]]:
     for number, line in read_rows(path):
         fields = line.split("\t")
         if len(fields) != width:
-            expected = f"{width}: {what}"
-            raise InputError(
-                path, place=f"line {number}", problem=f"{len(fields)} columns", expected=expected
-            )
+            problem = f"{len(fields)} columns"
+            raise InputError(path, place=f"line {number}", problem=problem, expected=f"{width}: {content}")
         yield number, fields
 
 
-def _text(path: str, number: int, words: str, vocabulary: Mapping[str, str]) -> str:
-    indices = words.split()
+def _text(path: str, place: str, words: str, vocabulary: Mapping[str, str]) -> str:
     try:
-        return " ".join([vocabulary[index] for index in indices])
+        return " ".join([vocabulary[index] for index in words.split()])
     except KeyError as error:
         expected = f"an index that stands in {VOCABULARY}"
-        raise InputError(path, place=f"line {number}", value=error.args[0], expected=expected) from error
+        raise InputError(path, place=place, value=error.args[0], expected=expected) from error
 
 
-def _labels(path: str, number: int, field: str, column: str, answers: Mapping[str, str]) -> list[str]:
+def _labels(path: str, place: str, field: str, column: str, answers: Mapping[str, str]) -> list[str]:
     labels = field.split()
-    unknown = next((label for label in labels if label not in answers), None)
-    if unknown is not None or not labels:
-        value, expected = (unknown, "the label of an answer") if labels else (field, "at least one label")
-        raise InputError(path, place=f"line {number}", column=column, value=value, expected=expected)
+    if not labels:
+        raise InputError(path, place=place, column=column, value=field, expected="at least one label")
+    for label in labels:
+        if label not in answers:
+            expected = "the label of an answer"
+            raise InputError(path, place=place, column=column, value=label, expected=expected)
     return labels
 
 
-def _needed(folder: str, name: str) -> str:
+def _required(folder: str, name: str) -> str:
     path = _find(folder, name)
     if path is None:
         expected = f"this file, or {name}.gz; it comes with {HOME}"
@@ -229,18 +210,16 @@ def _needed(folder: str, name: str) -> str:
 
 
 def _find(folder: str, name: str) -> str | None:
-    """The path of a file in the folder, packed or not."""
-    for path in (f"{folder}/{name}", f"{folder}/{name}.gz"):
-        if _exists(path):
-            return path
-    return None
+    """The path of a file in the folder, packed or not; None if there is none."""
+    paths = (f"{folder}/{name}", f"{folder}/{name}.gz")
+    return next((path for path in paths if _exists(path)), None)
 
 
 def _exists(path: str) -> bool:
     if not is_remote(path):
         return Path(path).is_file()
     try:
-        with open_bytes(path):
+        with open_plain(path):
             return True
     except InputError:
         return False

@@ -1,7 +1,8 @@
-"""Leaks between splits: questions and relevant answers of one that stand, nearly word for word, in another.
+"""Leaks between splits: questions and relevant answers that an earlier split has nearly word for word.
 
-A system that has seen a test question in training is not tested by it. Near copies have a Jaccard similarity
-of their words of at least ``THRESHOLD``; the join is exact (see `datasets.near_copies`).
+A test question that a system has seen in training does not test the system. Texts are near copies if the
+Jaccard similarity of their words is at least ``THRESHOLD``. Near copies are found by an exact join with
+prefix filtering: two sets can only be that similar if they share one of their rarest elements.
 """
 
 import math
@@ -16,91 +17,22 @@ from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
 from aptool.text.bm25 import words
 
-
-def encode(texts: Sequence[Sequence[str]], width: int) -> list[np.ndarray]:
-    """Each text as the sorted set of its runs of ``width`` words, as numbers; the rarest run is the least.
-
-    A text shorter than ``width`` is one run. Numbers compare within one call only.
-    """
-    vocabulary: dict[str, int] = {"": 0}
-    runs = []
-    for text in texts:
-        ids = np.array([vocabulary.setdefault(word, len(vocabulary)) for word in text], dtype=np.int64)
-        if 0 < len(ids) < width:
-            ids = np.pad(ids, (0, width - len(ids)))
-        runs.append(ids)
-    if len(vocabulary) ** width >= 2**63:
-        raise ValueError(f"{len(vocabulary)} distinct words in runs of {width} do not fit 64 bits")
-    sets = []
-    for ids in runs:
-        count = max(len(ids) - width + 1, 0)
-        codes = np.zeros(count, dtype=np.int64)
-        for place in range(width):
-            codes = codes * len(vocabulary) + ids[place : place + count]
-        sets.append(np.unique(codes))
-    codes, frequency = np.unique(np.concatenate([np.empty(0, np.int64), *sets]), return_counts=True)
-    rank = np.empty(len(codes), dtype=np.int64)
-    rank[np.argsort(frequency, kind="stable")] = np.arange(len(codes))
-    return [np.sort(rank[np.searchsorted(codes, one)]) for one in sets]
-
-
-def jaccard(a: np.ndarray, b: np.ndarray) -> float:
-    """Size of the intersection over size of the union of two encoded sets; 0 if both are empty."""
-    shared = len(np.intersect1d(a, b, assume_unique=True))
-    return shared / max(len(a) + len(b) - shared, 1)
-
-
-def near_pairs(
-    left: Sequence[np.ndarray], right: Sequence[np.ndarray], threshold: float
-) -> list[tuple[int, int]]:
-    """All (i, j) with ``jaccard(left[i], right[j]) >= threshold``, sorted; both sides from one ``encode``."""
-    shared = _prefixes(left, threshold).join(_prefixes(right, threshold), on="element", suffix="_right")
-    within = (pl.col("size") >= threshold * pl.col("size_right")) & (
-        pl.col("size_right") >= threshold * pl.col("size")
-    )
-    candidates = shared.filter(within).select("text", "text_right").unique().sort("text", "text_right")
-    members = [set(one.tolist()) for one in right]
-    found = []
-    last, current = -1, set[int]()
-    for i, j in candidates.iter_rows():
-        if i != last:
-            last, current = i, set(left[i].tolist())
-        both = len(current & members[j])
-        if both >= threshold * (len(current) + len(members[j]) - both):
-            found.append((i, j))
-    return found
-
-
-def _prefixes(sets: Sequence[np.ndarray], threshold: float) -> pl.DataFrame:
-    sizes = np.array([len(one) for one in sets], dtype=np.int64)
-    # The small subtrahend keeps a product such as 0.7 * 10 from being rounded up past its true value.
-    lengths = [size - math.ceil(threshold * size - 1e-9) + 1 if size else 0 for size in sizes.tolist()]
-    parts = [one[:length] for one, length in zip(sets, lengths, strict=True)]
-    return pl.DataFrame(
-        {
-            "element": np.concatenate([np.empty(0, np.int64), *parts]),
-            "text": np.repeat(np.arange(len(sets)), lengths),
-            "size": np.repeat(sizes, lengths),
-        }
-    )
-
-
 THRESHOLD = 0.8
 
 
 class Leak(NamedTuple):
-    """What of a split stands in an earlier one.
+    """The texts of a split that an earlier split has too.
 
     Attributes:
-        split: the split that is looked at.
-        earlier: the split that comes before it, such as train.
+        split: the split.
+        earlier: the earlier split, such as train.
         questions: questions of ``split``.
-        same_questions: of these, how many stand there with the same words.
-        near_questions: how many have a near copy there, the same ones included.
+        same_questions: of these, questions of ``earlier`` with the same words.
+        near_questions: of these, near copies of a question of ``earlier``, the same questions included.
         answers: distinct relevant answers of ``split``.
-        same_answers: of these, how many are relevant answers there with the same words.
-        near_answers: how many have a near copy among them, the same ones included.
-        examples: up to five pairs of question ids, (of ``split``, of ``earlier``), near copies of each other.
+        same_answers: of these, relevant answers of ``earlier`` with the same words.
+        near_answers: of these, near copies of a relevant answer of ``earlier``, the same answers included.
+        examples: up to five pairs of question ids of near copies: of ``split``, of ``earlier``.
     """
 
     split: str
@@ -115,64 +47,26 @@ class Leak(NamedTuple):
 
 
 def find_leaks(collection: CollectionFiles, split: str | None = None) -> list[Leak]:
-    """Compares every split, or one, with each one that comes before it.
-
-    Raises:
-        InputError: a file of the collection cannot be read, or it has no such split.
-    """
-    wanted = [split] if split is not None else collection.splits
+    """Compare each split, or only ``split``, with each earlier split."""
     texts: dict[str, _Texts] = {}
-    found = []
-    for name in wanted:
-        collection.pools(name)  # the error that lists the splits
-        before = collection.splits[: collection.splits.index(name)]
-        for one in (*before, name):
-            texts[one] = texts[one] if one in texts else _texts(collection, one)
-        found += [_leak(name, texts[name], earlier, texts[earlier]) for earlier in before]
-    return found
-
-
-def labelled_pools(collection: CollectionFiles, split: str) -> Iterator[LabelledPool]:
-    """The pools of a split with their texts and judgements, in the order of the file.
-
-    Raises:
-        InputError: a file cannot be read, or the split has no labels.
-    """
-    yield from _read_pools(collection, split, read_qrels(collection.qrels(split)))
-
-
-def _read_pools(
-    collection: CollectionFiles, split: str, judgements: pl.DataFrame | None
-) -> Iterator[LabelledPool]:
-    shared = read_answers(collection.answers) if collection.answers else None
-    qrels = judgements.partition_by("question_id", as_dict=True) if judgements is not None else {}
-    nothing: dict[str, int] = {}
-    for unit in list_units([collection.pools(split)]):
-        pools = read_pools(unit, shared)
-        texts, answer_ids = pools.answers.to_pylist(), pools.answer_ids.to_pylist()
-        for number, question in enumerate(pools.question_ids.to_pylist()):
-            begin, end = int(pools.offsets[number]), int(pools.offsets[number + 1])
-            judged = qrels.get((question,))
-            yield LabelledPool(
-                question,
-                pools.questions[number].as_py(),
-                answer_ids[begin:end],
-                [texts[row] for row in pools.pair_answer[begin:end].tolist()],
-                _relevance(judged) if judged is not None else nothing,
-            )
-
-
-def _relevance(judged: pl.DataFrame) -> dict[str, int]:
-    return dict(zip(judged["answer_id"].to_list(), judged["relevance"].to_list(), strict=True))
+    leaks = []
+    for name in [split] if split is not None else collection.splits:
+        collection.pools(name)  # raises the error that lists the splits
+        earlier_splits = collection.splits[: collection.splits.index(name)]
+        for needed in (*earlier_splits, name):
+            if needed not in texts:
+                texts[needed] = _texts(collection, needed)
+        leaks += [_leak(name, texts[name], earlier, texts[earlier]) for earlier in earlier_splits]
+    return leaks
 
 
 class _Texts(NamedTuple):
-    """What of a split is compared, as words.
+    """The texts of a split that are compared, as words.
 
     Attributes:
-        ids: of the questions.
-        questions: their texts.
-        answers: the distinct texts that are relevant to a question.
+        ids: question ids.
+        questions: the words of each question.
+        answers: the words of each distinct answer that is relevant to a question.
     """
 
     ids: list[str]
@@ -183,8 +77,8 @@ class _Texts(NamedTuple):
 def _texts(collection: CollectionFiles, split: str) -> _Texts:
     ids, questions = [], []
     answers: dict[tuple[str, ...], None] = {}
-    judgements = read_qrels(collection.qrels(split)) if collection.is_labelled(split) else None
-    for pool in _read_pools(collection, split, judgements):
+    qrels = read_qrels(collection.qrels(split)) if collection.is_labelled(split) else None
+    for pool in _read_pools(collection, split, qrels):
         ids.append(pool.question_id)
         questions.append(words(pool.question))
         for answer_id, text in zip(pool.answer_ids, pool.texts or (), strict=True):
@@ -193,30 +87,126 @@ def _texts(collection: CollectionFiles, split: str) -> _Texts:
     return _Texts(ids, questions, list(answers))
 
 
-def _leak(name: str, own: _Texts, earlier: str, before: _Texts) -> Leak:
-    same_questions, near_questions = _copies(own.questions, before.questions)
-    same_answers, near_answers = _copies(own.answers, before.answers)
+def labelled_pools(collection: CollectionFiles, split: str) -> Iterator[LabelledPool]:
+    """Read the pools of a split with their texts and judgements, in the order of the file."""
+    yield from _read_pools(collection, split, read_qrels(collection.qrels(split)))
+
+
+def _read_pools(
+    collection: CollectionFiles, split: str, qrels: pl.DataFrame | None
+) -> Iterator[LabelledPool]:
+    shared = read_answers(collection.answers) if collection.answers else None
+    judged = qrels.partition_by("question_id", as_dict=True) if qrels is not None else {}
+    relevance = {
+        question: dict(zip(frame["answer_id"].to_list(), frame["relevance"].to_list(), strict=True))
+        for (question,), frame in judged.items()
+    }
+    for unit in list_units([collection.pools(split)]):
+        pools = read_pools(unit, shared)
+        texts, answer_ids = pools.answers.to_pylist(), pools.answer_ids.to_pylist()
+        for number, question in enumerate(pools.question_ids.to_pylist()):
+            start, end = int(pools.offsets[number]), int(pools.offsets[number + 1])
+            yield LabelledPool(
+                question,
+                pools.questions[number].as_py(),
+                answer_ids[start:end],
+                [texts[row] for row in pools.pair_answer[start:end].tolist()],
+                relevance.get(question, {}),
+            )
+
+
+def _leak(name: str, split: _Texts, earlier_name: str, earlier: _Texts) -> Leak:
+    same_questions, near_questions = _copies(split.questions, earlier.questions)
+    same_answers, near_answers = _copies(split.answers, earlier.answers)
     first: dict[int, int] = {}
     for i, j in near_questions:
         first.setdefault(i, j)
     return Leak(
         split=name,
-        earlier=earlier,
-        questions=len(own.questions),
+        earlier=earlier_name,
+        questions=len(split.questions),
         same_questions=same_questions,
         near_questions=len(first),
-        answers=len(own.answers),
+        answers=len(split.answers),
         same_answers=same_answers,
         near_answers=len({i for i, _ in near_answers}),
-        examples=tuple((own.ids[i], before.ids[j]) for i, j in list(first.items())[:5]),
+        examples=tuple((split.ids[i], earlier.ids[j]) for i, j in list(first.items())[:5]),
     )
 
 
 def _copies(
-    texts: Sequence[Sequence[str]], known: Sequence[Sequence[str]]
+    texts: Sequence[Sequence[str]], earlier: Sequence[Sequence[str]]
 ) -> tuple[int, list[tuple[int, int]]]:
-    """How many texts stand among the known ones with the same words, and all pairs of near copies."""
-    there = {tuple(text) for text in known}
-    same = sum(tuple(text) in there for text in texts)
-    sets = encode([*texts, *known], 1)
+    """Count the texts that are among the earlier texts, and list all pairs of near copies."""
+    earlier_texts = {tuple(text) for text in earlier}
+    same = sum(tuple(text) in earlier_texts for text in texts)
+    sets = encode([*texts, *earlier], 1)
     return same, near_pairs(sets[: len(texts)], sets[len(texts) :], THRESHOLD)
+
+
+def encode(texts: Sequence[Sequence[str]], width: int) -> list[np.ndarray]:
+    """Encode each text as the sorted set of its runs of ``width`` words; rarer runs have lower numbers.
+
+    A text shorter than ``width`` is one run. Numbers are comparable within one call only.
+    """
+    vocabulary: dict[str, int] = {"": 0}
+    token_ids = []
+    for text in texts:
+        ids = np.array([vocabulary.setdefault(word, len(vocabulary)) for word in text], dtype=np.int64)
+        if 0 < len(ids) < width:
+            ids = np.pad(ids, (0, width - len(ids)))
+        token_ids.append(ids)
+    if len(vocabulary) ** width >= 2**63:
+        raise ValueError(f"{len(vocabulary)} distinct words in runs of {width} do not fit 64 bits")
+    sets = []
+    for ids in token_ids:
+        count = max(len(ids) - width + 1, 0)
+        codes = np.zeros(count, dtype=np.int64)
+        for offset in range(width):
+            codes = codes * len(vocabulary) + ids[offset : offset + count]
+        sets.append(np.unique(codes))
+    codes, frequency = np.unique(np.concatenate([np.empty(0, np.int64), *sets]), return_counts=True)
+    rank = np.empty(len(codes), dtype=np.int64)
+    rank[np.argsort(frequency, kind="stable")] = np.arange(len(codes))
+    return [np.sort(rank[np.searchsorted(codes, members)]) for members in sets]
+
+
+def jaccard(a: np.ndarray, b: np.ndarray) -> float:
+    """The Jaccard similarity of two encoded texts; 0 if both are empty."""
+    shared = len(np.intersect1d(a, b, assume_unique=True))
+    return shared / max(len(a) + len(b) - shared, 1)
+
+
+def near_pairs(
+    left: Sequence[np.ndarray], right: Sequence[np.ndarray], threshold: float
+) -> list[tuple[int, int]]:
+    """All (i, j) with ``jaccard(left[i], right[j]) >= threshold``, sorted; both sides from one `encode`."""
+    shared = _prefixes(left, threshold).join(_prefixes(right, threshold), on="element", suffix="_right")
+    size, size_right = pl.col("size"), pl.col("size_right")
+    similar_size = (size >= threshold * size_right) & (size_right >= threshold * size)
+    candidates = shared.filter(similar_size).select("text", "text_right").unique().sort("text", "text_right")
+    members = [set(ids.tolist()) for ids in right]
+    pairs = []
+    last, current = -1, set[int]()
+    for i, j in candidates.iter_rows():
+        if i != last:
+            last, current = i, set(left[i].tolist())
+        common = len(current & members[j])
+        if common >= threshold * (len(current) + len(members[j]) - common):
+            pairs.append((i, j))
+    return pairs
+
+
+def _prefixes(sets: Sequence[np.ndarray], threshold: float) -> pl.DataFrame:
+    """The rarest elements of each set, of which two similar sets share at least one."""
+    sizes = np.array([len(members) for members in sets], dtype=np.int64)
+    # The small subtrahend keeps a product such as 0.7 * 10 from being rounded up past its true value.
+    lengths = [size - math.ceil(threshold * size - 1e-9) + 1 if size else 0 for size in sizes.tolist()]
+    prefixes = [members[:length] for members, length in zip(sets, lengths, strict=True)]
+    return pl.DataFrame(
+        {
+            "element": np.concatenate([np.empty(0, np.int64), *prefixes]),
+            "text": np.repeat(np.arange(len(sets)), lengths),
+            "size": np.repeat(sizes, lengths),
+        }
+    )

@@ -1,7 +1,7 @@
-"""Lines of text files, wherever they are, with everything refused that would shift or hide a row.
+"""Lines of text files, local or remote, plain or gzip.
 
 A line ends in LF or CR LF and nowhere else: Python's ``str.splitlines`` would also end one at U+2028, and
-`csv` at a lone CR. A byte order mark is skipped; gzip is recognised by its first bytes.
+`csv` at a lone CR. A byte order mark is skipped; gzip is detected by its first bytes.
 """
 
 import io
@@ -19,11 +19,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """The lines of a UTF-8 file, local or remote, plain or gzip, with their numbers from 1.
-
-    Raises:
-        InputError: the file cannot be read, or a line is not text: it names the line and the byte.
-    """
+    """Read the lines of a UTF-8 file, with their numbers from 1; refuse NUL bytes and lone CR."""
     with open_plain(path) as file:
         number = 0
         while True:
@@ -34,58 +30,38 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
             number += 1
             if number == 1:
                 raw = raw.removeprefix(_BYTE_ORDER_MARK)
-            yield number, _text(path, number, raw)
+            yield number, _decode(path, number, raw)
 
 
 def read_rows(path: str | Path) -> Iterator[tuple[int, str]]:
-    """The same lines without the blank ones at the end of the file.
-
-    Raises:
-        InputError: a blank line is followed by one that is not.
-    """
+    """Read lines as `read_lines` does; blank lines are skipped at the end and refused elsewhere."""
     blank = 0
     for number, line in read_lines(path):
         if not line.strip():
             blank = blank or number
         elif blank:
-            raise InputError(
-                path, place=f"line {blank}", value="", expected="a row; only the end may be blank"
-            )
+            expected = "a row; only the end may be blank"
+            raise InputError(path, place=f"line {blank}", value="", expected=expected)
         else:
             yield number, line
 
 
 @contextmanager
 def open_plain(path: str | Path) -> Iterator[IO[bytes]]:
-    """A file opened for reading, unpacked if it is gzip. It need not be seekable.
-
-    Raises:
-        InputError: it cannot be opened.
-    """
-    with open_bytes(path) as opened:
-        # A file served over HTTP without byte ranges cannot seek; a buffer lets it be looked at first.
-        file = io.BufferedReader(cast(io.RawIOBase, opened))
-        with readable(path):
-            packed = file.peek(2)[:2] == GZIP
-        yield cast(IO[bytes], Unpacked(path, file) if packed else file)
-
-
-@contextmanager
-def open_bytes(path: str | Path) -> Iterator[IO[bytes]]:
-    """A file opened for reading as it is.
-
-    Raises:
-        InputError: it cannot be opened.
-    """
+    """Open a file for reading, unpacked if it is gzip. It need not be seekable."""
     with readable(path):
         opened = storage.open_binary(path)
     with opened:
-        yield opened
+        # A file served over HTTP without byte ranges cannot seek; a buffer allows a look at its first bytes.
+        file = io.BufferedReader(cast(io.RawIOBase, opened))
+        with readable(path):
+            is_packed = file.peek(2)[:2] == GZIP
+        yield cast(IO[bytes], Unpacked(path, file) if is_packed else file)
 
 
 @contextmanager
 def readable(path: str | Path) -> Iterator[None]:
-    """Turns what can go wrong while a file is opened or read into an `InputError`."""
+    """Raise failures to open or read a file as `InputError`."""
     try:
         yield
     except AptoolError:
@@ -93,21 +69,21 @@ def readable(path: str | Path) -> Iterator[None]:
     except OSError as error:
         raise storage.unreadable(path, error) from error
     except Exception as error:
-        # Each of fsspec's file systems has exceptions of its own, such as a server's refusal.
+        # fsspec's file systems raise exceptions of their own, such as a server's refusal.
         if is_remote(path):
             raise storage.unreadable(path, error) from error
         raise
 
 
-def _text(path: str | Path, number: int, raw: bytes) -> str:
+def _decode(path: str | Path, number: int, raw: bytes) -> str:
     raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-    for byte, name, wanted in (
+    for byte, name, expected in (
         (b"\0", "a NUL byte", "text, not a binary file"),
         (b"\r", "a carriage return", "lines that end in LF or CR LF"),
     ):
         if byte in raw:
             place = f"line {number}, byte {raw.index(byte) + 1}"
-            raise InputError(path, place=place, value=name, expected=wanted)
+            raise InputError(path, place=place, value=name, expected=expected)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -1,7 +1,4 @@
-"""Policies of an import that a user chooses; each option of the command has the name of its attribute here.
-
-Error messages name options by the constants below, so that a message and the command line agree.
-"""
+"""Policies of an import, chosen by a user. Error messages name options by the constants of this module."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -26,13 +23,12 @@ EMPTY_DROPPED = "empty_candidates_dropped"
 
 @dataclass(frozen=True)
 class ImportPolicies:
-    """What an import does with rows that are not plain pairs.
+    """Policies for rows that are not plain pairs; each has the name of its command-line option.
 
     Attributes:
-        questions: which questions are kept; see `CollectionWriter`.
-        conflicts: a pair with different labels: ``error`` refuses it; ``max`` or ``min`` keeps that label.
-        empty: candidates without text: ``drop`` leaves them out and counts them, ``keep`` imports them,
-            ``refuse`` is an error.
+        questions: see `CollectionWriter`.
+        conflicts: for a pair with different labels: ``error``, or keep the ``max`` or the ``min``.
+        empty: for candidates without text: ``drop`` and count them, ``keep`` or ``refuse``.
         relevant: labels that count as relevant, all others do not; None: labels are whole numbers.
         unlabelled: splits without labels, which get pools and no qrels.
     """
@@ -44,11 +40,7 @@ class ImportPolicies:
     unlabelled: tuple[str, ...] = ()
 
     def check(self, splits: Sequence[str]) -> None:
-        """Checks the values.
-
-        Raises:
-            UsageError: a policy has an unknown value, or an unlabelled split is not among ``splits``.
-        """
+        """Check the values; unlabelled splits must be among ``splits``."""
         for name, choices in (("conflicts", get_args(Resolution)), ("empty", get_args(Empty))):
             value = getattr(self, name)
             if value not in choices:
@@ -62,11 +54,10 @@ class ImportPolicies:
 
 
 class Conflicts:
-    """Pairs that have different labels in different rows: refused, or resolved and counted.
+    """Resolves and counts the pairs that have different labels in different rows.
 
     Attributes:
-        resolution: ``error``, or which of the labels stays: ``max`` or ``min``.
-        count: how many pairs were resolved.
+        resolution: the label to keep: ``max`` or ``min``; ``error``: such pairs are refused.
     """
 
     def __init__(self, resolution: Resolution = "error") -> None:
@@ -75,23 +66,23 @@ class Conflicts:
 
     @property
     def count(self) -> int:
-        """How many pairs were resolved."""
+        """Number of resolved pairs."""
         return len(self._pairs)
 
-    def resolve(self, question_id: str, answer_id: str, first: int, again: int) -> int:
-        """The label that stays."""
+    def resolve(self, question_id: str, answer_id: str, first: int, second: int) -> int:
+        """Choose one of two labels of a pair."""
         self._pairs.add((question_id, answer_id))
-        return max(first, again) if self.resolution == "max" else min(first, again)
+        return max(first, second) if self.resolution == "max" else min(first, second)
 
 
 class SplitPolicies:
-    """The policies applied to one split, with the number of rows that each touched.
+    """The policies for one split, with the number of rows that each policy affected.
 
     Attributes:
         split: name of the split.
         labelled: whether the split has labels.
         empty: see `ImportPolicies`.
-        conflicts: contradictory labels of the split.
+        conflicts: see `Conflicts`.
         counts: policy -> rows.
     """
 

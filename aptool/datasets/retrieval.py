@@ -12,10 +12,11 @@ import numpy as np
 import polars as pl
 
 from aptool.datasets.corpus import Corpus
-from aptool.datasets.importing import SplitPools, check_output, write_collection
+from aptool.datasets.importing import SplitPools, write_collection
 from aptool.datasets.policies import Conflicts
 from aptool.errors import AptoolError, InputError
-from aptool.formats.collection import CollectionFiles, LabelledPool
+from aptool.formats.atomic import check_folder
+from aptool.formats.collection import MANIFEST, CollectionFiles, LabelledPool
 from aptool.formats.location import PathOrUrl
 from aptool.formats.trec import rank_candidates
 from aptool.text.first_stage import Ranking, retrieve
@@ -85,7 +86,7 @@ def write_retrieval_collection(
         options: how pools are cut.
         questions: see `CollectionWriter`.
     """
-    check_output(out)
+    check_folder(out, MANIFEST)
     for topics in splits.values():
         _check_queries(topics)
     retrieved = _retrieve(corpus, splits, options.depth)

@@ -174,6 +174,6 @@ def test_what_is_refused(tmp_path):
         with pytest.raises(UsageError, match="expected a number above 0"):
             synthetic.build(tmp_path / "out", like="wikiqa", scale=scale)
     (tmp_path / "thesis.txt").write_text("dear to someone", encoding="utf-8")
-    with pytest.raises(InputError, match=r"without collection\.json"):
+    with pytest.raises(InputError, match=r"no collection\.json in it"):
         synthetic.build(tmp_path, like="wikiqa", scale=0.01)
     assert (tmp_path / "thesis.txt").exists()

@@ -37,7 +37,7 @@ def test_import_prints_counts_and_says_what_touched_them(tmp_path, wikiqa):
         ["train", "1", "2", "1", "2", "4"],
     ]
     assert result.messages == [
-        "train: warning: mean pool size 2.0 candidates: a random order already has high figures",
+        "train: warning: mean pool size 2.0 candidates: a random order already scores high",
         "train: duplicate candidates dropped: 1",
         "train: questions dropped not answerable: 1",
         f"written: {tmp_path}/out",
@@ -60,7 +60,7 @@ def test_a_collection_is_replaced_and_anything_else_is_not(tmp_path, wikiqa):
         ["functions", "--output", other],
     ):
         with pytest.raises(
-            InputError, match=r"other: .*without collection\.json.*expected a collection to replace"
+            InputError, match=r"other: no collection\.json in it; expected a folder to replace"
         ):
             run(*command)
     assert [file.name for file in other.iterdir()] == ["thesis.txt"]

@@ -89,7 +89,7 @@ def test_folds_that_cannot_be(collection, tmp_path):
     write_folds(collection, tmp_path / "fewer", 3)
     with pytest.raises(InputError, match=r"fewer/fold3: a fold beyond 2; expected all folds"):
         write_folds(collection, tmp_path / "fewer", 2)
-    with pytest.raises(InputError, match="none of its splits is one of those; expected one of test9"):
+    with pytest.raises(InputError, match=r"a collection of the splits train, .*; expected one of test9"):
         write_folds(collection, tmp_path / "folds", splits=("test9",))
     assert not (tmp_path / "folds").exists()
 

@@ -7,7 +7,7 @@ from aptool.datasets.importing import PoolCounts
 ONE_CANDIDATE = "1 of 2 questions have a single candidate, so no order can be wrong"
 NONE_RELEVANT = "1 of 2 questions have no relevant candidate: any model scores 0 there"
 # Two questions with three candidates.
-SMALL = "mean pool size 1.5 candidates: a random order already has high figures"
+SMALL = "mean pool size 1.5 candidates: a random order already scores high"
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_a_mistake_ends_in_one_line(tmp_path, rows, options, message):
 
 def test_a_folder_of_another_kind_is_not_replaced(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(aptool.AptoolError, match="expected a collection to replace"):
+    with pytest.raises(aptool.AptoolError, match=r"no collection\.json in it; expected a folder to replace"):
         aptool.Collection.from_rows(ROWS, tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
