@@ -70,7 +70,7 @@ def learn(
     from aptool.text.skipgram import learn_vectors
     from aptool.text.tokenizer import UNK, WordTokenizer
     from aptool.text.vectors import WordVectors, write_vectors
-    from aptool.training.data import read_texts
+    from aptool.training.texts import read_texts
 
     start = time.perf_counter()
     with claimed_beside(out):
@@ -152,7 +152,7 @@ def distill(
     from aptool.text.subwords import SubwordTokenizer
     from aptool.text.tokenizer import UNK, WordTokenizer
     from aptool.text.vectors import write_vectors
-    from aptool.training.data import read_texts
+    from aptool.training.texts import read_texts
 
     start = time.perf_counter()
     with claimed_beside(out):

@@ -33,9 +33,9 @@ from aptool.models.build import encoder_type
 from aptool.models.model import CONFIG
 from aptool.models.start import start_fingerprint
 from aptool.models.tensor_file import read_tensors, write_tensors
-from aptool.training.data import fingerprints
 from aptool.training.negatives import teacher_fingerprint
 from aptool.training.process_group import ProcessGroup
+from aptool.training.texts import fingerprints
 from aptool.version import __version__
 
 STATE = "state.safetensors"

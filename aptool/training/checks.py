@@ -15,7 +15,7 @@ from aptool.models.device import check_training_precision
 from aptool.models.model import CONFIG, check_model_folder
 from aptool.models.start import check_start
 from aptool.training.checkpoint import training_folder, training_key
-from aptool.training.data import check_sources
+from aptool.training.texts import check_sources
 
 
 def check_training(

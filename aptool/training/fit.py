@@ -34,12 +34,13 @@ from aptool.training.checkpoint import (
     training_folder,
 )
 from aptool.training.checks import check_training
-from aptool.training.data import TrainingSet, all_texts, read_mixture, tokenize
+from aptool.training.data import TrainingSet, tokenize
 from aptool.training.dev import DevSet
 from aptool.training.frozen_states import keep_states
 from aptool.training.loop import train
 from aptool.training.negatives import read_teacher
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
+from aptool.training.texts import all_texts, read_mixture
 
 logger = logging.getLogger(__name__)
 

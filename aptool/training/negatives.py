@@ -17,9 +17,10 @@ from aptool.formats.trec import read_run
 from aptool.models.ranker import Ranker
 from aptool.options import expected_without
 from aptool.scoring.scorer import Scorer
-from aptool.training.data import IndexLists, TrainingSet, numbered_pairs
+from aptool.training.data import IndexLists, TrainingSet
 from aptool.training.losses import Teacher
 from aptool.training.process_group import ProcessGroup
+from aptool.training.texts import numbered_pairs
 
 
 class NegativeSampler:

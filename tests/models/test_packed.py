@@ -8,7 +8,7 @@ import torch
 from networks import REASON, corpus
 from tiny import tokens
 
-from aptool.models import transformer
+from aptool.models import packed
 from aptool.models.backbone import Backbone, BackboneOptions, fresh_network
 from aptool.models.ragged import Ragged
 
@@ -76,7 +76,7 @@ def test_a_decoder_is_not_packed():
     """Its tokens attend to those before them only."""
     network = fresh_network({"model_type": "bert", "vocab_size": 40, **SMALL, "is_decoder": True})
 
-    assert not transformer.pack(network)
+    assert not packed.pack(network)
 
 
 def test_attention_stays_within_texts():
@@ -84,6 +84,6 @@ def test_attention_stays_within_texts():
     values = torch.tensor([1.0, 3.0, 10.0, 10.0, 10.0]).reshape(1, 1, 5, 1)
     same = torch.zeros(1, 1, 5, 1)  # every token attends equally to all
 
-    attended, _ = transformer.attend(torch.nn.Module(), same, same, values, None, np.array([2, 3]))
+    attended, _ = packed.attend(torch.nn.Module(), same, same, values, None, np.array([2, 3]))
 
     assert attended.flatten().tolist() == [2, 2, 10, 10, 10]
