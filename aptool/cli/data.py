@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -60,7 +61,7 @@ def stats(collection: str, vectors: str | None, words: Any, as_json: bool) -> No
 
     statistics = describe(CollectionFiles(collection), vectors=vectors, words=words)
     if as_json:
-        click.echo(json.dumps(statistics.to_dict(), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(asdict(statistics), indent=2, ensure_ascii=False))
     else:
         _print_statistics(statistics)
 

@@ -1,8 +1,7 @@
-"""Validates files against their formats: pools, answers, qrels, runs and whole collections."""
+"""Validation of files: pools, answers, qrels, runs and whole collections."""
 
 import logging
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import polars as pl
 
@@ -21,24 +20,8 @@ logger = logging.getLogger(__name__)
 _QRELS_FIELDS, _RUN_FIELDS = 4, 6
 
 
-class _PoolsFound(NamedTuple):
-    """The contents of a pools file, in numbers."""
-
-    question_ids: set[str]
-    candidates: int
-    row_groups: int
-    counts: PoolCounts
-
-
 def check_path(path: str) -> str:
-    """Validates one file or the folder of a collection.
-
-    Returns:
-        A description: its format and how much is in it.
-
-    Raises:
-        InputError: the first fault, with its place.
-    """
+    """Validate a file or the folder of a collection, and describe its format and size."""
     if (not is_remote(path) or is_object_url(path)) and location(path).is_dir():
         return _check_collection(path)
     name = path.rsplit("/", 1)[-1]
@@ -49,65 +32,58 @@ def check_path(path: str) -> str:
     plain = name.removesuffix(".gz")
     if plain.endswith(".qrels") or (not plain.endswith(".run") and _looks_like_qrels(path)):
         qrels = read_qrels(path)
-        questions = qrels["question_id"].n_unique()
-        relevant = _relevant(qrels).height
+        questions = counted(qrels["question_id"].n_unique(), "question")
         judgements = counted(qrels.height, "judgement")
-        return f"qrels, {counted(questions, 'question')}, {judgements}, {relevant:,} relevant"
-    return _check_run(path)
-
-
-def _check_run(path: str) -> str:
+        return f"qrels, {questions}, {judgements}, {_relevant(qrels).height:,} relevant"
     run = read_run(path)
-    questions = run.frame["question_id"].n_unique()
-    candidates = counted(run.frame.height, "scored candidate")
-    return f"run {run.tag!r}, {counted(questions, 'question')}, {candidates}"
+    questions = counted(run.frame["question_id"].n_unique(), "question")
+    return f"run {run.tag!r}, {questions}, {counted(run.frame.height, 'scored candidate')}"
 
 
 def _check_parquet(path: str) -> str:
     with open_parquet(path) as reader:
-        names = reader.schema.names
+        names, row_groups = reader.schema.names, reader.metadata.num_row_groups
     if "candidates" not in names and {"answer_id", "text"} <= set(names):
         return f"answers, {len(read_answers(path).answer_ids):,}"
     shared = answers_beside(path)
-    found = _check_pools(path, read_answers(shared) if shared is not None else None)
-    log_warnings(path, found.counts)
-    questions, candidates = (
-        counted(len(found.question_ids), "question"),
-        counted(found.candidates, "candidate"),
-    )
-    return f"pools, {questions}, {candidates} in {counted(found.row_groups, 'row group')}"
+    _, counts = _check_pools(path, read_answers(shared) if shared is not None else None)
+    log_warnings(path, counts)
+    return f"pools, {_sizes([counts])} in {counted(row_groups, 'row group')}"
 
 
 def _check_pools(
     path: PathOrUrl, answers: Answers | None, relevant: Mapping[str, set[str]] | None = None
-) -> _PoolsFound:
-    """Checks a pools file; ``relevant`` has the relevant answers of each question, None without labels."""
+) -> tuple[set[str], PoolCounts]:
+    """Check a pools file, and return its question ids and counts.
+
+    Args:
+        path: the file.
+        answers: the shared answers, if there are any.
+        relevant: question id -> relevant answers; None: without labels.
+    """
     pool_counts = PoolCounts(labelled=relevant is not None)
     seen: set[str] = set()
-    candidates = 0
-    units = list_units([path])
     with open_parquet(path) as reader:
         counts = reader.candidate_counts()
-    for unit in units:
+    for unit in list_units([path]):
         pools = read_pools(unit, answers)
+        place = f"row group {unit.row_group}"
         if len(pools.answer_ids) != counts[unit.row_group]:
-            place, found = f"row group {unit.row_group}", f"{len(pools.answer_ids)} candidates"
+            problem = f"{len(pools.answer_ids)} candidates"
             expected = f"{counts[unit.row_group]}, as the footer says"
-            raise InputError(path, place=place, problem=found, expected=expected)
-        candidates += len(pools.answer_ids)
+            raise InputError(path, place=place, problem=problem, expected=expected)
         for row, question_id in enumerate(pools.question_ids.to_pylist()):
             if question_id in seen:
-                place = f"row group {unit.row_group}: row {row}"
-                expected = "each question once"
+                place, column = f"{place}: row {row}", "question_id"
                 raise InputError(
-                    path, place=place, column="question_id", value=question_id, expected=expected
+                    path, place=place, column=column, value=question_id, expected="each question once"
                 )
             seen.add(question_id)
             start, end = int(pools.offsets[row]), int(pools.offsets[row + 1])
             pool = pools.answer_ids[start:end].to_pylist() if relevant else []
             judged = relevant.get(question_id, ()) if relevant else ()
             pool_counts.add(end - start, sum(answer_id in judged for answer_id in pool))
-    return _PoolsFound(seen, candidates, len(units), pool_counts)
+    return seen, pool_counts
 
 
 def _check_collection(path: str) -> str:
@@ -115,46 +91,48 @@ def _check_collection(path: str) -> str:
     for name in collection.manifest["files"]:
         collection.verify(name)
     answers = read_answers(collection.answers) if collection.answers else None
-    questions = candidates = 0
-    for split in collection.splits:
-        found = _check_split(collection, split, answers)
-        questions += len(found.question_ids)
-        candidates += found.candidates
-    splits = ", ".join(collection.splits)
-    counts = f"{counted(questions, 'question')}, {counted(candidates, 'candidate')}"
-    return f"collection {collection.name} ({splits}), {counts}"
+    counts = [_check_split(collection, split, answers) for split in collection.splits]
+    return f"collection {collection.name} ({', '.join(collection.splits)}), {_sizes(counts)}"
 
 
-def _check_split(collection: CollectionFiles, split: str, answers: Answers | None) -> _PoolsFound:
+def _sizes(counts: list[PoolCounts]) -> str:
+    questions = counted(sum(count.questions for count in counts), "question")
+    return f"{questions}, {counted(sum(count.candidates for count in counts), 'candidate')}"
+
+
+def _check_split(collection: CollectionFiles, split: str, answers: Answers | None) -> PoolCounts:
     if not collection.is_labelled(split):
-        found = _check_pools(collection.pools(split), answers)
-        _check_counts(collection, split, found, None)
+        _, counts = _check_pools(collection.pools(split), answers)
+        _check_counts(collection, split, counts, None)
         logger.info(f"{split}: no labels: pools without qrels")
-        return found
+        return counts
     qrels_path = collection.qrels(split)
     qrels = read_qrels(qrels_path)
     relevant: dict[str, set[str]] = {}
     for question_id, answer_id in _relevant(qrels).select("question_id", "answer_id").iter_rows():
         relevant.setdefault(question_id, set()).add(answer_id)
-    found = _check_pools(collection.pools(split), answers, relevant)
-    _check_counts(collection, split, found, _relevant(qrels).height)
+    question_ids, counts = _check_pools(collection.pools(split), answers, relevant)
+    _check_counts(collection, split, counts, _relevant(qrels).height)
     for question_id in qrels["question_id"].unique(maintain_order=True):
-        if question_id not in found.question_ids:
+        if question_id not in question_ids:
             expected = f"a question of {split}.pools.parquet"
             raise InputError(qrels_path, column="question_id", value=question_id, expected=expected)
-    return found
+    return counts
 
 
-def _check_counts(collection: CollectionFiles, split: str, found: _PoolsFound, positives: int | None) -> None:
-    """Compares the manifest's counts with the files, and logs the warnings on the pools."""
-    counts = {"questions": len(found.question_ids), "candidates": found.candidates}
+def _check_counts(
+    collection: CollectionFiles, split: str, pool_counts: PoolCounts, positives: int | None
+) -> None:
+    """Compare the manifest's counts with the files, and log the warnings on the pools."""
+    counts = {"questions": pool_counts.questions, "candidates": pool_counts.candidates}
     counts |= {"positives": positives} if positives is not None else {}
-    stated = collection.manifest["splits"][split]
+    manifest_counts = collection.manifest["splits"][split]
     for key, count in counts.items():
-        if stated[key] != count:
+        if manifest_counts[key] != count:
             manifest, place = collection.path / MANIFEST, f"splits/{split}/{key}"
-            raise InputError(manifest, place=place, value=stated[key], expected=f"{count}, as the files have")
-    log_warnings(split, found.counts)
+            expected = f"{count}, as the files have"
+            raise InputError(manifest, place=place, value=manifest_counts[key], expected=expected)
+    log_warnings(split, pool_counts)
 
 
 def _relevant(qrels: pl.DataFrame) -> pl.DataFrame:
@@ -162,11 +140,7 @@ def _relevant(qrels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _looks_like_qrels(path: str) -> bool:
-    """Distinguishes qrels from a run by the first line of a file whose name does not tell.
-
-    Raises:
-        InputError: it is neither.
-    """
+    """Tell qrels from a run by the first line of a file; refuse other files."""
     for _, line in read_lines(path):
         fields = line.split()
         if not fields or line.startswith("#"):
