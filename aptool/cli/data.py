@@ -12,14 +12,13 @@ import click
 from aptool.cli import retrieval
 from aptool.cli.collections import output_option, questions_option, report_collection, splits_argument
 from aptool.cli.data_own import OWN_FORMATS
-from aptool.cli.parameters import LOCATION, Count, HiddenArgument, json_option, one_output
+from aptool.cli.parameters import Count, json_option
 from aptool.cli.retrieval import pools
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError
 
 if TYPE_CHECKING:
     from aptool.datasets.stats import Statistics
-    from aptool.formats.location import Location
 
 logger = logging.getLogger(__name__)
 
@@ -30,17 +29,15 @@ def data() -> None:
 
 
 @data.command()
-@click.argument("out", cls=HiddenArgument, required=False, type=LOCATION)
-@click.option("--output", metavar="FOLDER", type=LOCATION, help="Folder of the collection to write.")
+@output_option
 @click.option("--limit", type=Count(0), metavar="N", help="Maximum number of functions.  [default: no limit]")
-def functions(out: Location | None, output: Location | None, limit: int | None) -> None:
+def functions(output: str, limit: int | None) -> None:
     """Build a code-search collection from the installed Python packages."""
     from aptool.datasets.functions import import_functions
     from aptool.formats.collection import CollectionFiles
 
-    out = one_output(output, out)
-    import_functions(out, limit=limit)
-    report_collection(CollectionFiles(out))
+    import_functions(output, limit=limit)
+    report_collection(CollectionFiles(output))
 
 
 @data.command()

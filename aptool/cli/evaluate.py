@@ -121,18 +121,18 @@ def evaluate(
         raise UsageError("--groups: requires --by COLUMN")
     if pools and by is None and not reviewing:
         raise UsageError("--pools: requires --by or --review")
-    if per_question is not None:
-        _check_per_question(per_question)
     read = {run: Run.load(run) for run in runs}
     qrels = qrels or qrels_beside(runs)
     if per_question is not None:
-        _check_apart(per_question, runs, qrels, pools)
+        _check_per_question(per_question, [*runs, qrels, *(pools or (str(location_of_pools(qrels)),))])
     if intervals and confidence is None:
         confidence = CONFIDENCE
     texts = pools_given(pools, qrels) if reviewing or (by is not None and groups is None) else None
     if by is not None and groups is None and texts is None:
         name = location_of_pools(qrels).name
-        raise UsageError(f"--by {by}: no {name} beside the qrels; pass --groups FILE or --pools FILE")
+        raise UsageError(
+            f"--by {by}: no {name} in the folder of the qrels; pass --groups FILE or --pools FILE"
+        )
     evaluated = evaluate_runs(
         Qrels.load(qrels),
         read,
@@ -191,19 +191,14 @@ def _report_groups(by: str, evaluation: Evaluation) -> None:
         logger.info(f"--by {by}: groups with under {FEW_QUESTIONS} questions, marked (few): {few}")
 
 
-def _check_per_question(path: str) -> None:
-    from aptool.formats.atomic import check_writable
+def _check_per_question(path: str, inputs: list[str]) -> None:
+    from aptool.formats.atomic import check_apart, check_writable, files_of
 
     if Path(path).suffix not in _PER_QUESTION_SUFFIXES:
         suffixes = ", ".join(_PER_QUESTION_SUFFIXES)
         raise UsageError(f"--per-question {path}: expected a name ending in one of {suffixes}")
     check_writable(path)
-
-
-def _check_apart(path: str, runs: tuple[str, ...], qrels: str, pools: tuple[str, ...]) -> None:
-    from aptool.formats.atomic import check_apart, files_of
-
-    check_apart(path, files_of(*runs, qrels, *(pools or (str(location_of_pools(qrels)),))))
+    check_apart(path, files_of(*inputs))
 
 
 def _write_per_question(path: str, results: dict[str, RunResult]) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
 from aptool.cli.parameters import UTF8, json_option
+from aptool.cli.tables import print_table
 from aptool.errors import UsageError
 from aptool.formats.ids import check_one_word
 
@@ -71,37 +74,21 @@ def fuse(
     from aptool.formats.ir_metadata import check_run_output
     from aptool.library.fusion import fuse as fuse_runs
     from aptool.library.fusion import learn_fusion
-    from aptool.library.run import Run
 
     check_run_output(output)
     check_apart(output, files_of(*runs, *train_runs, *([qrels] if qrels is not None else [])))
-    loaded = [Run.load(run) for run in runs]
     if qrels is None:
-        fuse_runs(loaded, k=_K if k is None else k, tag=tag).save(output)
-        _print(output, runs, [], as_json)
-        return
-    learned = learn_fusion(
-        loaded,
-        qrels,
-        train_runs=[Run.load(run) for run in train_runs] or None,
-        folds=folds or _FOLDS,
-        tag=tag,
-    )
-    learned.run.save(output)
-    _print(output, runs, learned.weights, as_json)
-
-
-def _print(output: str, runs: tuple[str, ...], weights: list[tuple[float, float]], as_json: bool) -> None:
-    from aptool.cli.tables import print_table
-
+        fuse_runs(runs, k=_K if k is None else k, tag=tag).save(output)
+        weights = []
+    else:
+        learned = learn_fusion(runs, qrels, train_runs=train_runs or None, folds=folds or _FOLDS, tag=tag)
+        learned.run.save(output)
+        weights = [(run, mean, sd) for run, (mean, sd) in zip(runs, learned.weights, strict=True)]
     if as_json:
-        import json
-
-        pairs = zip(runs, weights, strict=False)
-        entries = [{"run": run, "weight": mean, "sd": sd} for run, (mean, sd) in pairs]
+        entries = [{"run": run, "weight": mean, "sd": sd} for run, mean, sd in weights]
         click.echo(json.dumps({"output": output, "runs": list(runs), "weights": entries}, indent=2))
         return
     if weights:
-        rows = [[run, f"{mean:.4f}", f"{sd:.4f}"] for run, (mean, sd) in zip(runs, weights, strict=True)]
+        rows = [[run, f"{mean:.4f}", f"{sd:.4f}"] for run, mean, sd in weights]
         print_table([["run", "weight", "sd over folds"], *rows])
     click.echo(output)

@@ -1,4 +1,4 @@
-"""What ``aptool`` alone prints: what the current folder has, and the command that leads on from there."""
+"""The next command for the current folder, which ``aptool`` alone prints, and defaults of paths."""
 
 import json
 import logging
@@ -12,15 +12,16 @@ from aptool.formats.urls import is_glob, is_remote
 
 logger = logging.getLogger(__name__)
 
-# The names that `formats` writes; its libraries would take longer to import than all that is done here.
+# Also defined in `formats`, which is slow to import.
 MANIFEST, POOLS, QRELS, METADATA = "collection.json", ".pools.parquet", ".qrels", ".ir-metadata.yml"
-# Only these subfolders are searched, and the first fold of folds in them, so that it takes no time.
-PLACES = (".", "data", "models", "runs")
+FOLDERS = (".", "data", "models", "runs")  # whose subfolders are searched
+COLLECTION = Path("data/functions")
+MODEL = Path("models/ap-cnn")
 _TOPICS = re.compile(rf"^ +topics: (.+){re.escape(POOLS)}$", re.MULTILINE)
 
 
 def next_steps(folder: Path) -> list[str]:
-    """Three lines: what ``folder`` has, the next command, and where to read on."""
+    """Return three lines: the contents of ``folder``, the next command, and further commands."""
     run, model = _run(folder), _model(folder)
     judged = _qrels(folder, run) if run else None
     collection = judged.parent if judged else _collection(folder)
@@ -57,42 +58,41 @@ def _word(path: Path) -> str:
 
 
 def _subfolders(folder: Path) -> Iterator[Path]:
-    """The folders at the usual places, by name, relative to ``folder``."""
-    for place in PLACES:
-        if (folder / place).is_dir():
-            yield from sorted(
-                entry.relative_to(folder) for entry in (folder / place).iterdir() if entry.is_dir()
-            )
+    """Yield the subfolders of ``FOLDERS``, relative to ``folder``."""
+    for parent in FOLDERS:
+        yield from sorted(path.relative_to(folder) for path in (folder / parent).glob("*/") if path.is_dir())
 
 
 def _collection(folder: Path) -> Path | None:
-    """The first collection to train on, or else the first one."""
-    places = [place for found in _subfolders(folder) for place in (found, found / "fold1")]
-    found = [place for place in places if (folder / place / MANIFEST).is_file()]
-    whole = [place for place in found if {"train", "dev"} <= {*_splits(folder / place)}]
-    return next(iter([*whole, *found]), None)
+    """Return the first collection with train and dev splits, else the first collection."""
+    paths = [path for subfolder in _subfolders(folder) for path in (subfolder, subfolder / "fold1")]
+    collections = [path for path in paths if (folder / path / MANIFEST).is_file()]
+    complete = [path for path in collections if {"train", "dev"} <= {*_splits(folder / path)}]
+    return next(iter(complete + collections), None)
 
 
 def _model(folder: Path) -> Path | None:
-    weights = (found for found in _subfolders(folder) if (folder / found / "model.safetensors").is_file())
-    return next((found for found in weights if (folder / found / "config.json").is_file()), None)
+    for path in _subfolders(folder):
+        if (folder / path / "model.safetensors").is_file() and (folder / path / "config.json").is_file():
+            return path
+    return None
 
 
 def _run(folder: Path) -> Path | None:
-    """The first run file of the current folder, of ``runs``, or beside a collection's pools."""
-    for place in (Path(), Path("runs"), *_subfolders(folder)):
-        found = sorted((folder / place).glob("*.run")) + sorted((folder / place).glob("*.run.gz"))
-        if found:
-            return found[0].relative_to(folder)
+    """Return the first run file of ``folder``, of ``runs``, or of a subfolder."""
+    for path in (Path(), Path("runs"), *_subfolders(folder)):
+        for pattern in ("*.run", "*.run.gz"):
+            for run in sorted((folder / path).glob(pattern)):
+                return run.relative_to(folder)
     return None
 
 
 def _qrels(folder: Path, run: Path) -> Path | None:
-    """The qrels of the pools that a run scores, as far as its metadata says which they were."""
+    """Return the qrels of the pools in a run's metadata."""
     metadata = folder / f"{run}{METADATA}"
     pools = _TOPICS.search(metadata.read_text(encoding="utf-8")) if metadata.is_file() else None
-    found = Path(f"{pools[1]}{QRELS}") if pools else None
-    return found if found and (folder / found).is_file() else None
+    qrels = Path(f"{pools[1]}{QRELS}") if pools else None
+    return qrels if qrels and (folder / qrels).is_file() else None
 
 
 def _splits(collection: Path) -> list[str]:
@@ -100,7 +100,7 @@ def _splits(collection: Path) -> list[str]:
 
 
 def _questions(collection: Path, split: str) -> int:
-    """Questions of a split by the collection's manifest; 0 if that does not say."""
+    """Return the number of questions in the manifest; 0 if it is missing there."""
     try:
         manifest = json.loads((collection / MANIFEST).read_text(encoding="utf-8"))
         return int(manifest["splits"][split]["questions"])
@@ -109,16 +109,12 @@ def _questions(collection: Path, split: str) -> int:
 
 
 def _evaluated(splits: list[str]) -> str:
-    """Dev if there is one, else the first split by name."""
+    """Return dev if it exists, else the first split."""
     return "dev" if "dev" in splits or not splits else splits[0]
 
 
-COLLECTION = Path("data/functions")
-MODEL = Path("models/ap-cnn")
-
-
 def default_collection() -> Path:
-    """The built-in collection; it is built first if it does not exist."""
+    """Return the code-search collection; build it if it does not exist."""
     if COLLECTION.exists():
         logger.info(f"COLLECTION not given: {COLLECTION}")
         return COLLECTION
@@ -130,24 +126,18 @@ def default_collection() -> Path:
 
 
 def default_model() -> Path:
-    """The model folder that ``aptool train`` without arguments writes."""
+    """Return the model folder that ``aptool train`` writes without arguments."""
     logger.info(f"--model not given: {MODEL}")
     return MODEL
 
 
 def default_run(pools: tuple[str, ...]) -> Path:
-    """The run file beside a single local pools file.
-
-    Raises:
-        InputError: the file does not exist.
-        UsageError: there are several inputs, or the input is not a local file.
-    """
-    if len(pools) == 1 and not (is_remote(pools[0]) or is_glob(pools[0]) or Path(pools[0]).exists()):
-        raise InputError(pools[0], problem="file not found", expected="a pools file")
-    if len(pools) != 1 or is_remote(pools[0]) or not Path(pools[0]).is_file():
+    """Return the run file in the folder of a single local pools file."""
+    path = pools[0]
+    if len(pools) == 1 and not (is_remote(path) or is_glob(path) or Path(path).exists()):
+        raise InputError(path, problem="file not found", expected="a pools file")
+    if len(pools) != 1 or is_remote(path) or not Path(path).is_file():
         raise UsageError("--output RUN is required unless POOLS is one local file")
-    name = pools[0]
-    for suffix in (".parquet", ".pools"):
-        name = name.removesuffix(suffix)
+    name = path.removesuffix(".parquet").removesuffix(".pools")
     logger.info(f"--output not given: {name}.run")
     return Path(f"{name}.run")

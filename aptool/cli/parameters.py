@@ -114,24 +114,6 @@ class WorkersType(click.ParamType):  # type: ignore[type-arg]
         return (number(least), number(most)) if colon else number(least)
 
 
-class HiddenArgument(click.Argument):
-    """An argument of earlier versions: still accepted, not shown in the usage line."""
-
-    @override
-    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return []
-
-
-def one_output(output: Location | None, argument: Location | None) -> Location:
-    """Return the output of a command, from ``--output`` or from the argument of earlier versions."""
-    if output is not None and argument is not None:
-        raise click.UsageError(f"The output is given twice: --output {output} and {argument}.")
-    path = output if output is not None else argument
-    if path is None:
-        raise click.UsageError("Missing option '--output'.")
-    return path
-
-
 def complete_preset(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete ``--preset`` with the names of presets, else with files."""
     from aptool.config import preset_names

@@ -127,21 +127,12 @@ def test_trecqa_says_which_variant(tmp_path):
     assert result.messages[1] == "variant: clean (found from the labels)"
 
 
-def test_the_output_as_an_argument_still_works(tmp_path):
-    run("functions", "--limit", "100", tmp_path / "out")
-    assert (tmp_path / "out" / "collection.json").is_file()
-
-
-def test_the_output_is_given_once(aptool, tmp_path):
-    nowhere = aptool("data", "functions")
-    assert (nowhere.code, nowhere.err) == (
+def test_the_output_is_required(aptool):
+    finished = aptool("data", "functions")
+    assert (finished.code, finished.err) == (
         2,
         ["aptool: Missing option '--output'. (see `aptool data functions --help`)"],
     )
-    twice = aptool("data", "functions", tmp_path / "a", "--output", tmp_path / "b")
-    assert (twice.code, len(twice.err)) == (2, 1)
-    assert "The output is given twice" in twice.err[0]
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_help_shows_the_option_alone(aptool):

@@ -59,7 +59,7 @@ def test_pools_must_be_there(aptool, folder):
 
     assert finished.code == 2
     assert (
-        "--by type: no dev.pools.parquet beside the qrels; pass --groups FILE or --pools FILE"
+        "--by type: no dev.pools.parquet in the folder of the qrels; pass --groups or --pools"
         in finished.err[-1]
     )
 

@@ -121,32 +121,17 @@ def test_without_the_extra_the_command_says_what_to_install(aptool, collection_f
     assert not out.exists()
 
 
-def test_collections_may_be_several_and_the_output_an_argument(
-    aptool, encoder_folder, collection_folder, tmp_path
-):
+def test_there_may_be_several_collections(aptool, encoder_folder, collection_folder, tmp_path):
     single, double = tmp_path / "single.bin", tmp_path / "double.bin"
     common = "vectors", "distill", "--model", encoder_folder, "--collection", collection_folder
     assert aptool(*common, "--output", single, "--dim", 3).code == 0
     # The same words, each twice as often: the same frequencies.
-    for arguments in (
-        ("--collection", collection_folder, "--output", double),
-        (collection_folder, "--output", double),
-        (collection_folder, double),
-        ("--collection", collection_folder, double),
-    ):
-        double.unlink(missing_ok=True)
-        assert aptool(*common, "--dim", 3, *arguments).code == 0
-        assert single.read_bytes() == double.read_bytes()
+    assert aptool(*common, "--dim", 3, "--collection", collection_folder, "--output", double).code == 0
+    assert single.read_bytes() == double.read_bytes()
     assert read_vectors(single).matrix.shape[1] == 3
-    for arguments, message in (
-        ((), "Missing option '--output'"),
-        ((collection_folder,), "Missing option '--output'"),
-        ((tmp_path / "a.bin", "--output", tmp_path / "b.bin"), "The output is given twice"),
-        ((tmp_path / "none", tmp_path / "b.bin"), "expected the folder of a collection"),
-    ):
-        wrong = aptool(*common, *arguments)
-        assert (wrong.code, len(wrong.err)) == (2, 1)
-        assert message in wrong.err[0]
+    wrong = aptool(*common)
+    assert (wrong.code, len(wrong.err)) == (2, 1)
+    assert "Missing option '--output'" in wrong.err[0]
 
 
 def test_a_transformer_is_distilled_by_the_command(aptool, encoder_folder, collection_folder, tmp_path):
