@@ -79,20 +79,6 @@ _policies = with_options(
 )
 
 
-def _import_policies(options: dict[str, Any]) -> ImportPolicies:
-    """Move the options of `_policies` out of the options of a command."""
-    from aptool.datasets.policies import ImportPolicies
-
-    relevant = options.pop("relevant")
-    return ImportPolicies(
-        questions=options.pop("questions"),
-        conflicts=options.pop("conflicts"),
-        empty=options.pop("empty"),
-        relevant=tuple(relevant.split(",")) if relevant is not None else None,
-        unlabelled=options.pop("unlabelled"),
-    )
-
-
 def _table(kind: Literal["tsv", "csv"], separator: str) -> click.Command:
     """Return the command ``tsv`` or ``csv``; they differ in the default delimiter."""
 
@@ -112,23 +98,18 @@ def _table(kind: Literal["tsv", "csv"], separator: str) -> click.Command:
         help="Quotation marks are text (literal) or enclose fields (csv).  [default: literal for tabs]",
     )
     @_policies
-    def command(
-        splits: dict[str, str], output: str, name: str | None, columns: str | None, **options: Any
-    ) -> None:
+    def command(splits: dict[str, str], columns: str | None, **options: Any) -> None:
         """Import a table with one row per question and candidate.
 
         Columns are found by name in the header or in --columns; other columns are ignored.
         """
-        from aptool.datasets.column_names import ColumnNames
-
-        policies = _import_policies(options)
         delimiter = options["delimiter"]
         if delimiter == "\\t":
             options["delimiter"] = "\t"
         elif delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
             raise UsageError(f"--delimiter {delimiter!r}: expected one character other than a quotation mark")
         header = tuple(part.strip() for part in columns.split(",")) if columns is not None else None
-        _import(kind, output, splits, ColumnNames(**options, header=header), policies, name)
+        _import(kind, splits, header=header, **options)
 
     return command
 
@@ -144,7 +125,7 @@ def _json(command_name: str) -> click.Command:
     @_positions_option
     @_field_option
     @_policies
-    def command(splits: dict[str, str], output: str, name: str | None, **options: Any) -> None:
+    def command(splits: dict[str, str], **options: Any) -> None:
         """Import JSON with one object per question or per pair.
 
         {"question": "...", "candidates": [{"text": "...", "label": 1}, ...]}, or
@@ -153,10 +134,7 @@ def _json(command_name: str) -> click.Command:
 
         The file has JSON Lines, an array, or a document with a list (see --field).
         """
-        from aptool.datasets.column_names import ColumnNames
-
-        policies = _import_policies(options)
-        _import("jsonl", output, splits, ColumnNames(**options), policies, name)
+        _import("jsonl", splits, **options)
 
     return command
 
@@ -178,49 +156,51 @@ def _json(command_name: str) -> click.Command:
 )
 @click.option("--config", metavar="NAME", help="Configuration (subset) of the data set.  [default: default]")
 @_policies
-def hf(
-    dataset: str,
-    output: str,
-    name: str | None,
-    splits: dict[str, str],
-    config: str | None,
-    **options: Any,
-) -> None:
+def hf(dataset: str, splits: dict[str, str], config: str | None, **options: Any) -> None:
     """Import a data set in the layout of the Hugging Face Hub.
 
     FOLDER is local, or hf://datasets/ORG/NAME. A row is a pair, or a question with a list of candidates.
     """
-    from aptool.datasets.column_names import ColumnNames
     from aptool.datasets.huggingface import import_huggingface
-    from aptool.datasets.importing import collection_name
 
-    policies = _import_policies(options)
-    names = ColumnNames(**options)
+    output, name, names, policies = _parse(**options)
     collection = import_huggingface(
-        output,
-        dataset,
-        names,
-        name=name or collection_name(output),
-        splits=splits,
-        config=config,
-        policies=policies,
+        output, dataset, names, name=name, splits=splits, config=config, policies=policies
     )
     report_collection(collection, names)
 
 
-def _import(
-    kind: Literal["tsv", "csv", "jsonl"],
-    output: str,
-    splits: dict[str, str],
-    names: ColumnNames,
-    policies: ImportPolicies,
-    name: str | None,
-) -> None:
-    from aptool.datasets.importing import collection_name
+def _import(kind: Literal["tsv", "csv", "jsonl"], splits: dict[str, str], **options: Any) -> None:
     from aptool.datasets.rows import import_rows
 
-    collection = import_rows(output, splits, names, policies, name=name or collection_name(output), kind=kind)
-    report_collection(collection, names)
+    output, name, names, policies = _parse(**options)
+    report_collection(import_rows(output, splits, names, policies, name=name, kind=kind), names)
+
+
+def _parse(
+    *,
+    output: str,
+    name: str | None,
+    questions: Any,
+    conflicts: Any,
+    empty: Any,
+    relevant: str | None,
+    unlabelled: tuple[str, ...],
+    **columns: Any,
+) -> tuple[str, str, ColumnNames, ImportPolicies]:
+    """Return the output, the name of the collection, the names of the columns and the import policies."""
+    from aptool.datasets.column_names import ColumnNames
+    from aptool.datasets.importing import collection_name
+    from aptool.datasets.policies import ImportPolicies
+
+    policies = ImportPolicies(
+        questions=questions,
+        conflicts=conflicts,
+        empty=empty,
+        relevant=tuple(relevant.split(",")) if relevant is not None else None,
+        unlabelled=unlabelled,
+    )
+    return output, name or collection_name(output), ColumnNames(**columns), policies
 
 
 OWN_FORMATS = (

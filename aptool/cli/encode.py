@@ -1,6 +1,6 @@
 """``aptool encode``: encode answers into an answer store, for repeated scoring."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -46,12 +46,9 @@ if TYPE_CHECKING:
 def encode(
     texts: tuple[str, ...],
     folder: "Location | None",
-    kind: str,
     output: "Location",
-    answers: "Location | None",
-    precision: Literal["fp32", "fp16", "int8"] | None,
-    tokens_per_batch: int | None,
     where: "Where",
+    **options: Any,
 ) -> None:
     """Encode ANSWERS once, for `aptool score --encoded`.
 
@@ -68,11 +65,8 @@ def encode(
             folder,
             output,
             connection.encoder(),
-            answers=answers,
-            precision=precision,
             device=where.device,
-            tokens_per_batch=tokens_per_batch,
-            kind=kind,
+            **options,
         )
     click.echo(
         f"{output}: {encoded.texts:,} answers, {encoded.encoded:,} encoded now, {encoded.size / 1e6:,.1f} MB"

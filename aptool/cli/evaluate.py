@@ -38,6 +38,13 @@ logger = logging.getLogger(__name__)
 _PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
 
 
+def _check_suffix(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
+    if path is not None and Path(path).suffix not in _PER_QUESTION_SUFFIXES:
+        suffixes = ", ".join(_PER_QUESTION_SUFFIXES)
+        raise UsageError(f"--per-question {path}: expected a name ending in one of {suffixes}")
+    return path
+
+
 @click.command("eval", cls=SectionedCommand)
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @qrels_option
@@ -65,7 +72,10 @@ _PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
 @pools_option
 @review_options
 @click.option(
-    "--per-question", metavar="FILE", help="Write per-question measures to a .parquet, .csv or .jsonl file."
+    "--per-question",
+    metavar="FILE",
+    callback=_check_suffix,
+    help="Write per-question measures to a .parquet, .csv or .jsonl file.",
 )
 @click.option(
     "--names",
@@ -108,6 +118,7 @@ def evaluate(
     from aptool.datasets.importing import warn_of_runs
     from aptool.evaluation.names import name_in
     from aptool.evaluation.significance import CONFIDENCE
+    from aptool.formats.atomic import check_apart, check_writable, files_of
     from aptool.library.evaluated_runs import evaluate_runs
     from aptool.library.qrels import Qrels
     from aptool.library.run import Run
@@ -124,15 +135,14 @@ def evaluate(
     read = {run: Run.load(run) for run in runs}
     qrels = qrels or qrels_beside(runs)
     if per_question is not None:
-        _check_per_question(per_question, [*runs, qrels, *(pools or (str(location_of_pools(qrels)),))])
+        check_writable(per_question)
+        check_apart(per_question, files_of(*runs, qrels, *(pools or (str(location_of_pools(qrels)),))))
     if intervals and confidence is None:
         confidence = CONFIDENCE
     texts = pools_given(pools, qrels) if reviewing or (by is not None and groups is None) else None
     if by is not None and groups is None and texts is None:
         name = location_of_pools(qrels).name
-        raise UsageError(
-            f"--by {by}: no {name} in the folder of the qrels; pass --groups FILE or --pools FILE"
-        )
+        raise UsageError(f"--by {by}: no {name} in the folder of the qrels; pass --groups or --pools")
     evaluated = evaluate_runs(
         Qrels.load(qrels),
         read,
@@ -189,16 +199,6 @@ def _report_groups(by: str, evaluation: Evaluation) -> None:
     few = sum(group.is_small for group in evaluation.groups.values())
     if few:
         logger.info(f"--by {by}: groups with under {FEW_QUESTIONS} questions, marked (few): {few}")
-
-
-def _check_per_question(path: str, inputs: list[str]) -> None:
-    from aptool.formats.atomic import check_apart, check_writable, files_of
-
-    if Path(path).suffix not in _PER_QUESTION_SUFFIXES:
-        suffixes = ", ".join(_PER_QUESTION_SUFFIXES)
-        raise UsageError(f"--per-question {path}: expected a name ending in one of {suffixes}")
-    check_writable(path)
-    check_apart(path, files_of(*inputs))
 
 
 def _write_per_question(path: str, results: dict[str, RunResult]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,6 @@ from aptool.formats.ids import check_one_word
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aptool.datasets.retrieval import PoolOptions
     from aptool.formats.location import Location
 
 
@@ -38,40 +38,52 @@ _name = click.option(
     callback=_one_word,
     help="Name of the collection.  [default: name of its source]",
 )
-_runs = click.option(
+_by_split = partial(click.option, multiple=True, callback=by_split)
+_runs = _by_split(
     "--run",
     "runs",
     metavar="SPLIT=RUN",
-    multiple=True,
-    callback=by_split,
     help="First-stage run of a split; repeatable.  [default: BM25]",
 )
 
 
 def _pool_options(depth: int) -> Callable[[Command], Command]:
-    """Return the options that select the candidates from a run."""
-    return with_options(
-        click.option(
-            "--depth",
-            type=Count(),
-            metavar="N",
-            default=depth,
-            show_default=True,
-            help="Candidates per question, from the top of the first stage.",
-        ),
-        click.option(
-            "--negatives",
-            type=Count(0),
-            metavar="N",
-            help="Sample N non-relevant candidates per question (for training).  [default: all]",
-        ),
-        click.option(
-            "--add-relevant",
-            is_flag=True,
-            help="Add relevant documents that the first stage missed (for training).",
-        ),
-        seed_option,
-    )
+    """Return a decorator that adds the options of a pool; the command gets them as ``options``."""
+
+    def add(command: Command) -> Command:
+        @wraps(command)
+        def with_options_of_pools(
+            *, depth: int, negatives: int | None, add_relevant: bool, seed: int, **arguments: Any
+        ) -> None:
+            from aptool.datasets.retrieval import PoolOptions
+
+            options = PoolOptions(depth=depth, negatives=negatives, add_relevant=add_relevant, seed=seed)
+            command(options=options, **arguments)
+
+        return with_options(
+            click.option(
+                "--depth",
+                type=Count(),
+                metavar="N",
+                default=depth,
+                show_default=True,
+                help="Candidates per question, from the top of the first stage.",
+            ),
+            click.option(
+                "--negatives",
+                type=Count(0),
+                metavar="N",
+                help="Sample N non-relevant candidates per question (for training).  [default: all]",
+            ),
+            click.option(
+                "--add-relevant",
+                is_flag=True,
+                help="Add relevant documents that the first stage missed (for training).",
+            ),
+            seed_option,
+        )(with_options_of_pools)
+
+    return add
 
 
 @click.command(cls=SectionedCommand)
@@ -82,29 +94,11 @@ def _pool_options(depth: int) -> Callable[[Command], Command]:
 @conflicts_option
 @questions_option
 @_pool_options(100)
-def beir(
-    folder: Location,
-    output: str,
-    runs: dict[str, str],
-    name: str | None,
-    conflicts: Any,
-    questions: str,
-    **pool_options: Any,
-) -> None:
+def beir(folder: Location, output: str, **options: Any) -> None:
     """Import a BEIR data set: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv."""
     from aptool.datasets.retrieval_sources import import_beir
 
-    report_collection(
-        import_beir(
-            output,
-            folder,
-            name=name,
-            runs=runs,
-            options=_options(pool_options),
-            questions=questions,
-            conflicts=conflicts,
-        )
-    )
+    report_collection(import_beir(output, folder, **options))
 
 
 @click.command(cls=SectionedCommand)
@@ -114,38 +108,20 @@ def beir(
 @_name
 @conflicts_option
 @questions_option
-def mteb(folder: Location, output: str, split: str, name: str | None, conflicts: Any, questions: str) -> None:
+def mteb(folder: Location, output: str, **options: Any) -> None:
     """Import an MTEB reranking task: corpus, queries, qrels and top_ranked."""
     from aptool.datasets.mteb import import_mteb
 
-    report_collection(
-        import_mteb(output, folder, split=split, name=name, questions=questions, conflicts=conflicts)
-    )
+    report_collection(import_mteb(output, folder, **options))
 
 
 @click.command(cls=SectionedCommand)
 @click.argument("collection", metavar="COLLECTION.TSV")
-@click.option(
-    "--queries",
-    metavar="SPLIT=TSV",
-    multiple=True,
-    required=True,
-    callback=by_split,
-    help="Queries of a split; repeatable.",
-)
-@click.option(
-    "--qrels",
-    metavar="SPLIT=TSV",
-    multiple=True,
-    required=True,
-    callback=by_split,
-    help="Qrels of a split; repeatable.",
-)
-@click.option(
+@_by_split("--queries", metavar="SPLIT=TSV", required=True, help="Queries of a split; repeatable.")
+@_by_split("--qrels", metavar="SPLIT=TSV", required=True, help="Qrels of a split; repeatable.")
+@_by_split(
     "--top",
     metavar="SPLIT=FILE",
-    multiple=True,
-    callback=by_split,
     help="First stage of a split, a top1000 file or a run; repeatable.  [default: BM25]",
 )
 @output_option
@@ -158,9 +134,7 @@ def msmarco(
     qrels: dict[str, str],
     top: dict[str, str],
     output: str,
-    conflicts: Any,
-    questions: str,
-    **pool_options: Any,
+    **options: Any,
 ) -> None:
     """Import MS MARCO passage ranking: collection, queries, qrels and top1000 files."""
     from aptool.datasets.retrieval_sources import SplitFiles, import_msmarco
@@ -169,16 +143,7 @@ def msmarco(
         if split not in queries or split not in qrels:
             raise UsageError(f"split {split!r}: expected it in --queries and in --qrels")
     splits = {split: SplitFiles(path, qrels[split], top.get(split)) for split, path in queries.items()}
-    report_collection(
-        import_msmarco(
-            output,
-            collection,
-            splits,
-            options=_options(pool_options),
-            questions=questions,
-            conflicts=conflicts,
-        )
-    )
+    report_collection(import_msmarco(output, collection, splits, **options))
 
 
 @click.command("ir-datasets", cls=SectionedCommand)
@@ -189,29 +154,13 @@ def msmarco(
 @conflicts_option
 @questions_option
 @_pool_options(100)
-def ir_datasets(
-    datasets: dict[str, str],
-    output: str,
-    runs: dict[str, str],
-    name: str | None,
-    conflicts: Any,
-    questions: str,
-    **pool_options: Any,
-) -> None:
+def ir_datasets(datasets: dict[str, str], output: str, name: str | None, **options: Any) -> None:
     """Import data sets of the ir_datasets catalogue, such as test=beir/scifact/test."""
     from aptool.datasets.retrieval_sources import import_ir_datasets, load_ir_dataset
 
-    report_collection(
-        import_ir_datasets(
-            output,
-            {split: load_ir_dataset(identifier) for split, identifier in datasets.items()},
-            name=name or re.sub(r"[^A-Za-z0-9_-]+", "-", next(iter(datasets.values()))),
-            runs=runs,
-            options=_options(pool_options),
-            questions=questions,
-            conflicts=conflicts,
-        )
-    )
+    loaded = {split: load_ir_dataset(identifier) for split, identifier in datasets.items()}
+    name = name or re.sub(r"[^A-Za-z0-9_-]+", "-", next(iter(datasets.values())))
+    report_collection(import_ir_datasets(output, loaded, name=name, **options))
 
 
 @click.command(cls=SectionedCommand)
@@ -234,8 +183,7 @@ def pools(
     split: str,
     output: str,
     name: str | None,
-    questions: str,
-    **pool_options: Any,
+    **options: Any,
 ) -> None:
     """Make a collection from a first-stage RUN, a corpus, queries and qrels.
 
@@ -258,13 +206,6 @@ def pools(
             source=f"{Path(run).name} over {corpus}",
             corpus=FileCorpus(corpus),
             splits={split: Topics(queries, texts, judgements, first_stage, run)},
-            options=_options(pool_options),
-            questions=questions,
+            **options,
         )
     )
-
-
-def _options(pool_options: dict[str, Any]) -> PoolOptions:
-    from aptool.datasets.retrieval import PoolOptions
-
-    return PoolOptions(**pool_options)

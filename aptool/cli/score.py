@@ -1,6 +1,6 @@
 """``aptool score``: score pools with a model into a TREC run file."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 import click.shell_completion
@@ -81,15 +81,10 @@ class SystemType(click.ParamType):  # type: ignore[type-arg]  # not generic in c
 def score(
     pools: tuple[str, ...],
     model: "Location | str | None",
-    kind: str,
     output: str | None,
-    answers: "Location | None",
     tag: str | None,
-    precision: Literal["auto", "fp32", "tf32", "bf16"],
-    tokens_per_batch: int | None,
-    encoded: "Location | None",
-    fill: bool,
     where: "Where",
+    **options: Any,
 ) -> None:
     """Score POOLS (files, folders, globs, URLs) into a TREC run file.
 
@@ -111,13 +106,8 @@ def score(
             model,
             output,
             connection.executor(),
-            answers=answers,
             tag=tag,
             device=where.device,
-            precision=precision,
-            tokens_per_batch=tokens_per_batch,
-            kind=kind,
-            encoded=encoded,
-            fill=fill,
+            **options,
         )
     click.echo(f"{output}: {scored.pairs} pairs")
