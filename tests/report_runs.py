@@ -2,8 +2,10 @@
 
 import base64
 import json
+import sys
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 from click.testing import CliRunner
@@ -89,7 +91,8 @@ def make_runs(folder: Path) -> Made:
 
 def make_report(made: Made, page: Path, *more: str) -> Path:
     command = ["report", str(made.runs), "--collection", str(made.collection), "--output", str(page), *more]
-    CliRunner().invoke(cli, command, catch_exceptions=False, standalone_mode=False)
+    with patch.object(sys, "argv", ["aptool", "report", str(made.runs)]):  # the page shows the command
+        CliRunner().invoke(cli, command, catch_exceptions=False, standalone_mode=False)
     return page
 
 
