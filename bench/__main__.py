@@ -14,39 +14,36 @@ from typing import Any
 import torch
 
 from bench import scoring
-from bench.figures import benchmark_parser, write_figures
+from bench.common import benchmark_parser, write_results
 
 
 def main() -> None:
-    """Prints every table and writes the figures as JSON."""
-    parser = benchmark_parser(__doc__)
+    """Print every table and write the results as JSON."""
+    parser = benchmark_parser(__doc__, 5)
     parser.add_argument("--quick", action="store_true", help="a tenth of the pairs, one repeat")
-    parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="(default cpu)")
-    parser.add_argument(
-        "--output", type=Path, default=Path("bench.json"), help="JSON file (default bench.json)"
-    )
+    parser.set_defaults(output=Path("bench.json"))
     options = parser.parse_args()
     scale, repeats = (0.02, 1) if options.quick else (0.2, options.repeats)
-    figures: dict[str, Any] = {
+    results: dict[str, Any] = {
         "machine": {"processor": platform.processor(), "threads": torch.get_num_threads()},
         "torch": torch.__version__,
     }
     if options.device.type == "cuda":
         from bench import gpu_training
 
-        figures["machine"]["gpu"] = torch.cuda.get_device_name(options.device)
+        results["machine"]["gpu"] = torch.cuda.get_device_name(options.device)
         scale = 0.02 if options.quick else 1.0
-        figures["scoring"] = scoring.run(scale, repeats, options.device)
-        figures["training"] = gpu_training.run(scale, min(repeats, 3), options.device)
+        results["scoring"] = scoring.run(scale, repeats, options.device)
+        results["training"] = gpu_training.run(scale, min(repeats, 3), options.device)
     else:
         from bench import end_to_end, evaluation
 
         pools = 210 if options.quick else 2100
-        figures["scoring"] = scoring.run(scale, repeats, options.device)
-        figures["end_to_end"] = end_to_end.run(5 * scale, pools, min(repeats, 3), torch.get_num_threads())
-        figures["evaluation"] = evaluation.run(repeats, shutil.which("trec_eval"))
-    write_figures(figures, options.output)
+        results["scoring"] = scoring.run(scale, repeats, options.device)
+        results["end_to_end"] = end_to_end.run(5 * scale, pools, min(repeats, 3), torch.get_num_threads())
+        results["evaluation"] = evaluation.run(repeats, shutil.which("trec_eval"))
+    write_results(results, options.output)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 The input has the shape of InsuranceQA's test1: pools of 500 of 24,981 shared answers. Both commands are timed
 alternately, each from start to end, on a running cluster (a head node without cores, and nodes of one core
 each). The costs of the stages of a unit are measured on a sixth of the pools with all cores busy, as on a
-cluster. ``python -m bench.simulation`` reads the figures.
+cluster. ``python -m bench.simulation`` reads the results.
 
 With ``--s3`` input, model and run are objects of moto's server, which shares the cores. It notes when it is
 at work: the share of a command's time in which it is, is the most that a faster store could save. Two pools
@@ -33,39 +33,36 @@ import pyarrow.parquet as pq
 
 from aptool.formats.location import Location, location
 from aptool.formats.stores import store_of
+from bench.common import benchmark_parser, write_results
 from bench.end_to_end import measured, write_input
-from bench.figures import benchmark_parser, write_figures
 from bench.object_server import object_server
 
 OBJECT_STORE = 100 << 20  # bytes per node
 
 
 def main() -> None:
-    """Prints the figures."""
-    parser = benchmark_parser(__doc__)
+    """Print the results."""
+    parser = benchmark_parser(__doc__, 3)
     parser.add_argument(
         "--pools", type=int, default=18864, help="number of pools of 500 candidates (default 18864)"
     )
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of 24,981 answers (default 1)")
-    parser.add_argument("--repeats", type=int, default=3, help="number of repeats (default 3)")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="(default all)")
-    parser.add_argument(
-        "--output", type=Path, default=Path("cluster.json"), help="JSON file (default cluster.json)"
-    )
+    parser.set_defaults(output=Path("cluster.json"))
     parser.add_argument("--s3", action="store_true", help="from and to an S3 server on loopback")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         measured_by = measure_on_store if options.s3 else measure
-        figures = measured_by(Path(name), options.scale, options.pools, options.repeats, options.cores)
-    write_figures(figures, options.output)
+        results = measured_by(Path(name), options.scale, options.pools, options.repeats, options.cores)
+    write_results(results, options.output)
 
 
 def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) -> dict[str, Any]:
-    """Measures and prints; returns the figures."""
+    """Measure and print; return the results."""
     large, part, small, many = (folder / name for name in ("large", "part", "small", "many"))
-    for place, count in ((large, pools), (part, pools // 6), (small, 2)):
-        place.mkdir()
-        write_input(place, scale, count)
+    for subfolder, count in ((large, pools), (part, pools // 6), (small, 2)):
+        subfolder.mkdir()
+        write_input(subfolder, scale, count)
     many.mkdir()
     units = split(small / "test.pools.parquet", many / "test.pools.parquet", 400)
     with cluster(folder, cores) as address:
@@ -76,9 +73,9 @@ def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) ->
             rows["alone0"].append(command(small, cores, []))
             rows["cluster0"].append(command(small, cores, on_cluster))
             rows["alone"].append(command(large, cores, []))
-            one = sha256(large / "out.run")
+            expected = sha256(large / "out.run")
             rows["cluster"].append(command(large, cores, on_cluster))
-            if sha256(large / "out.run") != one:
+            if sha256(large / "out.run") != expected:
                 sys.exit("the run file of the cluster differs from that of one process")
         seconds = {key: statistics.median(values) for key, values in rows.items()}
         for name in ("answers.parquet", "model"):
@@ -88,13 +85,13 @@ def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) ->
     pairs = 500 * pools
     shape = pq.read_metadata(large / "test.pools.parquet")
     alone = pairs / (seconds["alone"] - seconds["alone0"])
-    there = pairs / (seconds["cluster"] - seconds["cluster0"])
+    nodes = pairs / (seconds["cluster"] - seconds["cluster0"])
     fixed = seconds["cluster0"] - seconds["alone0"]
     print(f"{pairs:,} pairs in {shape.num_row_groups} row groups, {cores} cores, medians of {repeats}")
-    print(f"    the run files of both: SHA-256 {one}")
+    print(f"    the run files of both: SHA-256 {expected}")
     print(f"    one process: {seconds['alone']:.1f} s, {alone:,.0f} pairs/s after its start")
     print(
-        f"    cluster: {seconds['cluster']:.1f} s, {there:,.0f} pairs/s after its start: {there / alone:.3f}"
+        f"    cluster: {seconds['cluster']:.1f} s, {nodes:,.0f} pairs/s after its start: {nodes / alone:.3f}"
     )
     print(
         f"    two pools: {seconds['alone0']:.1f} s and {seconds['cluster0']:.1f} s: {fixed:.1f} s fixed cost"
@@ -110,7 +107,7 @@ def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) ->
         "answers": round(24_981 * scale),
         "cores": cores,
         "seconds": rows,
-        "throughput_ratio": there / alone,
+        "throughput_ratio": nodes / alone,
         "fixed_seconds": fixed,
         "start_seconds": seconds["cluster0"],
         "unit_overhead_seconds": overhead,
@@ -122,14 +119,14 @@ def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) ->
 
 
 def measure_on_store(folder: Path, scale: float, pools: int, repeats: int, cores: int) -> dict[str, Any]:
-    """Measures a disk and an S3 server with one process, and the server with a cluster."""
+    """Measure a disk and an S3 server with one process, and the server with a cluster."""
     large, small = folder / "large", folder / "small"
-    for place, count in ((large, pools), (small, 2)):
-        place.mkdir()
-        write_input(place, scale, count)
+    for subfolder, count in ((large, pools), (small, 2)):
+        subfolder.mkdir()
+        write_input(subfolder, scale, count)
     with object_server(folder) as server, cluster(folder, cores) as address:
-        for place in (large, small):
-            upload(place, f"{server.bucket}/{place.name}")
+        for subfolder in (large, small):
+            upload(subfolder, f"{server.bucket}/{subfolder.name}")
         on_cluster = ["--cluster", address, "--workers", str(cores)]
         ways: dict[str, tuple[list[str], str]] = {
             "one process, disk": ([], ""),
@@ -177,7 +174,7 @@ def measure_on_store(folder: Path, scale: float, pools: int, repeats: int, cores
 
 
 def upload(folder: Path, bucket: str) -> None:
-    """Copies the input to a store."""
+    """Copy the input to a store."""
     files = [folder / "answers.parquet", folder / "test.pools.parquet", *(folder / "model").rglob("*")]
     for file in files:
         if file.is_file():
@@ -187,31 +184,31 @@ def upload(folder: Path, bucket: str) -> None:
 
 def stages(folder: Path, cores: int) -> dict[str, Any]:
     """Core seconds of each stage in a single-threaded process, with one such process on every core."""
-    places = [folder / str(number) for number in range(cores)]
-    for place in places:
-        place.mkdir()
+    subfolders = [folder / str(number) for number in range(cores)]
+    for subfolder in subfolders:
+        subfolder.mkdir()
         for name in ("answers.parquet", "test.pools.parquet", "model"):
-            (place / name).symlink_to(folder / name)
+            (subfolder / name).symlink_to(folder / name)
     with ThreadPoolExecutor(cores) as pool:
-        rows = list(pool.map(measured, places, [1] * cores))
+        rows = list(pool.map(measured, subfolders, [1] * cores))
     spent = [row["core_seconds"] for row in rows]
-    means = {stage: statistics.mean(one[stage] for one in spent) for stage in spent[0]}
+    means = {stage: statistics.mean(stage_seconds[stage] for stage_seconds in spent) for stage in spent[0]}
     shape = pq.read_metadata(folder / "test.pools.parquet")
     return {"pairs": rows[0]["pairs"], "units": shape.num_row_groups, "core_seconds": means}
 
 
-def command(folder: Path, cores: int, more: list[str], place: str = ".") -> float:
+def command(folder: Path, cores: int, more: list[str], root: str = ".") -> float:
     """Seconds of one whole ``aptool score`` command on the input in a folder, or at the URL ``place``."""
-    run = f"{place}/out.run"
-    (folder / run if place == "." else location(run)).unlink(missing_ok=True)
+    run = f"{root}/out.run"
+    (folder / run if root == "." else location(run)).unlink(missing_ok=True)
     start = [
         sys.executable,
         "-m",
         "aptool",
         "score",
-        f"{place}/test.pools.parquet",
+        f"{root}/test.pools.parquet",
         "--model",
-        f"{place}/model",
+        f"{root}/model",
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": str(cores), "RAYON_NUM_THREADS": str(cores)}
     root = str(Path(__file__).resolve().parent.parent)
@@ -232,10 +229,12 @@ def unit_overhead(many: Path, units: int, cores: int, on_cluster: list[str], sma
 
 
 def split(source: Path, target: Path, units: int) -> int:
-    """Writes copies of the first question of a file, each with one candidate in a row group of its own."""
+    """Write copies of the first question of a file, each with one candidate in a row group of its own."""
     row = pq.read_table(source).slice(0, 1)
-    one = pa.array([row["candidates"][0].as_py()[:1]], row.schema.field("candidates").type)
-    table = row.set_column(row.schema.get_field_index("candidates"), row.schema.field("candidates"), [one])
+    candidates = pa.array([row["candidates"][0].as_py()[:1]], row.schema.field("candidates").type)
+    table = row.set_column(
+        row.schema.get_field_index("candidates"), row.schema.field("candidates"), [candidates]
+    )
     with pq.ParquetWriter(target, table.schema) as writer:
         for number in range(units):
             writer.write_table(table.set_column(0, table.schema.field(0), [[f"q{number}"]]))

@@ -2,9 +2,9 @@
 
     python -m bench.command [--repeats 5] [--output command.json]
 
-The command is timed beside processes that only start Python, only import torch, and only print a help text,
-alternately in one run. Processor seconds are those of all threads, of the kernel too. The imports are those
-of one more run; each package's are summed, without what it imports of others.
+The command alternates with processes that only start Python, only import torch, or only print a help text.
+Processor seconds are of all threads, including the kernel. The imports are those of one more run; each
+package has the sum of its modules, without other packages.
 """
 
 import os
@@ -18,15 +18,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from bench.common import benchmark_parser, write_results
 from bench.end_to_end import write_input
-from bench.figures import benchmark_parser, write_figures
 
 POOLS = 2  # of 500 pairs
 PACKAGES = 8
 
 
 def commands(folder: Path) -> dict[str, list[str]]:
-    """What is timed, by its name: arguments of Python."""
+    """Arguments of Python for each timed process."""
     score = ["score", str(folder / "test.pools.parquet"), "--answers", str(folder / "answers.parquet")]
     score += ["--model", str(folder / "model"), "--output", str(folder / "out.run")]
     return {
@@ -53,14 +53,14 @@ def imports(arguments: list[str]) -> dict[str, float]:
     spent: Counter[str] = Counter()
     for line in done.stderr.splitlines():
         if line.startswith("import time:"):  # own | with all that it imports | name
-            own, _, name = line.removeprefix("import time:").split("|")
-            if own.strip().isdigit():
-                spent[name.strip().partition(".")[0]] += int(own)
+            alone, _, name = line.removeprefix("import time:").split("|")
+            if alone.strip().isdigit():
+                spent[name.strip().partition(".")[0]] += int(alone)
     return {name: microseconds / 1e6 for name, microseconds in spent.most_common(PACKAGES)}
 
 
 def run(repeats: int) -> dict[str, Any]:
-    """Prints a line per process and the imports; returns the figures."""
+    """Print a line per process and the imports; return the results."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_input(folder, 0.02, POOLS)
@@ -74,7 +74,7 @@ def run(repeats: int) -> dict[str, Any]:
     print("process          seconds   processor seconds")
     rows = {}
     for kind, both in measured.items():
-        seconds, processor = (statistics.median(one) for one in zip(*both, strict=True))
+        seconds, processor = (statistics.median(values) for values in zip(*both, strict=True))
         rows[kind] = {"seconds": seconds, "processor_seconds": processor}
         print(f"{kind:<14} {seconds:>9.2f} {processor:>19.2f}")
     print("imports: " + ", ".join(f"{package} {seconds:.2f} s" for package, seconds in packages.items()))
@@ -82,12 +82,10 @@ def run(repeats: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints the table."""
-    parser = benchmark_parser(__doc__)
-    parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
-    parser.add_argument("--output", type=Path, help="JSON file for the figures")
+    """Print the table."""
+    parser = benchmark_parser(__doc__, 5)
     options = parser.parse_args()
-    write_figures(run(options.repeats), options.output)
+    write_results(run(options.repeats), options.output)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Answers encoded before: the speed and size of a store, and of scoring with it and without.
+"""Answer stores: their read speed and size, and scoring with and without stored answers.
 
     python -m bench.encoded [--answers 20000] [--scale 0.1] [--repeats 5] [--output encoded.json]
     python -m bench.encoded --s3 [--answers 20000] [--repeats 5]    the store on an S3 server on loopback
@@ -7,11 +7,11 @@ First, answers of about 100 tokens of 384 numbers are stored in each precision a
 them at a time, from the page cache: as a scorer reads them, checked and as fp32 tensors. Then the pools of
 InsuranceQA's test1 are scored from token ids with answers encoded in the same run and with stored ones, by a
 transformer of MiniLM's size and by AP-CNN of the paper's, with random weights, on which speed does not
-depend. Encoding by the transformer is timed on a sample of the answers. Figures are medians.
+depend. Encoding by the transformer is timed on a sample of the answers. Times are medians.
 
 With ``--s3`` only reading is measured, of a store whose objects moto's server holds in memory, on the same
-cores: how many requests it takes, how many bytes come for each that is wanted, and for how much of the time
-the server is at work, which is what a faster one could save.
+cores: how many requests it takes, how many bytes it transfers per requested byte, and for how much of the
+time the server is at work, which is what a faster one could save.
 """
 
 import statistics
@@ -34,7 +34,7 @@ from aptool.scoring.answer_store import PRECISIONS, AnswerStore, StoredPrecision
 from aptool.scoring.scorer import Scorer
 from aptool.scoring.stored_answers import StoredAnswers
 from aptool.text.tokenizer import Tokens
-from bench.figures import benchmark_parser, write_figures
+from bench.common import benchmark_parser, write_results
 from bench.object_server import Server, object_server
 from bench.transformer import rankers
 from bench.workloads import VOCABULARY, insuranceqa, texts
@@ -49,7 +49,7 @@ SAMPLE = 100
 
 
 def seconds(work: Callable[..., Any], *arguments: Any) -> float:
-    """How long a call takes."""
+    """Seconds of a call."""
     begun = time.perf_counter()
     work(*arguments)
     return time.perf_counter() - begun
@@ -63,7 +63,7 @@ def new_store(folder: Location, precision: StoredPrecision) -> AnswerStore:
 
 
 def put(stored: StoredAnswers, answers: Tokens, encode: Encode, multiple: int = 1) -> None:
-    """Encodes answers into a store."""
+    """Encode answers into a store."""
     rows, keys = stored.new(answers)
     for begin in range(0, len(rows), 1000):
         chosen, names = rows[begin : begin + 1000], keys[begin : begin + 1000]
@@ -75,7 +75,7 @@ def put(stored: StoredAnswers, answers: Tokens, encode: Encode, multiple: int = 
 
 
 def read(precision: StoredPrecision, number: int, repeats: int, server: Server | None) -> dict[str, Any]:
-    """Stores random answers, here or on an S3 server, and reads them."""
+    """Store random answers, here or on an S3 server, and read them."""
     generator = np.random.default_rng(0)
     answers = texts(number, 100, 0.6, generator)
 
@@ -83,11 +83,11 @@ def read(precision: StoredPrecision, number: int, repeats: int, server: Server |
         return [(np.arange(len(some)), Ragged.of_sizes(torch.randn(len(some.ids), NUMBERS), some.lengths))]
 
     with tempfile.TemporaryDirectory(prefix="aptool-bench-") as folder:
-        place = Path(folder) / "store" if server is None else location(f"{server.bucket}/{precision}")
-        store = new_store(place, precision)
+        path = Path(folder) / "store" if server is None else location(f"{server.bucket}/{precision}")
+        store = new_store(path, precision)
         stored = StoredAnswers(store, fill=True)
         put(stored, answers, encode)
-        objects, key = store_of(place)
+        objects, key = store_of(path)
         size = sum(objects.stat(f"{key}/{name}").size for name in objects.names(key))
         rates: dict[str, list[float]] = {"bytes": [], "tensors": []}
         served: list[tuple[float, float, float]] = []
@@ -103,7 +103,7 @@ def read(precision: StoredPrecision, number: int, repeats: int, server: Server |
             rates["bytes"].append(size_read / took)
             to_tensors = seconds(stored.encoded, some, no_encoder, 1, torch.device("cpu"))
             rates["tensors"].append(size_read / to_tensors)
-    figures = {
+    results = {
         "precision": precision,
         "bytes_per_token": size / len(answers.ids),
         "bytes_per_second": statistics.median(rates["bytes"]),
@@ -111,34 +111,34 @@ def read(precision: StoredPrecision, number: int, repeats: int, server: Server |
     }
     if served:
         names = "requests", "bytes_for_one", "server_share"
-        figures |= dict(zip(names, map(statistics.median, zip(*served, strict=True)), strict=True))
-    return figures
+        results |= dict(zip(names, map(statistics.median, zip(*served, strict=True)), strict=True))
+    return results
 
 
 def no_encoder(answers: Tokens) -> Ragged:
-    """Answers that a store lacks: there are none."""
+    """Answer that a store lacks: there are none."""
     raise AssertionError(f"{len(answers)} answers are not in the store")
 
 
 def score(name: str, ranker: Ranker, scale: float, repeats: int) -> dict[str, Any]:
-    """Scores the pools of InsuranceQA's test1 with stored answers, and without."""
+    """Score the pools of InsuranceQA's test1 with stored answers, and without."""
     workload = insuranceqa(scale)
     pairs, answers = len(workload.pair_question), workload.answers
     sampled = name in TRANSFORMERS
     with tempfile.TemporaryDirectory(prefix="aptool-bench-") as folder:
         stored = StoredAnswers(new_store(Path(folder) / "store", "fp32"), fill=True)
-        # Random states in place of those of a transformer, which would take an hour.
+        # Random states instead of a transformer's states, which would take an hour.
         scorer = Scorer(ranker)
         multiple = 1 if sampled else scorer.row_multiple
         put(stored, answers, random_states(name) if sampled else scorer.encode, multiple)
         rates: dict[str, list[float]] = {"without": [], "with": []}
         for _ in range(repeats):
-            found = seconds(Scorer(ranker, stored=stored).score, *workload)
-            rates["with"].append(pairs / found)
+            scoring = seconds(Scorer(ranker, stored=stored).score, *workload)
+            rates["with"].append(pairs / scoring)
             if sampled:
                 some = answers.take(np.random.default_rng(0).choice(len(answers), SAMPLE, replace=False))
                 encoding = seconds(Scorer(ranker).encode, some) * len(answers.ids) / len(some.ids)
-                rates["without"].append(pairs / (found + encoding))
+                rates["without"].append(pairs / (scoring + encoding))
             else:
                 rates["without"].append(pairs / seconds(Scorer(ranker).score, *workload))
     ratios = [a / b for a, b in zip(rates["with"], rates["without"], strict=True)]
@@ -146,13 +146,13 @@ def score(name: str, ranker: Ranker, scale: float, repeats: int) -> dict[str, An
         "system": name,
         "pairs": pairs,
         "answers": len(answers),
-        **{f"pairs_per_second_{key}": statistics.median(found) for key, found in rates.items()},
+        **{f"pairs_per_second_{key}": statistics.median(values) for key, values in rates.items()},
         "ratio": statistics.median(ratios),
     }
 
 
 def random_states(name: str) -> Encode:
-    """What stands for an encoder: states, or a vector for each text."""
+    """A substitute for an encoder: random states, or a random vector per text."""
     vectors = load_recipe(name).pooling["type"] == "mean"
 
     def encode(some: Tokens) -> list[tuple[np.ndarray, Ragged]]:
@@ -163,7 +163,7 @@ def random_states(name: str) -> Encode:
 
 
 def read_all(answers: int, repeats: int, server: Server | None = None) -> list[dict[str, Any]]:
-    """Prints how fast each precision is read; returns the figures."""
+    """Print how fast each precision is read; return the results."""
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}\n")
     more = "" if server is None else "  requests  bytes for one  server at work"
     print(f"precision  bytes/token  read, GB/s  to fp32 tensors, GB/s{more}")
@@ -180,7 +180,7 @@ def read_all(answers: int, repeats: int, server: Server | None = None) -> list[d
 
 
 def run(answers: int, scale: float, repeats: int) -> dict[str, Any]:
-    """Prints two tables; returns the figures."""
+    """Print two tables; return the results."""
     reads = read_all(answers, repeats)
     print("\nsystem              pairs  answers   without, pairs/s   with, pairs/s  with / without")
     scores = []
@@ -199,21 +199,19 @@ def run(answers: int, scale: float, repeats: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints the tables."""
-    parser = benchmark_parser(__doc__)
+    """Print the tables."""
+    parser = benchmark_parser(__doc__, 5)
     parser.add_argument("--answers", type=int, default=20_000, help="answers in a store (default 20,000)")
     parser.add_argument("--scale", type=float, default=0.1, help="fraction of 900,000 pairs (default 0.1)")
-    parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
     parser.add_argument("--s3", action="store_true", help="read from an S3 server on loopback")
-    parser.add_argument("--output", type=Path, help="JSON file for the figures")
     options = parser.parse_args()
     if options.s3:
         folder = tempfile.TemporaryDirectory(prefix="aptool-bench-")
         with folder as name, object_server(Path(name)) as server:
-            figures = {"read": read_all(options.answers, options.repeats, server)}
+            results = {"read": read_all(options.answers, options.repeats, server)}
     else:
-        figures = run(options.answers, options.scale, options.repeats)
-    write_figures(figures, options.output)
+        results = run(options.answers, options.scale, options.repeats)
+    write_results(results, options.output)
 
 
 if __name__ == "__main__":

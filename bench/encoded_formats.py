@@ -4,12 +4,12 @@
     python -m bench.encoded_formats --s3 [...]    files on an S3 server on loopback
 
 Answers of about 100 tokens of 384 numbers in fp16, in eight shards; a tenth of them, chosen at random, is
-read in file order into one array. Lance is measured where it is installed. Figures are medians; files are in
+read in file order into one array. Lance is measured where it is installed. Times are medians; files are in
 the page cache, where writing has left them. The store of ``aptool encode`` is the first of these formats,
 read by positions; ``bench.encoded`` measures it with its checksums.
 
 With ``--s3`` moto's server holds the files. It shares the cores and is slow, so that requests, and bytes that
-come for each that is wanted, say more than the speed.
+transferred per requested byte, say more than the speed.
 """
 
 import importlib.util
@@ -29,8 +29,8 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from aptool.scoring.encoded import rows_of
+from bench.common import benchmark_parser
 from bench.encoded import NUMBERS
-from bench.figures import benchmark_parser
 from bench.object_server import BUCKET, object_server
 from bench.workloads import texts
 
@@ -46,7 +46,7 @@ Read = Callable[[np.ndarray], np.ndarray]
 
 
 class Answers(NamedTuple):
-    """Answers by their lengths (n,), and where each begins among all rows."""
+    """Answer by their lengths (n,), and where each begins among all rows."""
 
     lengths: np.ndarray
     starts: np.ndarray
@@ -62,12 +62,12 @@ class Answers(NamedTuple):
     def by_shard(self, chosen: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Of each shard its number, and the first row there and the length of each answer that is chosen."""
         for number, (first, last) in enumerate(zip(self.bounds[:-1], self.bounds[1:], strict=True)):
-            own = chosen[(chosen >= first) & (chosen < last)]
-            yield number, self.starts[own] - self.starts[first], self.lengths[own]
+            subset = chosen[(chosen >= first) & (chosen < last)]
+            yield number, self.starts[subset] - self.starts[first], self.lengths[subset]
 
 
 def write_safetensors(path: Path, rows: np.ndarray) -> int:
-    """Writes a shard; returns where its rows begin, which end with the file."""
+    """Write a shard; return where its rows begin, which end with the file."""
     save_file({"rows": rows}, path)
     return path.stat().st_size - rows.nbytes
 
@@ -91,8 +91,10 @@ def safetensors_files(folder: Path, answers: Answers) -> list[tuple[str, Read]]:
         return np.frombuffer(b"".join(pieces), np.float16).reshape(-1, NUMBERS)
 
     def by_map(chosen: np.ndarray) -> np.ndarray:
-        found = [maps[shard][rows_of(starts, lengths)] for shard, starts, lengths in answers.by_shard(chosen)]
-        return np.concatenate(found)
+        pieces = [
+            maps[shard][rows_of(starts, lengths)] for shard, starts, lengths in answers.by_shard(chosen)
+        ]
+        return np.concatenate(pieces)
 
     def by_library(chosen: np.ndarray) -> np.ndarray:
         pieces = []
@@ -129,7 +131,7 @@ def rows_in(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def write_arrow(path: Path, answers: Answers, largest: int | None = None) -> np.ndarray:
-    """Writes record batches in Arrow's IPC format; returns the first answer of each.
+    """Write record batches in Arrow's IPC format; return the first answer of each.
 
     Args:
         path: the file.
@@ -166,7 +168,7 @@ def lance_dataset(
 
 
 def upload(path: Path, files: fs.FileSystem) -> None:
-    """Moves a file into the bucket of an S3 server."""
+    """Move a file into the bucket of an S3 server."""
     fs.copy_files(str(path), f"{BUCKET}/{path.name}", destination_filesystem=files)
     path.unlink()
 
@@ -181,13 +183,13 @@ def safetensors_on_s3(folder: Path, answers: Answers, files: fs.FileSystem) -> l
 
     def by_position(chosen: np.ndarray) -> np.ndarray:
         opened = [files.open_input_file(f"{BUCKET}/{number}.safetensors") for number in range(SHARDS)]
-        wanted = [
+        ranges = [
             (opened[shard], length * WIDTH, begins[shard] + start * WIDTH)
             for shard, starts, lengths in answers.by_shard(chosen)
             for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
         ]
         with ThreadPoolExecutor(REQUESTS) as pool:
-            pieces = list(pool.map(lambda one: one[0].read_at(*one[1:]), wanted))
+            pieces = list(pool.map(lambda part: part[0].read_at(*part[1:]), ranges))
         return np.frombuffer(b"".join(pieces), np.float16).reshape(-1, NUMBERS)
 
     return [("safetensors, a request an answer", by_position)]
@@ -204,15 +206,15 @@ def arrow_on_s3(folder: Path, answers: Answers, files: fs.FileSystem) -> list[tu
         reader = pa.ipc.open_file(files.open_input_file(f"{BUCKET}/{path.name}"))
         columns = []
         for batch in np.unique(number).tolist():
-            own = chosen[number == batch] - heads[batch]
-            columns.append(reader.get_batch(batch).column(0).take(pa.array(own)))
+            subset = chosen[number == batch] - heads[batch]
+            columns.append(reader.get_batch(batch).column(0).take(pa.array(subset)))
         return rows_in(pa.chunked_array(columns))
 
     return [(f"Arrow IPC, batches of {BATCH}", by_batch)]
 
 
 def measure_on_s3(answers: Answers, chosen: list[np.ndarray]) -> None:
-    """Prints requests and bytes of each format."""
+    """Print requests and bytes of each format."""
     print(f"{'format, on S3':<34} requests  bytes for one  GB/s  server at work")
     with tempfile.TemporaryDirectory(prefix="aptool-bench-") as name, object_server(Path(name)) as server:
         address = server.url.removeprefix("http://")
@@ -225,15 +227,15 @@ def measure_on_s3(answers: Answers, chosen: list[np.ndarray]) -> None:
         for title, read in formats:
             rows = []
             for some in chosen:
-                found, took, served = server.watched(read, some)
-                size = found.nbytes
+                array, took, served = server.watched(read, some)
+                size = array.nbytes
                 rows.append((served.number, served.bytes / size, size / took / 1e9, served.seconds / took))
             requests, share, rate, busy = np.median(rows[1:], axis=0)
             print(f"{title:<34} {requests:>8.0f} {share:>14.2f} {rate:>5.3f} {busy:>15.0%}", flush=True)
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--answers", type=int, default=20_000, help="number of answers (default 20,000)")
     parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
@@ -253,10 +255,10 @@ def main() -> None:
     print(f"{'format':<34} bytes/token  GB/s")
     for write in (safetensors_files, arrow_file, lance_dataset):
         with tempfile.TemporaryDirectory(prefix="aptool-bench-") as name:
-            found = write(Path(name), answers)
+            formats = write(Path(name), answers)
             size = sum(file.stat().st_size for file in Path(name).rglob("*") if file.is_file())
             os.sync()
-            for title, read in found:
+            for title, read in formats:
                 rates = []
                 for chosen in tenth:
                     begun = time.perf_counter()

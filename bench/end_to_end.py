@@ -3,7 +3,7 @@
     python -m bench.end_to_end [--scale 1] [--repeats 3] [--output end-to-end.json]
 
 The input has the shape of InsuranceQA's test1 (1,800 pools of 500 of 24,981 shared answers); the model is
-AP-CNN of the paper's size with random weights. Every measurement runs in a process of its own.
+AP-CNN of the paper's size with random weights. Every measurement runs in a separate process.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from aptool.scoring import pipeline
 from aptool.scoring import score as scoring
 from aptool.scoring.model_system import ModelSystem
 from aptool.text.tokenizer import Tokens, WordTokenizer
-from bench.figures import benchmark_parser, write_figures
+from bench.common import benchmark_parser, write_results
 from bench.workloads import VOCABULARY, insuranceqa
 
 # Peak memory is measured with few enough answers that the cache holds all of them.
@@ -40,7 +40,7 @@ WORDS = [f"w{number}" for number in range(VOCABULARY - 2)]
 
 
 def write_input(folder: Path, scale: float, pools: int | None = None) -> None:
-    """Writes shared answers, pools (``pools`` of them, by default as many as the shape has) and a model."""
+    """Write shared answers, pools (``pools`` of them, by default as many as the shape has) and a model."""
     workload = insuranceqa(scale)
     generator = np.random.default_rng(1)
     answers = _texts(workload.answers)
@@ -54,8 +54,8 @@ def write_input(folder: Path, scale: float, pools: int | None = None) -> None:
     torch.manual_seed(0)
     recipe = load_recipe("ap-cnn-paper", ["text.max_answer_tokens=400"])
     ranker = build_ranker(recipe, VOCABULARY, 100).eval()
-    facts = {"collection": "bench", "fingerprint": "bench", "seed": 0, "best_epoch": 0, "dev": {}}
-    save_model(folder / "model", ranker, WordTokenizer.from_words(WORDS), recipe, facts, [])
+    metadata = {"collection": "bench", "fingerprint": "bench", "seed": 0, "best_epoch": 0, "dev": {}}
+    save_model(folder / "model", ranker, WordTokenizer.from_words(WORDS), recipe, metadata, [])
 
 
 def _texts(tokens: Tokens) -> list[str]:
@@ -64,7 +64,7 @@ def _texts(tokens: Tokens) -> list[str]:
 
 
 def score(folder: Path, threads: int) -> dict[str, Any]:
-    """Scores the input in a folder in this process, and measures the core seconds of each stage."""
+    """Score the input in a folder in this process, and measures the core seconds of each stage."""
     torch.set_num_threads(threads)
     spent: dict[str, float] = defaultdict(float)
 
@@ -126,8 +126,8 @@ def measured(folder: Path, threads: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints the figures."""
-    parser = benchmark_parser(__doc__)
+    """Print the results."""
+    parser = benchmark_parser(__doc__, 3)
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of 900,000 pairs (default 1)")
     parser.add_argument(
         "--pools",
@@ -135,20 +135,18 @@ def main() -> None:
         default=2100,
         help="number of pools of the smaller input for peak memory (default 2100)",
     )
-    parser.add_argument("--repeats", type=int, default=3, help="number of repeats (default 3)")
-    parser.add_argument("--output", type=Path, help="JSON file for the figures")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     if options.folder is not None:
         print(json.dumps(score(options.folder, options.threads)))
         return
-    figures = run(options.scale, options.pools, options.repeats, options.threads)
-    write_figures(figures, options.output)
+    results = run(options.scale, options.pools, options.repeats, options.threads)
+    write_results(results, options.output)
 
 
 def run(scale: float, pools: int, repeats: int, threads: int) -> dict[str, Any]:
-    """Measures and prints; returns the figures."""
+    """Measure and print; return the results."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_input(folder, scale)

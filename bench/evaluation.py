@@ -19,7 +19,7 @@ import polars as pl
 
 from aptool.evaluation.measures import evaluate
 from aptool.formats.trec import read_qrels, read_run, write_qrels, write_run
-from bench.figures import benchmark_parser
+from bench.common import benchmark_parser
 
 MEASURES = ["map", "recip_rank", "P_1"]
 
@@ -46,7 +46,7 @@ def write_files(folder: Path, questions: int = 1800, candidates: int = 500) -> t
 
 
 def run(repeats: int, program: str | None) -> dict[str, Any]:
-    """Measures and prints; returns the figures."""
+    """Measure and print; return the results."""
     with tempfile.TemporaryDirectory() as name:
         run_path, qrels_path = write_files(Path(name))
         ours, theirs = [], []
@@ -74,7 +74,7 @@ def run(repeats: int, program: str | None) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints the figures."""
+    """Print the results."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
     parser.add_argument("--trec-eval", default=shutil.which("trec_eval"), help="path of trec_eval")

@@ -16,7 +16,7 @@ from importlib import metadata
 from typing import Any, NamedTuple
 
 from aptool.version import __version__
-from bench.figures import benchmark_parser
+from bench.common import benchmark_parser
 
 Line = tuple[str, str, float]  # question, document, score
 Qrels = dict[str, dict[str, int]]
@@ -47,7 +47,7 @@ class Fault(NamedTuple):
 
 def ranked(question: str, documents: str) -> list[Line]:
     """Lines of a question whose documents have the scores 1, 1/2, 1/3 and so on."""
-    return [(question, document, 1 / place) for place, document in enumerate(documents, 1)]
+    return [(question, document, 1 / rank) for rank, document in enumerate(documents, 1)]
 
 
 # Relevant (a) first, second, third and first: RR is 1, 1/2, 1/3 and 1.
@@ -88,10 +88,10 @@ FAULTS = [
 
 def nested(fault: Fault) -> dict[str, dict[str, float]]:
     """The run as question -> document -> score, as most tools take it; of two lines the last one stays."""
-    found: dict[str, dict[str, float]] = {question: {} for question in fault.empty}
+    run: dict[str, dict[str, float]] = {question: {} for question in fault.empty}
     for question, document, score in fault.lines:
-        found.setdefault(question, {})[document] = score
-    return found
+        run.setdefault(question, {})[document] = score
+    return run
 
 
 def by_aptool(fault: Fault) -> Figures:
@@ -119,8 +119,8 @@ def by_pytrec_eval(fault: Fault) -> Figures:
     import pytrec_eval
 
     evaluator = pytrec_eval.RelevanceEvaluator(fault.qrels, {"map", "recip_rank"})
-    found = evaluator.evaluate(nested(fault)).values()
-    return _mean(one["map"] for one in found), _mean(one["recip_rank"] for one in found)
+    values = evaluator.evaluate(nested(fault)).values()
+    return _mean(value["map"] for value in values), _mean(value["recip_rank"] for value in values)
 
 
 def by_ir_measures(fault: Fault) -> Figures:
@@ -132,16 +132,16 @@ def by_ir_measures(fault: Fault) -> Figures:
         ir_measures.Qrel(q, d, label) for q, judged in fault.qrels.items() for d, label in judged.items()
     ]
     run = [ir_measures.ScoredDoc(*line) for line in fault.lines]
-    found = ir_measures.calc_aggregate([AP, RR], qrels, run)
-    return float(found[AP]), float(found[RR])
+    values = ir_measures.calc_aggregate([AP, RR], qrels, run)
+    return float(values[AP]), float(values[RR])
 
 
 def by_ranx(fault: Fault) -> Figures:
     """`evaluate` with its defaults."""
     import ranx
 
-    found = ranx.evaluate(ranx.Qrels(fault.qrels), ranx.Run(nested(fault)), ["map", "mrr"])
-    return float(found["map"]), float(found["mrr"])
+    values = ranx.evaluate(ranx.Qrels(fault.qrels), ranx.Run(nested(fault)), ["map", "mrr"])
+    return float(values["map"]), float(values["mrr"])
 
 
 def by_sentence_transformers(fault: Fault) -> Figures:
@@ -158,8 +158,8 @@ def by_sentence_transformers(fault: Fault) -> Figures:
         for question, judged in fault.qrels.items()
         if question in run
     ]
-    found = CrossEncoderRerankingEvaluator(samples, at_k=1000, write_csv=False)(_Scores(run))
-    return float(found["map"]), float(found["mrr@1000"])
+    values = CrossEncoderRerankingEvaluator(samples, at_k=1000, write_csv=False)(_Scores(run))
+    return float(values["map"]), float(values["mrr@1000"])
 
 
 class _Scores:
@@ -170,7 +170,7 @@ class _Scores:
         self.model_card_data = self
 
     def set_evaluation_metrics(self, *given: Any) -> None:
-        """The figures are for a model card, of which there is none."""
+        """Do nothing: there is no model card."""
 
     def predict(self, pairs: list[list[str]], **options: Any) -> Any:
         """The score of each (question, document)."""
@@ -185,8 +185,8 @@ def by_mteb(fault: Fault) -> Figures:
 
     # It offers no other way to its numbers than a whole task.
     scores = import_module("mteb._evaluators.retrieval_metrics").calculate_retrieval_scores
-    found = scores(nested(fault), fault.qrels, [1000])
-    return float(found.map["MAP@1000"]), float(found.mrr["MRR@1000"])
+    values = scores(nested(fault), fault.qrels, [1000])
+    return float(values.map["MAP@1000"]), float(values.mrr["MRR@1000"])
 
 
 TOOLS: dict[str, tuple[str, Callable[[Fault], Figures]]] = {
@@ -199,13 +199,13 @@ TOOLS: dict[str, tuple[str, Callable[[Fault], Figures]]] = {
 }
 
 
-def outcome(fault: Fault, tool: Callable[[Fault], Figures], place: int) -> str:
+def outcome(fault: Fault, tool: Callable[[Fault], Figures], index: int) -> str:
     """What a tool does with a fault.
 
     Args:
         fault: the fault.
         tool: gives AP and RR.
-        place: 0 for AP, 1 for RR.
+        index: 0 for AP, 1 for RR.
 
     Returns:
         The figure, with what it is off by where it is; ``refused`` for an error.
@@ -214,18 +214,18 @@ def outcome(fault: Fault, tool: Callable[[Fault], Figures], place: int) -> str:
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
             warnings.simplefilter("ignore")
-            value = tool(fault)[place]
+            value = tool(fault)[index]
     except Exception:  # each tool has errors of its own
         return "refused"
     if fault.truth is None:
         return f"{value:.4f}, silent"
-    off = value - fault.truth[place]
+    off = value - fault.truth[index]
     if math.isnan(value):
         return "nan"
     return f"{value:.4f}" if abs(off) < 5e-5 else f"{value:.4f} ({off:+.4f})"
 
 
-def table(place: int) -> list[list[str]]:
+def table(index: int) -> list[list[str]]:
     """A row for each fault: its name, the truth, and every installed tool's outcome; headings first."""
     installed = {}
     for name, (package, tool) in TOOLS.items():
@@ -236,18 +236,18 @@ def table(place: int) -> list[list[str]]:
             installed[f"{name} {metadata.version(package)}"] = tool
     rows = [["fault", "trec_eval's rules", *installed]]
     for fault in FAULTS:
-        truth = "to be refused" if fault.truth is None else f"{fault.truth[place]:.4f}"
-        rows.append([fault.name, truth, *(outcome(fault, tool, place) for tool in installed.values())])
+        truth = "to be refused" if fault.truth is None else f"{fault.truth[index]:.4f}"
+        rows.append([fault.name, truth, *(outcome(fault, tool, index) for tool in installed.values())])
     return rows
 
 
 def _mean(values: Any) -> float:
-    found = list(values)
-    return sum(found) / len(found)
+    values = list(values)
+    return sum(values) / len(values)
 
 
 def main() -> None:
-    """Prints the table in Markdown."""
+    """Print the table in Markdown."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--measure", choices=["AP", "RR"], default="RR", help="The measure.  [default: RR]")
     rows = table(["AP", "RR"].index(parser.parse_args().measure))

@@ -19,7 +19,7 @@ from aptool.models.ranker import Ranker
 from aptool.scoring.scorer import Scorer
 from aptool.training.data import IndexLists, TrainingSet
 from aptool.training.loop import train
-from bench.figures import benchmark_parser
+from bench.common import benchmark_parser
 from bench.workloads import VOCABULARY, insuranceqa, texts
 
 QUESTIONS, PAIRS = 12_887, 18_540
@@ -58,7 +58,7 @@ def measure(system: str, scale: float, repeats: int, device: torch.device) -> di
 
 
 def run(scale: float, repeats: int, device: torch.device) -> list[dict[str, object]]:
-    """Prints a line per system; returns the figures."""
+    """Print a line per system; return the results."""
     print(f"\nseconds of an epoch, {device}, torch {torch.__version__}, medians of {repeats}")
     rows: list[dict[str, object]] = []
     for system in SYSTEMS:
@@ -73,7 +73,7 @@ def run(scale: float, repeats: int, device: torch.device) -> list[dict[str, obje
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="scale of the shape (default 1)")
     parser.add_argument("--repeats", type=int, default=3, help="epochs that are measured (default 3)")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.figures import benchmark_parser
+from bench.common import benchmark_parser
 
 _VOCABULARY = 200_000
 _WORDS = 55
@@ -30,12 +30,12 @@ print(used.ru_maxrss * 1024, used.ru_utime + used.ru_stime)
 
 
 def write_files(folder: Path, passages: int, queries: int) -> None:
-    """Writes collection.tsv, queries.tsv and qrels.tsv; the relevant one has the query's words."""
+    """Write collection.tsv, queries.tsv and qrels.tsv; the relevant one has the query's words."""
     draw = np.random.default_rng(0)
     share = 1 / np.arange(1, _VOCABULARY + 1)
     below = np.cumsum(share / share.sum())
     names = np.array([f"w{number}" for number in range(_VOCABULARY)], dtype=object)
-    asked = set(draw.choice(passages, queries, replace=False).tolist())
+    relevant = set(draw.choice(passages, queries, replace=False).tolist())
     with (
         (folder / "collection.tsv").open("w") as collection,
         (folder / "queries.tsv").open("w") as questions,
@@ -46,13 +46,13 @@ def write_files(folder: Path, passages: int, queries: int) -> None:
             words = names[np.searchsorted(below, draw.random(lengths.sum())).clip(max=_VOCABULARY - 1)]
             for number, text in enumerate(np.split(words, np.cumsum(lengths)[:-1]), start):
                 collection.write(f"{number}\t{' '.join(text)}\n")
-                if number in asked:
+                if number in relevant:
                     questions.write(f"q{number}\t{' '.join(draw.choice(text, 6))}\n")
                     qrels.write(f"q{number}\t0\t{number}\t1\n")
 
 
 def main() -> None:
-    """Prints the figures."""
+    """Print the results."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--passages", type=int, default=1_000_000, help="(default 1000000)")
     parser.add_argument("--queries", type=int, default=1000, help="(default 1000)")

@@ -1,12 +1,12 @@
-"""Poolings whose answers are encoded: pairs a second, beside those of attentive pooling.
+"""Poolings with encoded answers: pairs per second, compared with attentive pooling.
 
     python -m bench.late_interaction [--scale 0.1] [--features 384] [--repeats 5] [--output late.json]
         [--runs runs/late --picture late.svg]
 
-Random states stand for those of an encoder, on which speed does not depend. What is computed once for each
-answer is made before; what is timed is one call of the kernel for all pairs: the questions' part and the
-pairs'. There are two workloads: InsuranceQA's test1, whose pools share answers, and WikiQA's dev split, whose
-pools do not. The poolings alternate in every repeat; figures are medians.
+States are random, as speed does not depend on them. Encoded answers are prepared before; the timed part is
+one call of the kernel for all pairs. There are two workloads: InsuranceQA's test1, whose pools share
+answers, and WikiQA's dev split, whose pools do not. The poolings alternate in every repeat; times are
+medians.
 
 With the folder of a matrix whose systems have the names of poolings, a picture shows their accuracy against
 the bytes kept of an answer there, and against these pairs a second where pools share answers.
@@ -32,7 +32,7 @@ from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.kernels.pair_scorer import PairScorer
 from aptool.scoring.scorer import group_by_answer
 from bench import workloads
-from bench.figures import benchmark_parser, write_figures
+from bench.common import benchmark_parser, write_results
 from bench.poolings import poolings
 
 BASE = "attentive"
@@ -56,18 +56,20 @@ def states(lengths: np.ndarray, features: int) -> Ragged:
 
 
 def encoded(kernel: PairScorer, answers: Ragged, present: np.ndarray) -> tuple[EncodedAnswers, float]:
-    """What is kept of some answers, and its bytes an answer."""
+    """The encoded answers, and their bytes per answer."""
     rows, counts = kernel.select_states(answers)
     kept = kernel.cache_answers(Ragged.of_sizes(answers.values[rows], counts))
     starts = (np.cumsum(kept.sizes) - kept.sizes)[present]
     batch = np.zeros(len(present), dtype=np.int64)
-    found = EncodedAnswers([kept.values], batch, starts, kept.sizes[present], answers.sizes[present])
-    return found, kept.values.numel() * kept.values.element_size() / len(answers.sizes)
+    encoded_answers = EncodedAnswers(
+        [kept.values], batch, starts, kept.sizes[present], answers.sizes[present]
+    )
+    return encoded_answers, kept.values.numel() * kept.values.element_size() / len(answers.sizes)
 
 
 @torch.inference_mode()
 def run(scale: float, features: int, repeats: int) -> list[dict[str, Any]]:
-    """Prints a line for each workload and pooling; returns the figures."""
+    """Print a line for each workload and pooling; return the results."""
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}\n")
     print("workload     pooling              pairs      pairs/s  / attentive  bytes/answer")
     rows = []
@@ -86,7 +88,7 @@ def run(scale: float, features: int, repeats: int) -> list[dict[str, Any]]:
                 kernel.score_pairs(kernel.prepare_questions(questions), kept, pairs)
                 rates[name].append(len(order) / (time.perf_counter() - begun))
         for name in scorers:
-            ratios = [one / other for one, other in zip(rates[name][1:], rates[BASE][1:], strict=True)]
+            ratios = [rate / base for rate, base in zip(rates[name][1:], rates[BASE][1:], strict=True)]
             row = {
                 "workload": title,
                 "pooling": name,
@@ -105,10 +107,10 @@ def run(scale: float, features: int, repeats: int) -> list[dict[str, Any]]:
 
 
 def draw(rows: list[dict[str, Any]], runs: Path, picture: Path) -> None:
-    """Draws a matrix's first collection: its main measure against what is kept and what is timed here."""
-    found = read_runs(runs)
-    measure = found.measures[0]
-    accuracy = cost_table(found, measure).drop("pairs_per_second", "train_seconds")
+    """Draw a matrix's first collection: its main measure against bytes per answer and pairs per second."""
+    matrix = read_runs(runs)
+    measure = matrix.measures[0]
+    accuracy = cost_table(matrix, measure).drop("pairs_per_second", "train_seconds")
     first = accuracy.filter(collection=accuracy["collection"][0])
     shared = pl.DataFrame(rows).filter(workload="insuranceqa")
     data = first.join(shared.select("pooling", "pairs_per_second"), left_on="system", right_on="pooling")
@@ -117,19 +119,17 @@ def draw(rows: list[dict[str, Any]], runs: Path, picture: Path) -> None:
 
 
 def main() -> None:
-    """Prints the table."""
-    parser = benchmark_parser(__doc__)
+    """Print the table."""
+    parser = benchmark_parser(__doc__, 5)
     parser.add_argument("--scale", type=float, default=0.1, help="of InsuranceQA's test1 (default 0.1)")
     parser.add_argument("--features", type=int, default=384, help="of a state (default 384)")
-    parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
-    parser.add_argument("--output", type=Path, help="JSON file")
     parser.add_argument("--runs", type=Path, help="folder of a matrix, for the picture")
     parser.add_argument("--picture", type=Path, help=".svg or .png file of accuracy against costs")
     options = parser.parse_args()
     if (options.runs is None) != (options.picture is None):
         parser.error("--runs and --picture belong together")
     rows = run(options.scale, options.features, options.repeats)
-    write_figures(rows, options.output)
+    write_results(rows, options.output)
     if options.picture is not None:
         draw(rows, options.runs, options.picture)
 

@@ -24,8 +24,8 @@ class Words(NamedTuple):
     def draw(self, groups: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """One word of each group, (n,) places in ``ids``."""
         low, high = self.mass[self.starts[groups]], self.mass[self.starts[groups + 1]]
-        places = np.searchsorted(self.mass, low + numbers * (high - low), side="right") - 1
-        return np.clip(places, self.starts[groups], self.starts[groups + 1] - 1)
+        positions = np.searchsorted(self.mass, low + numbers * (high - low), side="right") - 1
+        return np.clip(positions, self.starts[groups], self.starts[groups + 1] - 1)
 
 
 class Lexicon:
@@ -46,11 +46,11 @@ class Lexicon:
         self.topic = _grouped(content, topic, topics)
         self.texts = np.array([spelled(rank) for rank in range(vocabulary)], dtype=object)
 
-    def synonyms(self, places: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    def synonyms(self, positions: np.ndarray, groups: np.ndarray) -> np.ndarray:
         """The word of the same topic that stands beside each in rank; its synonym in turn is the first."""
         start, end = self.topic.starts[groups], self.topic.starts[groups + 1]
-        other = start + ((places - start) ^ 1)
-        return np.where(other < end, other, places)
+        other = start + ((positions - start) ^ 1)
+        return np.where(other < end, other, positions)
 
 
 def _grouped(ids: np.ndarray, groups: np.ndarray, count: int) -> Words:

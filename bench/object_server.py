@@ -53,10 +53,10 @@ class Server(NamedTuple):
         """What it did between two times of ``time.time``."""
         rows = [json.loads(line) for line in self.log.read_text(encoding="ascii").splitlines()]
         inside = sorted(row for row in rows if begin <= row[0] <= end)
-        busy, until = 0.0, begin
+        busy, covered = 0.0, begin
         for start, stop, _, _ in inside:
-            busy += max(0.0, min(stop, end) - max(start, until))
-            until = max(until, stop)
+            busy += max(0.0, min(stop, end) - max(start, covered))
+            covered = max(covered, stop)
         return Requests(len(inside), busy, sum(row[3] for row in inside))
 
     def watched(self, work: Callable[..., Done], *arguments: Any) -> tuple[Done, float, Requests]:
@@ -106,7 +106,7 @@ def _wait(process: "subprocess.Popen[bytes]", url: str) -> None:
 
 
 def main() -> None:
-    """Serves until it is ended."""
+    """Serve until it is ended."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import run_simple
 

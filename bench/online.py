@@ -1,4 +1,4 @@
-"""Latency of one question over known answers: ``Model.rank`` beside the encoder alone.
+"""Latency of one question over known answers: ``Model.rank`` next to the encoder alone.
 
     python -m bench.online --model FOLDER [--answers 100] [--calls 1000] [--threads 1 4] [--output FILE]
 
@@ -21,7 +21,7 @@ import aptool
 from aptool.models.checkpoints.load import load_any
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import WordTokenizer
-from bench.figures import benchmark_parser, write_figures
+from bench.common import benchmark_parser, write_results
 
 QUESTION_WORDS, ANSWER_WORDS = 8, 25
 WORDS = (
@@ -91,7 +91,7 @@ def measure(folder: Path, answers: int, calls: int, threads: list[int]) -> list[
 
 
 def row(work: str, threads: int, latencies: Any, wall: float) -> dict[str, Any]:
-    """The figures of a series of calls."""
+    """The results of a series of calls."""
     p50, p99 = np.percentile(latencies, [50, 99]) * 1000
     return {
         "work": work,
@@ -103,13 +103,13 @@ def row(work: str, threads: int, latencies: Any, wall: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints a line per series of calls."""
+    """Print a line per series of calls."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--model", type=Path, required=True, help="a model folder")
     parser.add_argument("--answers", type=int, default=100, help="known answers (default 100)")
     parser.add_argument("--calls", type=int, default=1000, help="calls per series (default 1,000)")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 4], help="threads (default 1 4)")
-    parser.add_argument("--output", type=Path, help="JSON file for the figures")
+    parser.add_argument("--output", type=Path, help="JSON file for the results")
     options = parser.parse_args()
     rows = measure(options.model, options.answers, options.calls, options.threads)
     print(f"{options.answers} answers, {options.calls:,} calls, torch {torch.__version__}")
@@ -120,7 +120,7 @@ def main() -> None:
             f"{entry['per_second']:>18.0f}"
         )
     print(f"p50 of rank / p50 of the encoder: {rows[1]['p50_ms'] / rows[0]['p50_ms']:.2f}")
-    write_figures(rows, options.output)
+    write_results(rows, options.output)
 
 
 if __name__ == "__main__":

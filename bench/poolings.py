@@ -1,4 +1,4 @@
-"""Every pooling over one pretrained network that is not fine-tuned: accuracy, and what it keeps of an answer.
+"""Every pooling over one pretrained network without fine-tuning: accuracy and bytes per answer.
 
     python -m bench.poolings --network FOLDER --output FOLDER COLLECTION...
 
@@ -32,7 +32,7 @@ from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.scorer import group_by_answer
 from aptool.scoring.tokenized import PoolTokenizer, TokenizedPools
-from bench.figures import benchmark_parser, write_figures
+from bench.common import benchmark_parser, write_results
 
 MEASURES = ("MAP", "MRR", "P@1")
 # Attention starts nearly even, as in the preset ap-minilm.
@@ -43,7 +43,7 @@ COSTS = {"bytes_per_answer": "bytes kept of an answer", "pairs_per_second": "pai
 
 def poolings() -> list[str]:
     """Those of states that have the option ``dim``, the mean first."""
-    names = [name for name, one in POOLINGS.items() if issubclass(one.Options, StateOptions)]
+    names = [name for name, pooling in POOLINGS.items() if issubclass(pooling.Options, StateOptions)]
     return ["mean", *(name for name in names if name != "mean")]
 
 
@@ -75,9 +75,9 @@ def scored(
     )
     pairs = Pairs(pools.pair_question[order], np.diff(starts))
     scores = np.empty(len(order), dtype=np.float32)
-    asked = kernel.prepare_questions(questions)
+    prepared = kernel.prepare_questions(questions)
     begun = time.perf_counter()
-    scores[order] = kernel.score_pairs(asked, parts, pairs).numpy()
+    scores[order] = kernel.score_pairs(prepared, parts, pairs).numpy()
     return scores, kept.values.numel() * kept.values.element_size(), time.perf_counter() - begun
 
 
@@ -98,7 +98,7 @@ def units(
 
 @torch.inference_mode()
 def measure(network: str, collection: CollectionFiles, output: Path) -> list[dict[str, Any]]:
-    """Writes the runs and prints a line for each pooling; returns the figures."""
+    """Write the runs and print a line for each pooling; return the results."""
     kernels: dict[str, Any] = {}
     for name in poolings():
         options = [f"encoder.name={network}", f"pooling.type={name}", *OPTIONS.get(name, [])]
@@ -134,14 +134,14 @@ def measure(network: str, collection: CollectionFiles, output: Path) -> list[dic
     for name in kernels:
         run = pl.concat(frames[name])
         write_run(output / f"{collection.name}-{name}.run", run, name)
-        found = evaluate(qrels, run, list(MEASURES))
-        values[name] = found.per_question.sort("question_id")["MAP"].to_numpy()
+        evaluation = evaluate(qrels, run, list(MEASURES))
+        values[name] = evaluation.per_question.sort("question_id")["MAP"].to_numpy()
         paired = compare_paired(values["mean"], values[name])
         row = {
             "collection": collection.name,
             "pooling": name,
             "questions": len(values[name]),
-            **found.means,
+            **evaluation.means,
             "difference": paired.difference,
             "p": paired.permutation.p,
             "bytes_per_answer": kept[name] / answers_read,
@@ -159,7 +159,7 @@ def measure(network: str, collection: CollectionFiles, output: Path) -> list[dic
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--network", required=True, help="folder of a network in the Hugging Face layout")
     parser.add_argument("--output", type=Path, required=True, help="folder for run files and figures.json")
@@ -169,11 +169,11 @@ def main() -> None:
     rows = []
     for folder in options.collections:
         collection = CollectionFiles(folder)
-        found = measure(options.network, collection, options.output)
-        data = pl.DataFrame(found).rename({"pooling": "system"})
+        measured = measure(options.network, collection, options.output)
+        data = pl.DataFrame(measured).rename({"pooling": "system"})
         save_plot(plot_costs(data, MEASURES[0], COSTS), data, options.output / f"{collection.name}.svg")
-        rows += found
-    write_figures(rows, options.output / "figures.json")
+        rows += measured
+    write_results(rows, options.output / "figures.json")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Pools scored by a sentence encoder: ``mean-minilm`` beside ``sentence-transformers``, in one run.
+"""Pools scored by a sentence encoder: ``mean-minilm`` compared with ``sentence-transformers``.
 
     python -m bench.rival --network FOLDER [--pairs 2351] [--repeats 3] [--output rival.json]
 
 Both read the same network and the same texts, of the lengths of WikiQA's, and are timed alternately from
-texts to scores. The other library is given each distinct text once, and makes batches as it does by itself.
+texts to scores. The other library is given each distinct text once, and makes its own batches.
 FOLDER is a network that both read, such as that of all-MiniLM-L6-v2. Needs ``sentence-transformers``.
 """
 
@@ -20,7 +20,7 @@ from aptool.config import load_recipe
 from aptool.models.build import build_ranker, initialize
 from aptool.models.initialization import Corpus
 from aptool.scoring.scorer import Scorer
-from bench.figures import benchmark_parser, write_figures
+from bench.common import benchmark_parser, write_results
 
 PAIRS = 2351  # of WikiQA's test split, over 243 questions
 PAIRS_PER_POOL = 9.7
@@ -48,10 +48,10 @@ def systems(
 
     def ours(precision: Any) -> Callable[[], np.ndarray]:
         def score() -> np.ndarray:
-            asked = initial.tokenizer.encode(questions, recipe.text.max_question_tokens, "question")
-            read = initial.tokenizer.encode(answers, recipe.text.max_answer_tokens)
+            question_tokens = initial.tokenizer.encode(questions, recipe.text.max_question_tokens, "question")
+            answer_tokens = initial.tokenizer.encode(answers, recipe.text.max_answer_tokens)
             scorer = Scorer(ranker, precision=precision)
-            return scorer.score(asked, read, pair_question, np.arange(len(answers)))
+            return scorer.score(question_tokens, answer_tokens, pair_question, np.arange(len(answers)))
 
         return score
 
@@ -66,8 +66,8 @@ def systems(
                 model.encode(some, convert_to_tensor=True, normalize_embeddings=True).float()
                 for some in (questions, answers)
             )
-            found: np.ndarray = (q[torch.from_numpy(pair_question)] * a).sum(1).numpy()
-            return found
+            scores: np.ndarray = (q[torch.from_numpy(pair_question)] * a).sum(1).numpy()
+            return scores
 
         return score
 
@@ -76,7 +76,7 @@ def systems(
 
 
 def run(network: Path, pairs: int, repeats: int) -> list[dict[str, Any]]:
-    """Prints a line per system; returns the figures."""
+    """Print a line per system; return the results."""
     words = _whole_words(network)
     pools = max(1, round(pairs / PAIRS_PER_POOL))
     pair_question = np.sort(np.arange(pairs) % pools)
@@ -120,14 +120,12 @@ def _whole_words(network: Path) -> list[str]:
 
 
 def main() -> None:
-    """Prints the table."""
-    parser = benchmark_parser(__doc__)
+    """Print the table."""
+    parser = benchmark_parser(__doc__, 3)
     parser.add_argument("--network", type=Path, required=True, help="folder in the Hugging Face layout")
     parser.add_argument("--pairs", type=int, default=PAIRS, help=f"number of pairs (default {PAIRS})")
-    parser.add_argument("--repeats", type=int, default=3, help="number of repeats (default 3)")
-    parser.add_argument("--output", type=Path, help="JSON file for the figures")
     options = parser.parse_args()
-    write_figures(run(options.network, options.pairs, options.repeats), options.output)
+    write_results(run(options.network, options.pairs, options.repeats), options.output)
 
 
 if __name__ == "__main__":

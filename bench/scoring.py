@@ -3,7 +3,7 @@
     python -m bench.scoring [--scale 0.2] [--repeats 5] [--device cuda] [--output bench.json]
 
 The reference and the scorer in fp32 and in bf16 are timed alternately in one run, on the shape of
-InsuranceQA's test1, from token ids to scores. Figures are medians. The pairwise reference scores a sample of
+InsuranceQA's test1, from token ids to scores. Times are medians. The pairwise reference scores a sample of
 the pairs, as all would take hours.
 
 "Of products" is the share of the scorer's time in fp32 that its matrix products would take at the rate of one
@@ -14,7 +14,6 @@ alone. On a GPU these systems are also scored without the kernel that fuses atte
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -27,7 +26,7 @@ from aptool.models.ranker import Ranker
 from aptool.scoring.kernels import attentive, pair_scorer_for
 from aptool.scoring.scorer import Precision, Scorer
 from aptool.text.tokenizer import Tokens
-from bench.figures import benchmark_parser, write_figures
+from bench.common import benchmark_parser, write_results
 from bench.pairwise import score_pairwise
 from bench.workloads import VOCABULARY, Workload, insuranceqa, system_recipe
 
@@ -47,7 +46,7 @@ def measure(
     pairwise: Callable[[Ranker, Tokens, Tokens, np.ndarray, np.ndarray], np.ndarray] = score_pairwise,
     precisions: Sequence[Precision] = PRECISIONS,
 ) -> dict[str, Any]:
-    """Times one system pair by pair, on a sample, and by the scorer in each precision."""
+    """Time one system pair by pair, on a sample, and by the scorer in each precision."""
     torch.manual_seed(0)
     ranker = build_ranker(system_recipe(name), VOCABULARY, 100).eval()
     is_attentive = isinstance(pair_scorer_for(ranker.pooling), attentive.AttentivePairScorer)
@@ -115,7 +114,7 @@ def product_rate(device: torch.device) -> float:
 
 
 def run(scale: float, repeats: int, device: torch.device) -> list[dict[str, Any]]:
-    """Prints a line per system; returns the figures."""
+    """Print a line per system; return the results."""
     workload = insuranceqa(scale)
     sizes = len(workload.pair_question), len(workload.questions), len(workload.answers)
     print("{:,} pairs of {:,} questions, {:,} answers".format(*sizes))
@@ -140,15 +139,13 @@ def run(scale: float, repeats: int, device: torch.device) -> list[dict[str, Any]
 
 
 def main() -> None:
-    """Prints the table."""
-    parser = benchmark_parser(__doc__)
+    """Print the table."""
+    parser = benchmark_parser(__doc__, 5)
     parser.add_argument("--scale", type=float, default=0.2, help="fraction of 900,000 pairs (default 0.2)")
-    parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="(default cpu)")
-    parser.add_argument("--output", type=Path, help="JSON file for the figures")
     options = parser.parse_args()
     rows = run(options.scale, options.repeats, options.device)
-    write_figures(rows, options.output)
+    write_results(rows, options.output)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.figures import benchmark_parser
+from bench.common import benchmark_parser
 
 UNIT = 1 << 18  # pairs: the largest row group that is written
 WORKERS = (2, 8, 32, 128, 512, 1000)
@@ -75,20 +75,20 @@ class Simulated(NamedTuple):
     lost: int  # units that were lost with their worker
 
 
-def measured(figures: dict[str, Any]) -> Costs:
-    """Costs from the figures of ``bench.cluster``; storage bandwidth and spread are assumed."""
-    stages, pairs = figures["stages"], figures["pairs"]
+def measured(measurements: dict[str, Any]) -> Costs:
+    """Costs from the results of ``bench.cluster``; storage bandwidth and spread are assumed."""
+    stages, pairs = measurements["stages"], measurements["pairs"]
     spent = stages["core_seconds"]
     per_pair = sum(spent[stage] for stage in ("read", "tokenize", "score", "write")) / stages["pairs"]
     return Costs(
         pair=per_pair,
-        answer=spent["encode"] / figures["answers"],
-        unit=max(figures["unit_seconds"], 0.0),
-        start=figures["start_seconds"],
-        driver=max(figures["unit_overhead_seconds"], 1e-4),
-        merge=spent["merge"] / stages["pairs"] / figures["run_bytes"] * pairs,
-        pair_read=figures["input_bytes"] / pairs,
-        pair_written=figures["run_bytes"] / pairs,
+        answer=spent["encode"] / measurements["answers"],
+        unit=max(measurements["unit_seconds"], 0.0),
+        start=measurements["start_seconds"],
+        driver=max(measurements["unit_overhead_seconds"], 1e-4),
+        merge=spent["merge"] / stages["pairs"] / measurements["run_bytes"] * pairs,
+        pair_read=measurements["input_bytes"] / pairs,
+        pair_written=measurements["run_bytes"] / pairs,
     )
 
 
@@ -150,22 +150,24 @@ def new_answers(answers: float, seen: float, pairs: float) -> float:
     return answers * (math.exp(-seen / answers) - math.exp(-(seen + pairs) / answers))
 
 
-def tables(figures: dict[str, Any], pairs: float) -> str:
+def tables(measurements: dict[str, Any], pairs: float) -> str:
     """All tables as Markdown."""
-    costs = measured(figures)
-    stages, there = figures["stages"], sorted(figures["seconds"]["cluster"])
-    units, cores = figures["units"], figures["cores"]
-    same = Scenario(figures["pairs"], round(figures["pairs"] / units), figures["answers"], cores)
+    costs = measured(measurements)
+    stages, seconds = measurements["stages"], sorted(measurements["seconds"]["cluster"])
+    units, cores = measurements["units"], measurements["cores"]
+    same = Scenario(
+        measurements["pairs"], round(measurements["pairs"] / units), measurements["answers"], cores
+    )
     spent = {name: value / stages["units"] for name, value in stages["core_seconds"].items()}
     each = ", ".join(f"{name} {value:.3f}" for name, value in spent.items())
     lines = [
-        f"Measured with {figures['pairs']:,} pairs over {figures['answers']:,} answers, in {units} row "
-        f"groups on {cores} cores. Core seconds per unit with all cores busy: {each}. Driver per "
+        f"Measured with {measurements['pairs']:,} pairs over {measurements['answers']:,} answers, in {units} "
+        f"row groups on {cores} cores. Core seconds per unit with all cores busy: {each}. Driver per "
         f"unit: {costs.driver:.4f} s. Start of a command: {costs.start:.1f} s. Read per pair: "
         f"{costs.pair_read:.1f} bytes; written: {costs.pair_written:.1f} bytes.",
         "",
         f"For this run the simulation gives {simulate(costs, same).seconds:.1f} s; measured were "
-        f"{statistics.median(there):.1f} s.",
+        f"{statistics.median(seconds):.1f} s.",
         "",
         f"{pairs:,.0f} pairs over these answers, in row groups of {UNIT:,} pairs:",
         "",
@@ -173,12 +175,12 @@ def tables(figures: dict[str, Any], pairs: float) -> str:
         "|---|---|---|---|---|---|",
     ]
     for workers in WORKERS:
-        one = simulate(costs, Scenario(pairs, UNIT, figures["answers"], workers))
+        result = simulate(costs, Scenario(pairs, UNIT, measurements["answers"], workers))
         lines.append(
-            f"| {workers:,} | {clock(one.seconds)} | {one.efficiency:.0%} | {one.driver:.0%} "
-            f"| {one.storage:.0%} | {one.merge:.0%} |"
+            f"| {workers:,} | {clock(result.seconds)} | {result.efficiency:.0%} | {result.driver:.0%} "
+            f"| {result.storage:.0%} | {result.merge:.0%} |"
         )
-    big = Scenario(pairs, UNIT, figures["answers"], WORKERS[-1])
+    big = Scenario(pairs, UNIT, measurements["answers"], WORKERS[-1])
     rows = [
         ("none", costs, big),
         ("row groups of 1,024 pairs", costs, big._replace(pairs_in_unit=1 << 10)),
@@ -193,10 +195,10 @@ def tables(figures: dict[str, Any], pairs: float) -> str:
     lines += ["| change | time | efficiency | driver busy | storage busy | units lost |"]
     lines += ["|---|---|---|---|---|---|"]
     for name, changed, scenario in rows:
-        one = simulate(changed, scenario)
+        result = simulate(changed, scenario)
         lines.append(
-            f"| {name} | {clock(one.seconds)} | {one.efficiency:.0%} | {one.driver:.0%} "
-            f"| {one.storage:.0%} | {one.lost} |"
+            f"| {name} | {clock(result.seconds)} | {result.efficiency:.0%} | {result.driver:.0%} "
+            f"| {result.storage:.0%} | {result.lost} |"
         )
     return "\n".join(lines)
 
@@ -214,7 +216,7 @@ def clock(seconds: float) -> str:
 
 
 def main() -> None:
-    """Prints the tables, and inserts them into a page with ``--page``."""
+    """Print the tables, and inserts them into a page with ``--page``."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("figures", type=Path, help="output of `python -m bench.cluster`")
     parser.add_argument("--pairs", type=float, default=1e9, help="number of pairs (default 1e9)")
@@ -224,8 +226,8 @@ def main() -> None:
     print(text)
     if options.page is not None:
         page = options.page.read_text(encoding="utf-8")
-        before, found, rest = page.partition(BEGIN)
-        if not found or END not in rest:
+        before, marker, rest = page.partition(BEGIN)
+        if not marker or END not in rest:
             sys.exit(f"{options.page}: expected a line {BEGIN} and a line {END}")
         options.page.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
 

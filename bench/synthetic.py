@@ -14,7 +14,7 @@ same in all splits. Non-relevant answers of a pool have the same topic and anoth
 Words follow Zipf's law: word r is drawn with a weight of 1 / (r + 2.7) within its kind (function words,
 facet words, words of a topic), and the kinds are mixed as in English.
 
-Memory holds one block of questions, and 20 bytes per question and answer besides.
+Memory holds one block of questions, plus 20 bytes per question and answer.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from aptool.errors import AptoolError, UsageError
 from aptool.formats.atomic import check_folder
 from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.location import PathOrUrl
-from bench.figures import benchmark_parser
+from bench.common import benchmark_parser
 from bench.made_up_words import FACETS, Lexicon
 from bench.published_shapes import KEYWORDS, SHAPES, CollectionShape, scaled, spread_sizes
 
@@ -41,7 +41,7 @@ QUESTION_MIX = (0.15, 0.35, 0.05, 0.0)
 
 
 def build(out: PathOrUrl, *, like: str, scale: float = 1.0, seed: int = 0) -> CollectionFiles:
-    """Writes a synthetic collection; the same arguments give the same bytes.
+    """Write a synthetic collection; the same arguments give the same bytes.
 
     Args:
         out: the collection's folder; an existing collection is replaced.
@@ -104,7 +104,7 @@ class _Generator:
     @cached_property
     def _names(self) -> np.ndarray:
         """(answers,) the number in the id of each shared answer, shuffled: ids do not tell the question."""
-        count = sum(int(own.sum()) for own in self._own.values())
+        count = sum(int(counts.sum()) for counts in self._own.values())
         return np.random.default_rng([self._seed, 2]).permutation(count) + 1
 
     def shared_answers(self) -> Iterator[tuple[str, str]]:
@@ -127,14 +127,14 @@ class _Generator:
             rng = self._rng(split, first, 3)
             taken = 0
             for index, question in enumerate(questions, first):
-                own, relevant = int(self._own[split][index]), int(self._relevant[split][index])
+                answers, relevant = int(self._own[split][index]), int(self._relevant[split][index])
                 question_id = f"{split}-{index + 1}"
                 if shared:
-                    rows = np.arange(ends[index] - own, ends[index])
+                    rows = np.arange(ends[index] - answers, ends[index])
                     yield self._shared_pool(split, question_id, question, rows, rng)
                 else:
-                    yield _own_pool(question_id, question, texts[taken : taken + own], relevant, rng)
-                    taken += own
+                    yield _own_pool(question_id, question, texts[taken : taken + answers], relevant, rng)
+                    taken += answers
 
     def _shared_pool(
         self, split: str, question_id: str, question: str, rows: np.ndarray, rng: np.random.Generator
@@ -175,22 +175,22 @@ class _Generator:
         kinds[begins[lengths > 1] + 1] = 2
         words, numbers = self._plain_words(kinds, block.topics[row], rng)
         facet = kinds == 1
-        asked = lexicon.asking.draw(block.facets[row[facet]], numbers[facet])
-        words[facet] = lexicon.asking.ids[asked]
+        drawn = lexicon.asking.draw(block.facets[row[facet]], numbers[facet])
+        words[facet] = lexicon.asking.ids[drawn]
         keyword = kinds == 2
-        places = block.keywords[row[keyword], (numbers[keyword] * KEYWORDS).astype(np.int64)]
-        other = rng.random(len(places)) < SYNONYMS
-        places[other] = lexicon.synonyms(places[other], block.topics[row[keyword]][other])
-        words[keyword] = lexicon.topic.ids[places]
+        positions = block.keywords[row[keyword], (numbers[keyword] * KEYWORDS).astype(np.int64)]
+        other = rng.random(len(positions)) < SYNONYMS
+        positions[other] = lexicon.synonyms(positions[other], block.topics[row[keyword]][other])
+        words[keyword] = lexicon.topic.ids[positions]
         return self._joined(words, lengths)
 
     def _answers(self, split: str, first: int) -> list[str]:
         """Texts of the answers of a block: for each question the relevant ones, then the others."""
         block, rng = self._block(split, first), self._rng(split, first, 2)
         lexicon = self._lexicon
-        own = self._own[split][first : first + BLOCK]
-        owner = np.repeat(np.arange(len(own)), own)  # (answers,) the question of each
-        within = np.arange(len(owner)) - np.repeat(np.cumsum(own) - own, own)
+        counts = self._own[split][first : first + BLOCK]
+        owner = np.repeat(np.arange(len(counts)), counts)  # (answers,) the question of each
+        within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
         relevant = within < self._relevant[split][first : first + BLOCK][owner]
         topics = block.topics[owner]
         shift = rng.integers(1, FACETS, size=len(owner))
@@ -204,8 +204,8 @@ class _Generator:
         facet = kinds == 1
         words[facet] = lexicon.answering.ids[lexicon.answering.draw(facets[row[facet]], numbers[facet])]
         keyword = kinds == 2
-        places = keywords[row[keyword], (numbers[keyword] * KEYWORDS).astype(np.int64)]
-        words[keyword] = lexicon.topic.ids[places]
+        positions = keywords[row[keyword], (numbers[keyword] * KEYWORDS).astype(np.int64)]
+        words[keyword] = lexicon.topic.ids[positions]
         return self._joined(words, lengths)
 
     def _plain_words(
@@ -248,13 +248,13 @@ def _own_pool(
 ) -> LabelledPool:
     """A pool with its own answers, shuffled."""
     order = rng.permutation(len(texts))
-    ids = [f"{question_id}-{place}" for place in range(len(texts))]
+    ids = [f"{question_id}-{position}" for position in range(len(texts))]
     relevance = {answer_id: int(at < relevant) for answer_id, at in zip(ids, order, strict=True)}
     return LabelledPool(question_id, question, ids, [texts[at] for at in order], relevance)
 
 
 def main() -> None:
-    """Writes a collection."""
+    """Write a collection."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--like", choices=list(SHAPES), required=True, help="published collection")
     parser.add_argument("--output", required=True, help="folder of the collection")

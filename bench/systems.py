@@ -3,12 +3,11 @@
     python -m bench.systems [--scale 0.02] [--repeats 3] [--output systems.json]
 
 Pair by pair is the definition of each system (`aptool.models.ranker.Ranker`), in batches of pairs, which
-encodes both texts of every pair anew; the scorer encodes each text once. Both are timed alternately in one
+encodes both texts of every pair again; the scorer encodes each text once. Both are timed alternately in one
 run, from token ids to scores, features of pairs included, on the shape of InsuranceQA's test1.
 """
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.text.tokenizer import Tokens
 from bench import scoring
-from bench.figures import benchmark_parser, write_figures
+from bench.common import benchmark_parser, write_results
 from bench.workloads import Workload, insuranceqa
 
 SYSTEMS = (
@@ -34,7 +33,7 @@ BATCH = 32
 
 
 def measure(name: str, workload: Workload, repeats: int) -> dict[str, Any]:
-    """Times one system in both ways."""
+    """Time one system in both ways."""
     return scoring.measure(
         name, workload, repeats, torch.device("cpu"), pairwise=score_by_definition, precisions=("fp32",)
     )
@@ -53,22 +52,20 @@ def score_by_definition(
     ranker: Ranker, questions: Tokens, answers: Tokens, pair_question: np.ndarray, pair_answer: np.ndarray
 ) -> np.ndarray:
     """(P,) scores of pairs by the system's definition."""
-    found = []
+    scores = []
     for start in range(0, len(pair_question), BATCH):
         some = questions.take(pair_question[start : start + BATCH])
         theirs = answers.take(pair_answer[start : start + BATCH])
         each = np.arange(len(some))
         features = ranker.pair_features(some, theirs, each, each)
-        found.append(ranker(Ragged.of(some), Ragged.of(theirs), features).numpy())
-    return np.concatenate(found)
+        scores.append(ranker(Ragged.of(some), Ragged.of(theirs), features).numpy())
+    return np.concatenate(scores)
 
 
 def main() -> None:
-    """Prints a line per system."""
-    parser = benchmark_parser(__doc__)
+    """Print a line per system."""
+    parser = benchmark_parser(__doc__, 3)
     parser.add_argument("--scale", type=float, default=0.02, help="fraction of 900,000 pairs (default 0.02)")
-    parser.add_argument("--repeats", type=int, default=3, help="number of repeats (default 3)")
-    parser.add_argument("--output", type=Path, help="JSON file for the figures")
     options = parser.parse_args()
     workload = with_words(insuranceqa(options.scale))
     sizes = len(workload.pair_question), len(workload.questions), len(workload.answers)
@@ -86,7 +83,7 @@ def main() -> None:
             f"{row['largest_difference']['fp32']:.1e}",
             flush=True,
         )
-    write_figures(rows, options.output)
+    write_results(rows, options.output)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from aptool.training.data import IndexLists, TrainingSet, tokenize
 from aptool.training.dev import DevSet
 from aptool.training.loop import train
 from aptool.training.texts import read_texts
-from bench.figures import benchmark_parser, write_figures
+from bench.common import benchmark_parser, write_results
 from bench.synthetic import build
 from bench.workloads import system_recipe
 
@@ -49,7 +49,7 @@ class Inputs(NamedTuple):
 
 
 def prepare(folder: Path, scale: float) -> Inputs:
-    """Generates the collection and reads it; not timed."""
+    """Generate the collection and read it; not timed."""
     path = folder / "collection"
     build(path, like="insuranceqa", scale=scale, seed=SEED)
     collection = CollectionFiles(path)
@@ -93,7 +93,7 @@ def sampled_epoch(recipe: Recipe, inputs: Inputs, updates: int) -> float:
 
 
 class _Clock(Progress):
-    """Records the time of every update."""
+    """Record the time of every update."""
 
     def __init__(self, times: list[float]) -> None:
         self._times = times
@@ -124,7 +124,7 @@ def _first_pairs(examples: TrainingSet, pairs: int) -> TrainingSet:
 def measure(
     system: str, inputs: Inputs, updates: int, repeats: int, overrides: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Times one full epoch of the recommended recipe, and samples of the plain one before and after it."""
+    """Time one full epoch of the recommended recipe, and samples of the plain one before and after it."""
     recommended, plain = load_recipe(system, overrides), system_recipe(f"{system}-paper")
     samples = [sampled_epoch(plain, inputs, updates) for _ in range(repeats)]
     seconds = full_epoch(recommended, inputs)
@@ -149,8 +149,8 @@ def measure(
 
 
 def main() -> None:
-    """Prints the seconds of both recipes and their ratio."""
-    parser = benchmark_parser(__doc__)
+    """Print the seconds of both recipes and their ratio."""
+    parser = benchmark_parser(__doc__, 3)
     parser.add_argument("--scale", type=float, default=1.0, help="scale of the collection (default 1)")
     parser.add_argument(
         "--system", default="ap-cnn", help="preset of the recommended recipe (default ap-cnn)"
@@ -161,8 +161,6 @@ def main() -> None:
     parser.add_argument(
         "--updates", type=int, default=8, help="updates in a sample of the plain recipe (default 8)"
     )
-    parser.add_argument("--repeats", type=int, default=3, help="samples before and after (default 3)")
-    parser.add_argument("--output", type=Path, help="JSON file for the figures")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         inputs = prepare(Path(folder), options.scale)
@@ -180,7 +178,7 @@ def main() -> None:
         f"from {plain['samples']} samples of {plain['updates_in_a_sample']} updates"
     )
     print(f"ratio        {row['ratio']:8.1f}")
-    write_figures(row, options.output)
+    write_results(row, options.output)
 
 
 if __name__ == "__main__":

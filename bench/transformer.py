@@ -4,7 +4,7 @@
 
 There are two workloads: InsuranceQA's test1, whose pools share answers, and WikiQA's dev split, whose pools
 do not. The cross-encoder scores a random sample of the pairs, as its cost per pair does not depend on what
-pools share. Figures are medians over repeats in which the systems alternate; times are from token ids to
+pools share. Times are medians over repeats in which the systems alternate; times are from token ids to
 scores. Without --network the network has MiniLM's size and random weights, on which the speed does not
 depend. `python -m bench.rival` compares `mean-minilm` with another library.
 """
@@ -25,7 +25,7 @@ from aptool.models.initialization import Corpus, EncoderSpec
 from aptool.models.ranker import Ranker
 from aptool.scoring.scorer import Scorer
 from bench import workloads
-from bench.figures import benchmark_parser, write_figures
+from bench.common import benchmark_parser, write_results
 
 SYSTEMS = ("ap-minilm", "mean-minilm", "maxsim-minilm", "mean-maxsim-minilm", "cross-minilm")
 MINILM = {
@@ -96,7 +96,7 @@ def _now(device: torch.device) -> float:
 def run(
     network: Path | None, scale: float, sample: int, repeats: int, device: torch.device
 ) -> list[dict[str, Any]]:
-    """Prints a line per workload and system; returns the figures."""
+    """Print a line per workload and system; return the results."""
     systems = rankers(network, device)
     rows = []
     print(f"{device}, {torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}\n")
@@ -113,7 +113,7 @@ def run(
                 rates[name].append(len(pairs) / seconds)
                 shares[name].append(share)
         for name in SYSTEMS:
-            ratios = [one / other for one, other in zip(rates[name], rates["cross-minilm"], strict=True)]
+            ratios = [rate / base for rate, base in zip(rates[name], rates["cross-minilm"], strict=True)]
             row = {
                 "workload": title,
                 "system": name,
@@ -133,17 +133,15 @@ def run(
 
 
 def main() -> None:
-    """Prints the table."""
-    parser = benchmark_parser(__doc__)
+    """Print the table."""
+    parser = benchmark_parser(__doc__, 5)
     parser.add_argument("--network", type=Path, help="folder of a network in the Hugging Face layout")
     parser.add_argument("--scale", type=float, default=0.02, help="fraction of 900,000 pairs (default 0.02)")
     parser.add_argument("--sample", type=int, default=512, help="pairs for the cross-encoder (default 512)")
-    parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="(default cpu)")
-    parser.add_argument("--output", type=Path, help="JSON file for the figures")
     options = parser.parse_args()
     rows = run(options.network, options.scale, options.sample, options.repeats, options.device)
-    write_figures(rows, options.output)
+    write_results(rows, options.output)
 
 
 if __name__ == "__main__":

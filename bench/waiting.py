@@ -1,10 +1,10 @@
-"""Training speed by how OpenMP's threads wait, on a quiet machine and beside busy processes.
+"""Training speed by how OpenMP's threads wait, on an idle machine and next to busy processes.
 
 python -m bench.waiting [--system qa-bilstm] [--seconds 20] [--busy 0 2] [--repeats 5]
 
-Each measurement is a process of its own, as the settings are read when torch is loaded: it trains on a
+Each measurement is a separate process, as the settings are read when torch is loaded: it trains on a
 synthetic collection of InsuranceQA's shape and counts the pairs trained on in some seconds after a warm-up.
-Settings take turns, so that a drifting machine slows all of them; the figures are medians. Busy processes are
+Settings take turns, so that a drifting machine slows all of them; times are medians. Busy processes are
 ended after each measurement, and end themselves if this program is killed.
 """
 
@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aptool.environment import SPIN_COUNT, USER_SETTINGS
-from bench.figures import benchmark_parser, write_figures
+from bench.common import benchmark_parser, write_results
 
 # libgomp's default, given explicitly so that the package does not set another count.
 LIBGOMP_DEFAULT = 300_000
@@ -101,7 +101,7 @@ def busy_processes(number: int) -> Iterator[None]:
 
 
 def measure(folder: Path, system: str, seconds: float, setting: dict[str, str], busy: int) -> float:
-    """Pairs per second of a process with a setting, beside some busy processes."""
+    """Pairs per second of a process with a setting, next to busy processes."""
     unset = {name: value for name, value in os.environ.items() if name not in USER_SETTINGS}
     arguments = [str(folder), "--system", system, "--seconds", str(seconds)]
     with busy_processes(busy):
@@ -116,17 +116,15 @@ def measure(folder: Path, system: str, seconds: float, setting: dict[str, str], 
 
 
 def main() -> None:
-    """Prints pairs per second of each setting, and its ratio to the first of them."""
-    parser = benchmark_parser(__doc__)
+    """Print pairs per second of each setting, and its ratio to the first of them."""
+    parser = benchmark_parser(__doc__, 5)
     parser.add_argument("--system", default="qa-bilstm", help="a preset (default qa-bilstm)")
     parser.add_argument("--seconds", type=float, default=20, help="of each measurement (default 20)")
     parser.add_argument("--busy", type=int, nargs="+", default=[0, 2], help="busy processes (default 0 2)")
-    parser.add_argument("--repeats", type=int, default=5, help="(default 5)")
     parser.add_argument("--scale", type=float, default=0.2, help="of the collection (default 0.2)")
     parser.add_argument(
         "--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="(default all of them)"
     )
-    parser.add_argument("--output", type=Path, help="write the figures as JSON")
     parser.add_argument("--measure", type=Path, metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure is not None:
@@ -147,11 +145,11 @@ def main() -> None:
     for busy, by_setting in rates.items():
         print(f"{options.system}, {busy} busy processes, pairs/s: median (least to most), ratio to the first")
         default = statistics.median(by_setting[options.settings[0]])
-        for name, found in by_setting.items():
-            median = statistics.median(found)
-            spread = f"({min(found):.1f} to {max(found):.1f})"
+        for name, values in by_setting.items():
+            median = statistics.median(values)
+            spread = f"({min(values):.1f} to {max(values):.1f})"
             print(f"  {name:18} {median:8.1f} {spread:22} {median / default:6.2f}")
-    write_figures(rates, options.output)
+    write_results(rates, options.output)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def licences(package: metadata.Distribution) -> list[str]:
 
 
 def check_licences() -> int:
-    """Prints each package whose licence is not allowed; how many there are."""
+    """Print each package whose licence is not allowed; how many there are."""
     extras = frozenset(metadata.metadata("aptool").get_all("Provides-Extra") or [])
     bad = tried = 0
     for package in required("aptool", extras, set()):
@@ -79,7 +79,7 @@ def check_licences() -> int:
 
 
 def check_vulnerabilities() -> int:
-    """Prints each known vulnerability of the tested versions, or that none could be looked up."""
+    """Print each known vulnerability of the tested versions, or that none could be looked up."""
     pins = ROOT / "constraints.txt"
     command = ["-r", str(pins), "--no-deps", "--disable-pip", "--progress-spinner", "off", "-f", "json"]
     done = subprocess.run([sys.executable, "-m", "pip_audit", *command], capture_output=True, text=True)

@@ -27,7 +27,7 @@ TIMEOUT_SECONDS = 90.0  # for a node to start
 
 
 def main() -> None:
-    """Prints the output of the jobs; the exit code is 1 if one of them fails."""
+    """Print the output of the jobs; the exit code is 1 if one of them fails."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -84,7 +84,7 @@ def cluster() -> Iterator[tuple[str, dict[str, str]]]:
 def start_node(
     role: list[str], number: int, folder: Path, environment: dict[str, str]
 ) -> "subprocess.Popen[bytes]":
-    """Starts a node as a child of this process, and waits until it is up."""
+    """Start a node as a child of this process, and waits until it is up."""
     log = folder / f"node{number}.log"
     # Two nodes on one machine need separate port ranges.
     first = 21000 + 1000 * number
