@@ -150,10 +150,10 @@ def test_commands_import_heavy_libraries_only_when_they_run(module):
             continue
         seen.add(current)
         top = [node for node in MODULES[current].body if isinstance(node, ast.Import | ast.ImportFrom)]
-        found = set(imported(current, ast.Module(body=top, type_ignores=[])))
-        assert not {name.split(".")[0] for name in found} & HEAVY, f"{module}: through {current}"
+        result = set(imported(current, ast.Module(body=top, type_ignores=[])))
+        assert not {name.split(".")[0] for name in result} & HEAVY, f"{module}: through {current}"
         # Importing a.b.c imports a and a.b first.
-        waiting += [".".join(name.split(".")[:n]) for name in found for n in range(1, name.count(".") + 2)]
+        waiting += [".".join(name.split(".")[:n]) for name in result for n in range(1, name.count(".") + 2)]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"], ["score", "--help"]])

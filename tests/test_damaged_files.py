@@ -43,7 +43,7 @@ def test_a_flipped_bit_of_pools_never_changes_them(collection_folder, tmp_path):
         except InputError:
             refused += 1
             continue
-        assert [one.answers.to_pylist() for one in pools] == [expected.answers.to_pylist()]
+        assert [batch.answers.to_pylist() for batch in pools] == [expected.answers.to_pylist()]
         assert pools[0].answer_ids.equals(expected.answer_ids)
         assert pools[0].question_ids.equals(expected.question_ids)
         assert pools[0].questions.equals(expected.questions)
@@ -54,19 +54,19 @@ def test_a_changed_bit_of_tensors_is_found(tmp_path):
     tensors = {"a": torch.arange(1000.0), "b": torch.zeros(3, 4, dtype=torch.bfloat16), "n": torch.tensor(7)}
     whole = tmp_path / "whole"
     write_tensors(whole, tensors, {"key": "value"})
-    found, facts = read_tensors(whole)
-    assert facts == {"key": "value"}
-    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+    actual, metadata = read_tensors(whole)
+    assert metadata == {"key": "value"}
+    assert all(torch.equal(actual[name], tensors[name]) for name in tensors)
     for seed in range(200):
         shutil.copy(whole, tmp_path / "x")
         flipped(tmp_path / "x", seed)
         try:
-            found, facts = read_tensors(tmp_path / "x")
+            actual, metadata = read_tensors(tmp_path / "x")
         except InputError:
             continue
         # The name of the checksum itself was hit, or spaces between values.
-        assert all(torch.equal(found[name], tensors[name]) for name in tensors)
-        assert facts["key"] == "value"
+        assert all(torch.equal(actual[name], tensors[name]) for name in tensors)
+        assert metadata["key"] == "value"
 
 
 def test_a_checksum_whose_name_is_damaged_is_not_none(tmp_path):
@@ -112,11 +112,11 @@ def test_a_tokenizer_file_neither_truncates_nor_pads(model_folder, tmp_path, ent
     path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
     texts = ["where is the river near the mountain", "here", ""]
 
-    found = load_model(tmp_path / "m").tokenizer.encode(texts)
+    actual = load_model(tmp_path / "m").tokenizer.encode(texts)
 
     expected = load_model(model_folder).tokenizer.encode(texts)
-    assert np.array_equal(found.ids, expected.ids)
-    assert np.array_equal(found.offsets, expected.offsets)
+    assert np.array_equal(actual.ids, expected.ids)
+    assert np.array_equal(actual.offsets, expected.offsets)
 
 
 BOMBS = {
@@ -144,10 +144,10 @@ def test_what_unpacks_to_gigabytes_is_one_line(aptool, tmp_path, name):
             read(path)
     else:
         kind = name.split(".")[1]
-        found = aptool("data", "import", kind, f"test={path}", "--output", tmp_path / "c")
-        assert found.code == 1
-        assert len(found.err) == 1
-        assert "unpacks to more than 200 times its size" in found.err[0]
+        actual = aptool("data", "import", kind, f"test={path}", "--output", tmp_path / "c")
+        assert actual.code == 1
+        assert len(actual.err) == 1
+        assert "unpacks to more than 200 times its size" in actual.err[0]
         assert not (tmp_path / "c").exists()
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert (after - before) >> 10 < 600
@@ -159,9 +159,9 @@ def test_a_row_group_that_unpacks_to_gigabytes_is_one_line(aptool, model_folder,
     assert path.stat().st_size < 1 << 20
 
     for command in (("data", "check", path), ("score", path, "--model", model_folder)):
-        found = aptool(*command)
-        assert found.code == 1
-        [line] = [line for line in (*found.out, *found.err) if "unpacks to 29" in line]
+        actual = aptool(*command)
+        assert actual.code == 1
+        [line] = [line for line in (*actual.out, *actual.err) if "unpacks to 29" in line]
         assert "row group 0: unpacks to" in line
         assert "more than 200 times its size; expected texts" in line
 
@@ -184,19 +184,19 @@ def test_the_footer_of_many_row_groups_is_read_once(tmp_path, monkeypatch):
 
 def test_pipes_and_files_where_parts_would_be_are_one_line(aptool, model_folder, tmp_path):
     os.mkfifo(tmp_path / "x.pools.parquet")
-    found = aptool(
+    actual = aptool(
         "score", tmp_path / "x.pools.parquet", "--model", model_folder, "--output", tmp_path / "x.run"
     )
-    assert found.code == 1
-    assert "x.pools.parquet: a pipe; expected a file" in found.err[-1]
+    assert actual.code == 1
+    assert "x.pools.parquet: a pipe; expected a file" in actual.err[-1]
 
     write_pools(tmp_path / "y.pools.parquet", [row()])
     parts = tmp_path / "y.run.parts"
     for make in (lambda: parts.symlink_to("nowhere"), lambda: parts.write_text("mine")):
         make()
-        found = aptool("score", tmp_path / "y.pools.parquet", "--model", model_folder)
-        assert found.code == 1
-        assert "y.run.parts: a file, or a link to nothing; expected a folder" in found.err[-1]
+        actual = aptool("score", tmp_path / "y.pools.parquet", "--model", model_folder)
+        assert actual.code == 1
+        assert "y.run.parts: a file, or a link to nothing; expected a folder" in actual.err[-1]
         assert os.path.lexists(parts)
         assert not (tmp_path / "y.run").exists()
         parts.unlink()
@@ -243,9 +243,9 @@ def test_paths_that_end_in_themselves_or_are_no_text_are_one_line(
             ("data", "functions"),
             ("vectors", "learn", collection_folder),
         ):
-            found = aptool(*command, "--output", output)
-            assert found.code == 1
-            assert problem in found.err[-1]
+            actual = aptool(*command, "--output", output)
+            assert actual.code == 1
+            assert problem in actual.err[-1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["loop"]
 
 
@@ -257,9 +257,9 @@ def test_names_of_inputs_that_are_no_text_are_written_as_escapes(aptool, model_f
 
     model = tmp_path / os.fsdecode(b"m\xff")
     shutil.copytree(model_folder, model)
-    found = aptool("score", tmp_path / "c", "--model", model, "--output", tmp_path / "x.run")
-    assert found.code == 1
-    assert "not valid UTF-8" in found.err[0]
+    actual = aptool("score", tmp_path / "c", "--model", model, "--output", tmp_path / "x.run")
+    assert actual.code == 1
+    assert "not valid UTF-8" in actual.err[0]
     run = tmp_path / os.fsdecode(b"r\xff.run")
     assert aptool("score", tmp_path / "c", "--model", model_folder, "--output", tmp_path / "x.run").code == 0
     (tmp_path / "x.run").rename(run)
@@ -274,9 +274,9 @@ def test_a_wide_header_takes_no_time(aptool, tmp_path):
     columns = ["question", "answer", "label", *map(str, range(20_000))]
     (tmp_path / "x.tsv").write_text("\t".join([*columns, "19999"]) + "\n")
 
-    found = aptool("data", "import", "tsv", f"test={tmp_path / 'x.tsv'}", "--output", tmp_path / "c")
+    actual = aptool("data", "import", "tsv", f"test={tmp_path / 'x.tsv'}", "--output", tmp_path / "c")
 
-    assert "'19999': expected each column's name once" in found.err[0]
+    assert "'19999': expected each column's name once" in actual.err[0]
 
 
 @pytest.mark.parametrize(
@@ -301,11 +301,11 @@ def test_wrong_options_are_one_short_line_of_usage(aptool, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     write_pools(tmp_path / "x.pools.parquet", [row()])
 
-    found = aptool(*arguments)
+    actual = aptool(*arguments)
 
-    assert found.code == 2
-    assert [line[:8] for line in found.err if not line.startswith("--output not given")] == ["aptool: "]
-    assert len(found.err[-1]) < 2100
+    assert actual.code == 2
+    assert [line[:8] for line in actual.err if not line.startswith("--output not given")] == ["aptool: "]
+    assert len(actual.err[-1]) < 2100
 
 
 def test_a_report_of_nothing_leaves_nothing(aptool, tmp_path):
@@ -347,7 +347,7 @@ def test_results_of_a_matrix_with_other_values_are_one_line(tmp_path, change):
 def test_an_image_of_very_many_words_is_refused(aptool, model_folder, tmp_path):
     words = " ".join(["word"] * 6000)
     pair = ("--question", "where", "--answer", words)
-    found = aptool("explain", "--model", model_folder, *pair, "--png", tmp_path / "e.png")
+    actual = aptool("explain", "--model", model_folder, *pair, "--png", tmp_path / "e.png")
 
-    assert found.code == 1
-    assert "expected at most 5,000 in an image; --html has no limit" in found.err[0]
+    assert actual.code == 1
+    assert "expected at most 5,000 in an image; --html has no limit" in actual.err[0]

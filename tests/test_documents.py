@@ -75,9 +75,9 @@ def test_yaml_beyond_the_limits_is_one_line(text, problem):
 
 def test_aliases_in_yaml_that_stand_for_very_much_are_read_once():
     lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60))]
-    found = parse_yaml("\n".join(lines), "x.yml", expected="YAML")
+    result = parse_yaml("\n".join(lines), "x.yml", expected="YAML")
 
-    assert found["a2"] == [[["x"], ["x"]], [["x"], ["x"]]]
+    assert result["a2"] == [[["x"], ["x"]], [["x"], ["x"]]]
 
 
 def test_escapes_of_whole_characters_are_read():

@@ -47,10 +47,10 @@ def test_an_epoch_is_logged_as_one_line():
         "dev": {"MAP": 0.5, "P@1": 1.0},
         "seconds": {"train": 3.0, "dev": 1.0, "mining": 2.0},
     }
-    with recorded() as told:
+    with recorded() as recording:
         Progress().epoch(entry)
 
-    assert told.messages == ["epoch 3: loss 0.2500, dev MAP 0.5000, P@1 1.0000, 4 s"]
+    assert recording.messages == ["epoch 3: loss 0.2500, dev MAP 0.5000, P@1 1.0000, 4 s"]
 
 
 def test_start_up_is_not_extrapolated():
@@ -121,12 +121,12 @@ def test_lines_come_at_intervals_also_without_reports(monkeypatch):
     """Of the innermost task alone, so that a phase is named that reports nothing."""
     monkeypatch.setattr(progress, "INTERVAL", 0.01)
     shown = LineProgress()
-    with recorded() as told, shown.task("train") as update:
+    with recorded() as recording, shown.task("train") as update:
         update(3, 10, "pairs")
         with shown.task("dev"):
-            wait_for(lambda: told.messages.count("dev: 0 s") > 2)
-            inner = list(told.messages)
-        wait_for(lambda: told.messages[-1] == "train: 3 of 10 pairs")
+            wait_for(lambda: recording.messages.count("dev: 0 s") > 2)
+            inner = list(recording.messages)
+        wait_for(lambda: recording.messages[-1] == "train: 3 of 10 pairs")
 
     assert set(inner[inner.index("dev: 0 s") :]) == {"dev: 0 s"}
 
@@ -140,11 +140,11 @@ def wait_for(condition):
 
 
 def test_a_short_task_shows_no_line():
-    with recorded() as told, LineProgress().task("score") as update:
+    with recorded() as recording, LineProgress().task("score") as update:
         update(0, 10, "pairs")
         update(10, 10, "pairs")
 
-    assert told.messages == []
+    assert recording.messages == []
 
 
 def test_tasks_of_another_process_are_shown_one_at_a_time():
@@ -156,13 +156,13 @@ def test_tasks_of_another_process_are_shown_one_at_a_time():
             update(0, 6, "pairs")
             update(6, 6, "pairs")
 
-    with recorded() as told, RelayedTasks() as tasks:
+    with recorded() as recording, RelayedTasks() as tasks:
         for kind, value in posted:
             assert kind == "progress"
             tasks.show(value)
 
-    assert told.tasks == ["loading model", "dev"]
-    assert told.updates[-1][:3] == (6, 6, "pairs")
+    assert recording.tasks == ["loading model", "dev"]
+    assert recording.updates[-1][:3] == (6, 6, "pairs")
 
 
 def test_a_bar_is_drawn_on_stderr_and_removed(capsys):

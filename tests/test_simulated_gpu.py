@@ -136,6 +136,6 @@ def test_gradients_and_optimizers_stay_there():
     with SimulatedGpu() as gpu:
         model.to("cuda")
         step(model, ids.to("cuda"))
-        assert all(gpu.holds(one) and gpu.holds(one.grad) for one in model.parameters())
-    for one, expected in zip(model.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(one.detach(), expected.detach())
+        assert all(gpu.holds(parameter) and gpu.holds(parameter.grad) for parameter in model.parameters())
+    for parameter, expected in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(parameter.detach(), expected.detach())

@@ -20,11 +20,13 @@ except SystemExit:
 
 
 def spin_count(first, second, **environment):
-    own = {
+    inherited = {
         name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
     }
     command = [sys.executable, "-c", CODE.format(first=first, second=second)]
-    finished = subprocess.run(command, env={**own, **environment}, capture_output=True, text=True, check=True)
+    finished = subprocess.run(
+        command, env={**inherited, **environment}, capture_output=True, text=True, check=True
+    )
     return finished.stdout.splitlines()[-1]
 
 
@@ -33,10 +35,10 @@ def test_the_command_limits_spinning_before_torch_is_loaded():
 
 
 def test_the_library_leaves_the_environment_alone():
-    own = {name: value for name, value in os.environ.items() if name not in USER_SETTINGS}
+    inherited = {name: value for name, value in os.environ.items() if name not in USER_SETTINGS}
     code = "import aptool, os; aptool.AptoolError; print(os.environ.get('GOMP_SPINCOUNT'))"
     command = [sys.executable, "-c", code]
-    finished = subprocess.run(command, env=own, capture_output=True, text=True, check=True)
+    finished = subprocess.run(command, env=inherited, capture_output=True, text=True, check=True)
 
     assert finished.stdout.strip() == "None"
 

@@ -119,10 +119,10 @@ def test_one_wins_and_the_other_says_who_has_it(name, arguments, other, aptool, 
     assert line.endswith("; expected one command at a time")
     alone = aptool(*arguments[name], tmp_path / "alone" / output)
     assert alone.code == 0, alone.err
-    found, expected = (
+    result, expected = (
         {str(path.relative_to(folder)) for path in folder.rglob("*")}
         for folder in (target.parent, tmp_path / "alone")
     )
-    assert found == expected  # no parts, no claims
+    assert result == expected  # no parts, no claims
     for file in same:
         assert (target.parent / file).read_bytes() == (tmp_path / "alone" / file).read_bytes()

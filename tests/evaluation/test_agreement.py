@@ -25,15 +25,15 @@ def test_by_hand():
     first, second = run_of(q1="abc", q2="ab", q3="a", x="ab"), run_of(q1="bac", q2="ab", q4="a", x="ba")
     tables = figures(q1=1.0, q2=0.5, q3=0.5, q4=0.0), figures(q1=0.5, q2=0.5, q3=0.0, q4=1.0)
 
-    found = agreement((first, second), tables, "AP")
+    result = agreement((first, second), tables, "AP")
 
     # q1: two pairs in the same order, one in the other; q2 alike; x is not judged; q3 and q4 are in one only.
-    assert found.tau == pytest.approx((1 / 3 + 1) / 2)
+    assert result.tau == pytest.approx((1 / 3 + 1) / 2)
     # q1: shares 0, 1 and 1; what is common of three ranks weighs .9 ** 3 to the end.
     of_q1 = 0.9**3 + (0.1 / 0.9) * (0.9**2 + 0.9**3)
-    assert found.overlap == pytest.approx((of_q1 + 1) / 2)
+    assert result.overlap == pytest.approx((of_q1 + 1) / 2)
     # Deviations (.5, 0, 0, -.5) and (0, 0, -.5, .5): -.25 / sqrt(.5 * .5).
-    assert found.correlation == pytest.approx(-0.5)
+    assert result.correlation == pytest.approx(-0.5)
 
 
 @given(st.permutations(range(8)))
@@ -65,8 +65,12 @@ def test_the_same_ranking_and_runs_with_nothing_in_common():
 
 def test_every_pair_and_their_mean():
     runs = {"a": run_of(q="ab"), "b": run_of(q="ba"), "c": run_of(q="ab")}
-    found = pairwise(runs, dict.fromkeys(runs, figures(q=1.0)), "AP")
+    result = pairwise(runs, dict.fromkeys(runs, figures(q=1.0)), "AP")
 
-    assert {pair: one.tau for pair, one in found.items()} == {("a", "b"): -1, ("a", "c"): 1, ("b", "c"): -1}
-    assert mean_agreement(found.values()).tau == pytest.approx(-1 / 3)
+    assert {pair: pair_agreement.tau for pair, pair_agreement in result.items()} == {
+        ("a", "b"): -1,
+        ("a", "c"): 1,
+        ("b", "c"): -1,
+    }
+    assert mean_agreement(result.values()).tau == pytest.approx(-1 / 3)
     assert mean_agreement([Agreement(None, 0.5, None), Agreement(1.0, 0.0, None)]) == (1.0, 0.25, None)

@@ -62,25 +62,26 @@ def test_holm_is_over_all_systems_and_measures():
     better = table(P_1=[1.0] * 6, map=[0.5] * 6)
     mixed = table(P_1=[0.0] * 6, map=[0.75] * 6)
 
-    found = {
-        (one.measure, one.system): one for one in compare(before, {"b": better, "c": mixed}, ["P_1", "map"])
+    result = {
+        (comparison.measure, comparison.system): comparison
+        for comparison in compare(before, {"b": better, "c": mixed}, ["P_1", "map"])
     }
 
-    assert list(found) == [("P_1", "b"), ("P_1", "c"), ("map", "b"), ("map", "c")]
+    assert list(result) == [("P_1", "b"), ("P_1", "c"), ("map", "b"), ("map", "c")]
     # 2 of 64 for the two that changed everywhere, times 4 comparisons, and 3, raised to the former.
-    assert found["P_1", "b"].paired.permutation.p == pytest.approx(1 / 32)
-    assert found["P_1", "b"].permutation_holm == pytest.approx(4 / 32)
-    assert found["map", "c"].permutation_holm == pytest.approx(4 / 32)
-    assert found["P_1", "c"].permutation_holm == found["map", "b"].permutation_holm == 1
+    assert result["P_1", "b"].paired.permutation.p == pytest.approx(1 / 32)
+    assert result["P_1", "b"].permutation_holm == pytest.approx(4 / 32)
+    assert result["map", "c"].permutation_holm == pytest.approx(4 / 32)
+    assert result["P_1", "c"].permutation_holm == result["map", "b"].permutation_holm == 1
 
 
 def test_questions_are_paired_by_id_and_not_by_place():
     before = table(P_1=[1.0, 0.0, 0.0])
     shuffled = before[[2, 0, 1]]
 
-    (one,) = compare(before, {"b": shuffled}, ["P_1"])
+    (comparison,) = compare(before, {"b": shuffled}, ["P_1"])
 
-    assert one.paired.ties == 3
+    assert comparison.paired.ties == 3
 
 
 def test_other_questions_cannot_be_compared():

@@ -24,12 +24,12 @@ _QRELS = ["question_id", "answer_id", "relevance"]
 
 
 def test_by_hand():
-    found = split_gaps(evaluation(1, 1, 1, 0), evaluation(1, 0), ["P@1", "MRR", "NumRel"])
+    result = split_gaps(evaluation(1, 1, 1, 0), evaluation(1, 0), ["P@1", "MRR", "NumRel"])
 
-    assert list(found) == ["P@1", "MRR"]  # a number of answers is no figure of a system
-    assert found["P@1"][:3] == (0.75, 0.5, -0.25)
-    assert found["MRR"][:3] == (0.875, 0.75, -0.125)
-    low, high = found["P@1"].interval
+    assert list(result) == ["P@1", "MRR"]  # a number of answers is no figure of a system
+    assert result["P@1"][:3] == (0.75, 0.5, -0.25)
+    assert result["MRR"][:3] == (0.875, 0.75, -0.125)
+    low, high = result["P@1"].interval
     assert -1 <= low < -0.25 < high <= 1
 
 

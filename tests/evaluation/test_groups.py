@@ -25,32 +25,32 @@ def evaluation():
 
 
 def test_means_of_groups_by_hand(evaluation):
-    found = evaluation.grouped(groups_of_mapping("by", DOMAINS))
+    result = evaluation.grouped(groups_of_mapping("by", DOMAINS))
 
-    assert list(found.groups) == ["health", "law"]
-    health, law = found.groups["health"], found.groups["law"]
-    assert (health.questions, law.questions, found.ungrouped) == (3, 2, ("q6",))
+    assert list(result.groups) == ["health", "law"]
+    health, law = result.groups["health"], result.groups["law"]
+    assert (health.questions, law.questions, result.ungrouped) == (3, 2, ("q6",))
     assert health.means == pytest.approx({"MRR": (1 / 4 + 1 + 1 / 2) / 3, "P@1": 1 / 3, "NumRelRet": 3})
     assert law.means == pytest.approx({"MRR": 3 / 4, "P@1": 1 / 2, "NumRelRet": 2})
     assert law.means["recip_rank"] == 3 / 4
     # The figures over all questions stay.
-    assert found.means["MRR"] == pytest.approx((1 + 1 / 2 + 1 / 4 + 1 + 1 / 2 + 0) / 6)
+    assert result.means["MRR"] == pytest.approx((1 + 1 / 2 + 1 / 4 + 1 + 1 / 2 + 0) / 6)
 
 
 def test_means_of_groups_weighted_by_size_are_the_mean_of_all(evaluation):
-    found = evaluation.grouped(groups_of_mapping("by", {**DOMAINS, "q6": "other"}))
+    result = evaluation.grouped(groups_of_mapping("by", {**DOMAINS, "q6": "other"}))
 
-    total = sum(group.questions * group.means["MRR"] for group in found.groups.values())
-    assert total / len(RANKS) == pytest.approx(found.means["MRR"])
+    total = sum(group.questions * group.means["MRR"] for group in result.groups.values())
+    assert total / len(RANKS) == pytest.approx(result.means["MRR"])
 
 
 def test_a_group_of_all_questions_has_the_intervals_of_the_run(evaluation):
-    found = evaluation.grouped(groups_of_mapping("by", dict.fromkeys(RANKS, "all")))
+    result = evaluation.grouped(groups_of_mapping("by", dict.fromkeys(RANKS, "all")))
 
-    assert found.groups["all"].intervals(0.9) == found.intervals(0.9)
-    low, high = found.intervals(0.9)["RR"]
-    assert 0 < low < found.means["MRR"] < high < 1
-    wide = found.intervals(0.99)["MRR"]
+    assert result.groups["all"].intervals(0.9) == result.intervals(0.9)
+    low, high = result.intervals(0.9)["RR"]
+    assert 0 < low < result.means["MRR"] < high < 1
+    wide = result.intervals(0.99)["MRR"]
     assert wide.low < low < high < wide.high
 
 
@@ -60,10 +60,10 @@ def test_groups_under_ten_questions_are_marked():
     run = pl.DataFrame({"question_id": questions, "answer_id": "r", "score": 1.0})
     groups = {question: "ten" if number < 10 else "nine" for number, question in enumerate(questions)}
 
-    found = evaluate(qrels, run).grouped(groups_of_mapping("by", groups)).groups
+    result = evaluate(qrels, run).grouped(groups_of_mapping("by", groups)).groups
 
-    assert (found["ten"].questions, found["ten"].is_small) == (10, False)
-    assert (found["nine"].questions, found["nine"].is_small) == (9, True)
+    assert (result["ten"].questions, result["ten"].is_small) == (10, False)
+    assert (result["nine"].questions, result["nine"].is_small) == (9, True)
     assert "(few)" in evaluate(qrels, run).grouped(groups_of_mapping("by", groups))._repr_html_()
 
 
@@ -82,10 +82,10 @@ def test_a_column_of_a_file(tmp_path, evaluation, suffix):
     else:
         frame.write_csv(path, separator="\t" if suffix == "tsv" else ",")
 
-    found = evaluation.grouped(read_groups(path, "domain"))
+    result = evaluation.grouped(read_groups(path, "domain"))
 
-    assert found.groups["law"].means["MRR"] == 3 / 4
-    assert found.ungrouped == ("q6",)
+    assert result.groups["law"].means["MRR"] == 3 / 4
+    assert result.ungrouped == ("q6",)
 
 
 def test_pools_parquet_is_a_file_of_groups(tmp_path, evaluation):
@@ -130,10 +130,10 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
 
 
 def test_another_naming_renames_columns_means_and_groups(evaluation):
-    found = evaluation.grouped(groups_of_mapping("by", DOMAINS)).named("trec_eval")
+    result = evaluation.grouped(groups_of_mapping("by", DOMAINS)).named("trec_eval")
 
-    assert found.per_question.columns == ["question_id", "candidates", "recip_rank", "P_1", "num_rel_ret"]
-    assert list(found.means) == list(found.groups["law"].means) == ["recip_rank", "P_1", "num_rel_ret"]
-    assert found.means["MRR"] == evaluation.means["MRR"]
-    assert found.intervals()["MRR"] == evaluation.intervals()["MRR"]
-    assert found.intervals()["NumRelRet"] == evaluation.intervals()["NumRelRet"]
+    assert result.per_question.columns == ["question_id", "candidates", "recip_rank", "P_1", "num_rel_ret"]
+    assert list(result.means) == list(result.groups["law"].means) == ["recip_rank", "P_1", "num_rel_ret"]
+    assert result.means["MRR"] == evaluation.means["MRR"]
+    assert result.intervals()["MRR"] == evaluation.intervals()["MRR"]
+    assert result.intervals()["NumRelRet"] == evaluation.intervals()["NumRelRet"]

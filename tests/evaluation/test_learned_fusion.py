@@ -72,9 +72,9 @@ def test_other_questions_are_ranked_by_the_run_that_was_right():
 
     fused = learn_fusion([good, bad], qrels, [new_good, new_bad])
 
-    found = firsts(fused.frame, new_qrels)
-    assert found > firsts(new_bad, new_qrels) + 0.2
-    assert found >= firsts(new_good, new_qrels) - 0.1
+    result = firsts(fused.frame, new_qrels)
+    assert result > firsts(new_bad, new_qrels) + 0.2
+    assert result >= firsts(new_good, new_qrels) - 0.1
     assert fused.frame.height == new_good.height
     again = learn_fusion([good, bad], qrels, [new_good, new_bad])
     assert fused.frame.equals(again.frame)
@@ -88,7 +88,7 @@ def firsts(run, qrels):
 def test_no_question_is_fused_by_its_own_labels():
     good, bad, qrels = simulated(20)
     before = cross_fitted([good, bad], qrels, folds=4)
-    own = before.frame.filter(pl.col("question_id") == "q3")
+    of_question = before.frame.filter(pl.col("question_id") == "q3")
     # The relevant answer of q3 is another one now: its own scores stay, others' change.
     moved = qrels.with_columns(
         pl.when(pl.col("question_id") == "q3").then(pl.lit("a0")).otherwise("answer_id").alias("answer_id")
@@ -97,7 +97,7 @@ def test_no_question_is_fused_by_its_own_labels():
 
     after = cross_fitted([good, bad], moved, folds=4)
 
-    assert after.frame.filter(pl.col("question_id") == "q3").equals(own)
+    assert after.frame.filter(pl.col("question_id") == "q3").equals(of_question)
     assert not after.frame.equals(before.frame)
     assert before.weights.shape == (4, 2)
 

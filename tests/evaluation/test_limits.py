@@ -21,13 +21,13 @@ def run_of(*order):
 
 
 def test_limits_by_hand():
-    found = candidate_limits(QRELS, run_of("n", "x", "b", "c", "a"), ["AP", "RR@2", "P@3", "Judged@3"])
+    result = candidate_limits(QRELS, run_of("n", "x", "b", "c", "a"), ["AP", "RR@2", "P@3", "Judged@3"])
     at_2 = candidate_limits(QRELS, run_of("n", "x", "b", "c", "a"), ["AP", "P@3"], level=2)
 
     # Best: a, c, b. Of the relevant a, c and z of q1 the candidates lack z; q2 has none.
-    assert (found.questions, found.without) == (2, 1)
-    assert found.recall == pytest.approx(2 / 3 / 2)
-    assert found.best == pytest.approx(
+    assert (result.questions, result.without) == (2, 1)
+    assert result.recall == pytest.approx(2 / 3 / 2)
+    assert result.best == pytest.approx(
         {"MAP": 2 / 3 / 2, "MRR@2": 1 / 2, "P@3": 2 / 3 / 2, "Judged@3": 1 / 2}
     )
     assert (at_2.questions, at_2.without, at_2.recall) == (1, 0, 1 / 2 / 2)

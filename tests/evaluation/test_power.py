@@ -25,6 +25,6 @@ def test_without_an_effect_the_power_is_alpha():
 
 def test_simulated_experiments_find_as_often():
     draws = np.random.default_rng(0).normal(0.3, 1, size=(20_000, 60))
-    found = (stats.ttest_1samp(draws, 0, axis=1).pvalue <= 0.05).mean()
+    result = (stats.ttest_1samp(draws, 0, axis=1).pvalue <= 0.05).mean()
 
-    assert power(0.3, 60) == pytest.approx(found, abs=0.012)  # four standard errors of the simulation
+    assert power(0.3, 60) == pytest.approx(result, abs=0.012)  # four standard errors of the simulation

@@ -33,9 +33,9 @@ def figures(judged, scores, names, **options):
 def test_rr_ends_at_its_cutoff():
     scores = {"a": 4, "b": 3, "c": 2, "d": 1}
 
-    found = figures({"c": 1, "d": 1}, scores, ["RR@1", "RR@2", "RR@3", "MRR@10", "RR"])
+    result = figures({"c": 1, "d": 1}, scores, ["RR@1", "RR@2", "RR@3", "MRR@10", "RR"])
 
-    assert found == {"MRR@1": 0, "MRR@2": 0, "MRR@3": 1 / 3, "MRR@10": 1 / 3, "MRR": 1 / 3}
+    assert result == {"MRR@1": 0, "MRR@2": 0, "MRR@3": 1 / 3, "MRR@10": 1 / 3, "MRR": 1 / 3}
 
 
 def test_ties_at_the_cutoff_go_to_the_higher_id_in_bytes():
@@ -55,16 +55,16 @@ def test_a_missing_question_counts_0_and_an_extra_one_is_left_out():
     judgements = {"q1": {"a": 1}, "q2": {"b": 1}, "q3": {"c": 0}, "q4": {"d": 1}}
     rankings = {"q1": {"x": 2, "a": 1}, "q3": {"c": 1}, "q4": {"d": 1}, "q9": {"a": 1}}
 
-    found = evaluate(qrels_of(judgements), run_of(rankings), ["RR@10", "RBP(p=.5)", "Judged@1"])
+    result = evaluate(qrels_of(judgements), run_of(rankings), ["RR@10", "RBP(p=.5)", "Judged@1"])
 
-    assert found.per_question.rows() == [
+    assert result.per_question.rows() == [
         ("q1", 2, 1 / 2, 1 / 4, 0.0),
         ("q2", 0, 0.0, 0.0, 0.0),
         ("q3", 1, 0.0, 0.0, 1.0),
         ("q4", 1, 1.0, 1 / 2, 1.0),
     ]
-    assert found.means == {"MRR@10": 3 / 8, "RBP(p=0.5)": 3 / 16, "Judged@1": 1 / 2}
-    assert (found.missing, found.extra) == (("q2",), ("q9",))
+    assert result.means == {"MRR@10": 3 / 8, "RBP(p=0.5)": 3 / 16, "Judged@1": 1 / 2}
+    assert (result.missing, result.extra) == (("q2",), ("q9",))
 
 
 def test_rbp_by_hand():
@@ -72,9 +72,9 @@ def test_rbp_by_hand():
     scores = {"a": 5, "b": 4, "c": 3, "d": 2, "e": 1}
     judged = {"a": 1, "c": 2, "d": 1, "e": -1}
 
-    found = figures(judged, scores, ["RBP", "RBP(p=.8)", "RBP(p=.8)@3", "RBP(p=.8,rel=2)", "RBP(p=.5)"])
+    result = figures(judged, scores, ["RBP", "RBP(p=.8)", "RBP(p=.8)@3", "RBP(p=.8,rel=2)", "RBP(p=.5)"])
 
-    assert found == pytest.approx(
+    assert result == pytest.approx(
         {
             "RBP(p=0.8)": 0.4304,
             "RBP(p=0.8)@3": 0.2 * (1 + 0.64),
@@ -88,9 +88,11 @@ def test_judged_is_over_the_candidates_there_are():
     # A negative judgement is none, as everywhere; c is not in the qrels.
     judged = {"a": 1, "b": 0, "d": -1, "z": 1}
 
-    found = figures(judged, {"a": 4, "b": 3, "c": 2, "d": 1}, ["Judged@2", "Judged@3", "Judged@10", "Judged"])
+    result = figures(
+        judged, {"a": 4, "b": 3, "c": 2, "d": 1}, ["Judged@2", "Judged@3", "Judged@10", "Judged"]
+    )
 
-    assert found == pytest.approx({"Judged@2": 1, "Judged@3": 2 / 3, "Judged@10": 0.5, "Judged": 0.5})
+    assert result == pytest.approx({"Judged@2": 1, "Judged@3": 2 / 3, "Judged@10": 0.5, "Judged": 0.5})
 
 
 # Ranked in this order; relevance 1, 0, 2, unjudged, 3.
@@ -125,10 +127,10 @@ def test_level_2_by_hand():
 def test_a_level_of_its_own_is_that_of_a_measure():
     names = ["AP", "AP(rel=2)", "RR(rel=2)", "P(rel=3)@5", "RR(rel=3)@5", "NumRel(rel=3)"]
 
-    found = figures(GRADED, GRADED_RUN, names)
+    result = figures(GRADED, GRADED_RUN, names)
     raised = figures(GRADED, GRADED_RUN, names, level=3)
 
-    assert found == pytest.approx(
+    assert result == pytest.approx(
         {
             "MAP": (1 + 2 / 3 + 3 / 5) / 3,
             "MAP(rel=2)": AT_LEVEL_2["MAP"],
@@ -138,7 +140,7 @@ def test_a_level_of_its_own_is_that_of_a_measure():
             "NumRel(rel=3)": 1,
         }
     )
-    assert raised == pytest.approx({**found, "MAP": 1 / 5})
+    assert raised == pytest.approx({**result, "MAP": 1 / 5})
 
 
 def test_ndcg_takes_every_relevance_as_a_gain_at_any_level():
@@ -184,14 +186,15 @@ def test_what_is_the_same_measure_has_the_same_figures(pools, labels):
         return
     qrels, run = qrels_of(labels), run_of(pools)
 
-    found = evaluate(qrels, run, [*PAIRS, *PAIRS.values()])
+    result = evaluate(qrels, run, [*PAIRS, *PAIRS.values()])
 
-    assert found.per_question.equals(evaluate(qrels, run, [*PAIRS, *PAIRS.values()], level=1).per_question)
+    assert result.per_question.equals(evaluate(qrels, run, [*PAIRS, *PAIRS.values()], level=1).per_question)
     for name, same in PAIRS.items():
         assert (
-            found.per_question[common_name(name)].to_list() == found.per_question[common_name(same)].to_list()
+            result.per_question[common_name(name)].to_list()
+            == result.per_question[common_name(same)].to_list()
         )
-        assert found.means[name] == found.means[same]
+        assert result.means[name] == result.means[same]
 
 
 BINARY = ("map", "recip_rank", "P_3", "recall_2", "success_1", "bpref", "Rprec", "num_rel", "set_F", "infAP")
@@ -208,9 +211,9 @@ def test_level_2_is_level_1_of_labels_from_2_on(pools, labels):
     }
     names = [*BINARY, "RR@2", "RBP(p=.8)", "Judged@3"]
 
-    found = evaluate(qrels_of(labels), run_of(pools), names, level=2)
+    result = evaluate(qrels_of(labels), run_of(pools), names, level=2)
 
-    assert found.per_question.equals(evaluate(qrels_of(binary), run_of(pools), names).per_question)
+    assert result.per_question.equals(evaluate(qrels_of(binary), run_of(pools), names).per_question)
 
 
 def test_measures_of_a_real_run_are_those_of_ir_measures():
@@ -227,6 +230,6 @@ def test_measures_of_a_real_run_are_those_of_ir_measures():
         [ir_measures.ScoredDoc(*row) for row in run.iter_rows()],
     )
 
-    found = evaluate(qrels, run, names).named("ir_measures").means
+    result = evaluate(qrels, run, names).named("ir_measures").means
 
-    assert found == pytest.approx({str(measure): value for measure, value in expected.items()})
+    assert result == pytest.approx({str(measure): value for measure, value in expected.items()})

@@ -36,7 +36,7 @@ def enumerated(differences):
         abs(sum(sign * difference for sign, difference in zip(signs, differences, strict=True)))
         for signs in itertools.product((1, -1), repeat=len(differences))
     ]
-    return Fraction(sum(one >= seen for one in sums), len(sums))
+    return Fraction(sum(total >= seen for total in sums), len(sums))
 
 
 @given(st.lists(sixtieths, min_size=1, max_size=9))
@@ -116,9 +116,9 @@ def test_t_test_against_printed_tables(t, degrees, p):
         """The p-value of a sample with that t: values ±1 (and 0), shifted by t standard errors."""
         spread = np.resize([1.0, -1.0], degrees + 1)
         spread[2 * ((degrees + 1) // 2) :] = 0  # an odd one out, so that the mean is 0
-        found = t_test(spread + t * spread.std(ddof=1) / math.sqrt(degrees + 1))
-        assert found[:2] == (pytest.approx(t), degrees)
-        return found.p
+        result = t_test(spread + t * spread.std(ddof=1) / math.sqrt(degrees + 1))
+        assert result[:2] == (pytest.approx(t), degrees)
+        return result.p
 
     # A table's three decimals leave its p that uncertain.
     assert p_of(t + 0.0005) <= p <= p_of(t - 0.0005)
@@ -190,10 +190,10 @@ def test_holm_by_hand():
 def test_holm_lies_between_no_correction_and_bonferronis_and_keeps_order(p_values):
     corrected = holm(p_values)
 
-    for p, one in zip(p_values, corrected, strict=True):
-        assert p <= one <= min(1, len(p_values) * p)
+    for p, holm_p in zip(p_values, corrected, strict=True):
+        assert p <= holm_p <= min(1, len(p_values) * p)
     pairs = sorted(zip(p_values, corrected, strict=True))
-    assert [one for _, one in pairs] == sorted(corrected)
+    assert [p for _, p in pairs] == sorted(corrected)
 
 
 def test_significance_is_a_p_of_at_most_one_less_the_confidence():
@@ -269,30 +269,30 @@ def test_unpaired_values():
 def test_swapping_the_systems_mirrors_everything(pairs):
     first, second = zip(*pairs, strict=True)
 
-    one, other = compare_paired(first, second), compare_paired(second, first)
+    paired, mirrored = compare_paired(first, second), compare_paired(second, first)
 
-    assert 0 < one.permutation.p <= 1
-    assert one.permutation == other.permutation
-    assert one.t_test.p == pytest.approx(other.t_test.p)
-    assert (one.wins, one.ties, one.losses) == (other.losses, other.ties, other.wins)
-    assert one.wins + one.ties + one.losses == one.questions == len(pairs)
-    assert one.wins == sum(after > before for before, after in pairs)
-    assert (one.baseline, one.system) == (other.system, other.baseline)
-    assert one.difference == pytest.approx(-other.difference)
-    assert one.interval == pytest.approx((-other.interval.high, -other.interval.low), abs=1e-12)
-    assert one.effect == pytest.approx(-other.effect, nan_ok=True)
+    assert 0 < paired.permutation.p <= 1
+    assert paired.permutation == mirrored.permutation
+    assert paired.t_test.p == pytest.approx(mirrored.t_test.p)
+    assert (paired.wins, paired.ties, paired.losses) == (mirrored.losses, mirrored.ties, mirrored.wins)
+    assert paired.wins + paired.ties + paired.losses == paired.questions == len(pairs)
+    assert paired.wins == sum(after > before for before, after in pairs)
+    assert (paired.baseline, paired.system) == (mirrored.system, mirrored.baseline)
+    assert paired.difference == pytest.approx(-mirrored.difference)
+    assert paired.interval == pytest.approx((-mirrored.interval.high, -mirrored.interval.low), abs=1e-12)
+    assert paired.effect == pytest.approx(-mirrored.effect, nan_ok=True)
 
 
 @given(st.lists(measures, min_size=1, max_size=40))
 def test_a_system_does_not_differ_from_itself(values):
-    one = compare_paired(values, values)
+    paired = compare_paired(values, values)
 
-    assert (one.permutation.p, one.t_test.p, one.effect, one.difference) == (1, 1, 0, 0)
-    assert (one.wins, one.ties, one.losses) == (0, len(values), 0)
-    assert one.interval == (0, 0)
+    assert (paired.permutation.p, paired.t_test.p, paired.effect, paired.difference) == (1, 1, 0, 0)
+    assert (paired.wins, paired.ties, paired.losses) == (0, len(values), 0)
+    assert paired.interval == (0, 0)
 
 
 def test_values_equal_but_for_rounding_tie():
-    one = compare_paired([0.1 + 0.2, 0.5, 1.0], [0.3, 0.5, 0.25])
+    paired = compare_paired([0.1 + 0.2, 0.5, 1.0], [0.3, 0.5, 0.25])
 
-    assert (one.wins, one.ties, one.losses) == (0, 2, 1)
+    assert (paired.wins, paired.ties, paired.losses) == (0, 2, 1)

@@ -42,11 +42,11 @@ def tiny_presets(monkeypatch):
 @pytest.fixture
 def loggers():
     """The state of logging, put back."""
-    root, own = logging.getLogger(), logging.getLogger("aptool")
-    before, level = list(root.handlers), own.level
+    root, logger = logging.getLogger(), logging.getLogger("aptool")
+    before, level = list(root.handlers), logger.level
     yield
     root.handlers[:] = before
-    own.setLevel(level)
+    logger.setLevel(level)
 
 
 @pytest.mark.usefixtures("folder", "tiny_presets", "loggers")

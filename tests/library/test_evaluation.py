@@ -17,12 +17,12 @@ BETTER = {"q1": {"a": 2.0, "b": 1.0}, "q2": {"c": 1.0}}
 
 
 def test_figures_by_hand():
-    found = library.evaluate(QRELS, RUN, ["AP", "RR", "P@1"])
+    result = library.evaluate(QRELS, RUN, ["AP", "RR", "P@1"])
 
-    assert found.means == pytest.approx({"MAP": 0.5, "MRR": 0.5, "P@1": 1 / 3})
-    assert (found.missing, found.extra) == (("q3",), ("q9",))
-    assert found.per_question.columns == ["question_id", "candidates", "MAP", "MRR", "P@1"]
-    assert found.per_question["MAP"].to_list() == [0.5, 1.0, 0.0]
+    assert result.means == pytest.approx({"MAP": 0.5, "MRR": 0.5, "P@1": 1 / 3})
+    assert (result.missing, result.extra) == (("q3",), ("q9",))
+    assert result.per_question.columns == ["question_id", "candidates", "MAP", "MRR", "P@1"]
+    assert result.per_question["MAP"].to_list() == [0.5, 1.0, 0.0]
 
 
 NAMES = {
@@ -48,11 +48,11 @@ NAMES = {
 
 
 def test_names_of_ir_measures_and_of_trec_eval_are_one_measure():
-    found = library.evaluate(QRELS, RUN, [*NAMES, *NAMES.values()]).means
+    result = library.evaluate(QRELS, RUN, [*NAMES, *NAMES.values()]).means
 
-    assert len(found) == len(set(NAMES.values()))
-    for asked, name in NAMES.items():
-        assert found[asked] == found[name]
+    assert len(result) == len(set(NAMES.values()))
+    for alias, name in NAMES.items():
+        assert result[alias] == result[name]
 
 
 def test_one_measure_and_names_for_several():
@@ -129,11 +129,11 @@ def runs(data, model):
 
 def test_figures_are_those_of_the_command(aptool, runs, data):
     finished = aptool("eval", "ap.run", "bm25.run", "--qrels", "data/wikiqa/dev.qrels", "--json")
-    told = json.loads("\n".join(finished.out))["runs"]
+    printed = json.loads("\n".join(finished.out))["runs"]
 
-    for run, expected in zip(runs[::-1], told, strict=True):
-        found = library.evaluate(data.qrels("dev"), run, ["map", "recip_rank", "P_1"])
-        assert dict(found.means) == expected["measures"]
+    for run, expected in zip(runs[::-1], printed, strict=True):
+        result = library.evaluate(data.qrels("dev"), run, ["map", "recip_rank", "P_1"])
+        assert dict(result.means) == expected["measures"]
         by_path = library.evaluate("data/wikiqa/dev.qrels", expected["run"], ["MAP", "MRR", "P@1"])
         assert list(by_path.means.values()) == list(expected["measures"].values())
 
@@ -143,27 +143,30 @@ def test_differences_are_those_of_the_command(aptool, runs, data):
         *("compare", "bm25.run", "ap.run", "--qrels", "data/wikiqa/dev.qrels", "--top", "0", "--json"),
         *("--measures", "map,recip_rank"),
     )
-    told = json.loads("\n".join(finished.out))["comparisons"]
+    printed = json.loads("\n".join(finished.out))["comparisons"]
 
-    one = library.compare(*runs, data.qrels("dev"), "AP")
+    comparison = library.compare(*runs, data.qrels("dev"), "AP")
     several = library.compare(runs[0], [runs[1]], data.qrels("dev"), ["AP", "RR"])
 
     assert [(other.system, other.measure) for other in several] == [("ap-cnn", "MAP"), ("ap-cnn", "MRR")]
-    assert one.p == several[0].p == told[0]["permutation"]["p"] < 0.05
-    assert several[1].permutation_holm == told[1]["permutation"]["holm"]
-    assert list(one.interval) == told[0]["interval"]
-    assert (one.difference, one.effect) == (told[0]["difference"], told[0]["effect"])
+    assert comparison.p == several[0].p == printed[0]["permutation"]["p"] < 0.05
+    assert several[1].permutation_holm == printed[1]["permutation"]["holm"]
+    assert list(comparison.interval) == printed[0]["interval"]
+    assert (comparison.difference, comparison.effect) == (printed[0]["difference"], printed[0]["effect"])
 
 
 def test_one_run_and_one_measure_give_one_comparison():
-    one = library.compare(RUN, BETTER, QRELS, "P@1")
+    comparison = library.compare(RUN, BETTER, QRELS, "P@1")
 
-    assert (one.difference, one.p, one.paired.wins) == (pytest.approx(1 / 3), 1.0, 1)
-    assert [type(one)] == [type(found) for found in library.compare(RUN, [BETTER], QRELS, "P@1")]
+    assert (comparison.difference, comparison.p, comparison.paired.wins) == (pytest.approx(1 / 3), 1.0, 1)
+    assert [type(comparison)] == [type(result) for result in library.compare(RUN, [BETTER], QRELS, "P@1")]
     assert len(library.compare(RUN, [BETTER, BETTER], QRELS, ["P@1", "AP"])) == 4
     assert len(library.compare(RUN, BETTER, QRELS, ["P@1"])) == 1
     # A name that stands for nine measures.
-    assert [one.measure for one in library.compare(RUN, BETTER, QRELS, "P")][:2] == ["P@5", "P@10"]
+    assert [comparison.measure for comparison in library.compare(RUN, BETTER, QRELS, "P")][:2] == [
+        "P@5",
+        "P@10",
+    ]
 
 
 def test_runs_of_other_questions_are_not_compared():
@@ -173,9 +176,9 @@ def test_runs_of_other_questions_are_not_compared():
 
 def test_runs_are_compared_on_the_questions_that_both_rank():
     # Of q1 alone: RUN ranks b first, the other run a.
-    one = library.compare(RUN, {"q1": {"a": 1.0}}, QRELS, "P@1", on_common=True)
+    comparison = library.compare(RUN, {"q1": {"a": 1.0}}, QRELS, "P@1", on_common=True)
 
-    assert (one.paired.questions, one.paired.baseline, one.difference) == (1, 0.0, 1.0)
+    assert (comparison.paired.questions, comparison.paired.baseline, comparison.difference) == (1, 0.0, 1.0)
     with pytest.raises(AptoolError, match="or on_common=True"):
         library.compare(RUN, {"q1": {"a": 1.0}}, QRELS, "P@1")
     with pytest.raises(AptoolError, match="no question of the qrels is in all of these runs"):
@@ -244,9 +247,9 @@ def test_bm25_is_the_baseline_of_tables_of_experiments(data):
 
 def test_a_level_is_that_of_trec_eval():
     # At level 2 only c of q2 is relevant.
-    found = library.evaluate(QRELS, RUN, ["AP", "AP(rel=1)", "RR@10", "NumRel"], level=2)
+    result = library.evaluate(QRELS, RUN, ["AP", "AP(rel=1)", "RR@10", "NumRel"], level=2)
 
-    assert found.means == pytest.approx({"MAP": 1 / 3, "MAP(rel=1)": 0.5, "MRR@10": 1 / 3, "NumRel": 1})
+    assert result.means == pytest.approx({"MAP": 1 / 3, "MAP(rel=1)": 0.5, "MRR@10": 1 / 3, "NumRel": 1})
     assert library.compare(RUN, BETTER, QRELS, "RR@1", level=2).difference == 0
     for level in (3, 0, None, 1.5):
         with pytest.raises(AptoolError, match="level"):
@@ -255,10 +258,10 @@ def test_a_level_is_that_of_trec_eval():
 
 def test_a_comparison_says_how_large_a_difference_would_be_found():
     # Differences 1, 0, 0: a standard deviation of 3 ** -0.5; 80% of simulated tests find 3.264 of it.
-    one = library.compare(RUN, BETTER, QRELS, "P@1")
+    comparison = library.compare(RUN, BETTER, QRELS, "P@1")
 
-    assert one.deviation == pytest.approx(3**-0.5)
-    assert one.detectable() == pytest.approx(3.26 * 3**-0.5, rel=2e-3)
+    assert comparison.deviation == pytest.approx(3**-0.5)
+    assert comparison.detectable() == pytest.approx(3.26 * 3**-0.5, rel=2e-3)
     assert library.compare(RUN, RUN, QRELS, "P@1").detectable() is None
 
 
@@ -277,15 +280,15 @@ def test_groups_come_from_a_dict_a_frame_a_file_or_pools(tmp_path):
         ("domain", frame.to_pandas()),
         ("domain", tmp_path / "groups.csv"),
     ):
-        found = library.evaluate(QRELS, RUN, "MAP", by=by, groups=groups).groups
-        assert {name: group.means["AP"] for name, group in found.items()} == by_hand
+        result = library.evaluate(QRELS, RUN, "MAP", by=by, groups=groups).groups
+        assert {name: group.means["AP"] for name, group in result.items()} == by_hand
 
     pools = library.Pools.from_dict(
         {"q1": ("Who is it?", {"a": "A", "b": "B"}), "q2": ("When?", {"c": "C"})},
     )
-    found = library.evaluate(QRELS, RUN, "MAP", by="type", groups=pools)
-    assert {name: group.means["MAP"] for name, group in found.groups.items()} == {"who": 0.5, "when": 1.0}
-    assert found.ungrouped == ("q3",)
+    result = library.evaluate(QRELS, RUN, "MAP", by="type", groups=pools)
+    assert {name: group.means["MAP"] for name, group in result.groups.items()} == {"who": 0.5, "when": 1.0}
+    assert result.ungrouped == ("q3",)
 
 
 @pytest.mark.parametrize(
@@ -309,10 +312,10 @@ def test_groups_that_are_none_end_in_one_line(by, groups, message):
 
 
 def test_a_naming_of_the_readers_choice():
-    found = library.evaluate(QRELS, RUN, names="trec_eval")
+    result = library.evaluate(QRELS, RUN, names="trec_eval")
 
-    assert list(found.means) == ["map", "recip_rank", "P_1"]
-    assert found.means["MRR"] == found.means["RR"] == 0.5
+    assert list(result.means) == ["map", "recip_rank", "P_1"]
+    assert result.means["MRR"] == result.means["RR"] == 0.5
     with pytest.raises(AptoolError, match="names: 'latin': expected one of common, trec_eval, ir_measures"):
         library.evaluate(QRELS, RUN, names="latin")
 

@@ -18,14 +18,14 @@ def test_ir_measures_computes_the_same_figures():
     ir_measures = pytest.importorskip("ir_measures")
     names = ["AP", "RR", "P@1", "nDCG@10"]
 
-    found = ir_measures.calc_aggregate(
+    result = ir_measures.calc_aggregate(
         [ir_measures.parse_measure(name) for name in names],
         aptool.to_ir_measures(QRELS),
         aptool.to_ir_measures(RUN),
     )
 
     ours = aptool.evaluate(QRELS, RUN, names, names="ir_measures").means
-    assert {str(name): value for name, value in found.items()} == pytest.approx(ours)
+    assert {str(name): value for name, value in result.items()} == pytest.approx(ours)
     # b comes before a by its id, and q3 counts 0: (1/2 + 1 + 0) / 3.
     assert ours["RR"] == pytest.approx(0.5)
 

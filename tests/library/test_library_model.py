@@ -73,12 +73,12 @@ def test_equal_answers_keep_their_order(model):
 
 
 def test_attention_weights_are_those_of_explain(model):
-    found = model.explain(QUESTION, ANSWERS[1], alignment=True)
+    result = model.explain(QUESTION, ANSWERS[1], alignment=True)
 
-    assert found.answer.words == ANSWERS[1].split()
-    assert found.answer.weights.sum() == pytest.approx(1)
-    assert found.score == pytest.approx(float(model.score([(QUESTION, ANSWERS[1])])[0]), abs=1e-5)
-    assert found.alignment.shape == (7, 7)
+    assert result.answer.words == ANSWERS[1].split()
+    assert result.answer.weights.sum() == pytest.approx(1)
+    assert result.score == pytest.approx(float(model.score([(QUESTION, ANSWERS[1])])[0]), abs=1e-5)
+    assert result.alignment.shape == (7, 7)
     assert model.explain(QUESTION, ANSWERS[1]).alignment is None
 
 

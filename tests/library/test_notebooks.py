@@ -38,33 +38,33 @@ class Tags(HTMLParser):
 
 
 def test_an_evaluation_is_a_table_of_its_groups():
-    found = aptool.evaluate(QRELS, RUN, by={"q1": EVIL, "q2": "law"})
-    page = Tags(found._repr_html_())
+    result = aptool.evaluate(QRELS, RUN, by={"q1": EVIL, "q2": "law"})
+    page = Tags(result._repr_html_())
 
     assert not page.tags & {"script", "style", "a", "img"}
     assert page.rows[0] == ["questions", "MAP", "MRR", "P@1"]
     assert page.rows[1] == ["all", "3", "0.5000", "0.5000", "0.3333"]
     assert page.rows[2] == [EVIL, "1 (few)", "0.5000", "0.5000", "0.0000"]
-    assert repr(found) == (
+    assert repr(result) == (
         "Evaluation(MAP 0.5000, MRR 0.5000, P@1 0.3333; "
         "3 questions, 1 missing (counted as 0), 1 not judged (left out), 2 groups)"
     )
-    assert repr(found.groups["law"]) == "Group('law': MAP 1.0000, MRR 1.0000, P@1 1.0000; 1 question, few)"
+    assert repr(result.groups["law"]) == "Group('law': MAP 1.0000, MRR 1.0000, P@1 1.0000; 1 question, few)"
 
 
 def test_comparisons_are_a_table():
     systems = [aptool.Run.from_dict(BETTER, tag="good"), aptool.Run.from_dict(RUN, tag="same")]
-    found = aptool.compare(RUN, systems, QRELS, "P@1")
-    page = Tags(found._repr_html_())
+    result = aptool.compare(RUN, systems, QRELS, "P@1")
+    page = Tags(result._repr_html_())
 
     # P@1 of the three questions: 0, 1, 0, and 1, 1, 0.
     assert page.rows[1][:5] == ["good", "P@1", "0.3333", "0.6667", "+0.3333"]
     assert [row[0] for row in page.rows] == ["system", "good", "same"]
-    assert Tags(found[0]._repr_html_()).rows[1][0] == "good"
-    assert repr(found[1]).startswith(
+    assert Tags(result[0]._repr_html_()).rows[1][0] == "good"
+    assert repr(result[1]).startswith(
         "Comparison('same', P@1: baseline 0.3333, mean 0.3333, difference +0.0000"
     )
-    assert found[0][:2] == ("good", "P@1")
+    assert result[0][:2] == ("good", "P@1")
 
 
 def text_of(text, weights, **options):
@@ -77,25 +77,25 @@ def text_of(text, weights, **options):
 def test_an_explanation_shows_each_word_with_its_weight():
     question = text_of("who is <b>Ada</b>", [0.25, 0.125, 0.625], unknown=frozenset([2]))
     answer = text_of("Ada Lovelace &amp; others", [0.5, 0.25, 0.25])
-    found = Explanation(question, answer, 0.75, "attention")
-    page = Tags(found._repr_html_())
+    result = Explanation(question, answer, 0.75, "attention")
+    page = Tags(result._repr_html_())
 
     assert not page.tags & {"script", "style"}
     weights = {"who": "0.2500", "is": "0.1250", "<b>Ada</b>": "0.6250", "Ada": "0.5000"}
     assert page.titles == {**weights, "Lovelace": "0.2500", "&amp;": "0.2500", "others": "truncated"}
-    assert "score 0.7500; attention weights" in found._repr_html_()
-    assert "&lt;b&gt;Ada&lt;/b&gt;" in found._repr_html_()
-    assert repr(found) == (
+    assert "score 0.7500; attention weights" in result._repr_html_()
+    assert "&lt;b&gt;Ada&lt;/b&gt;" in result._repr_html_()
+    assert repr(result) == (
         "Explanation(score 0.7500, attention; question: <b>Ada</b> 0.625, who 0.250, is 0.125; "
         "answer: Ada 0.500, Lovelace 0.250, &amp; 0.250)"
     )
 
 
 def test_the_words_of_a_trained_model_are_shown(model_folder):
-    found = aptool.load(model_folder).explain("where is the river", "the river is here")
-    page = Tags(found._repr_html_())
+    result = aptool.load(model_folder).explain("where is the river", "the river is here")
+    page = Tags(result._repr_html_())
 
     shown = {title for title in page.titles.values() if title != "truncated"}
-    weights = [*found.question.weights, *found.answer.weights]
+    weights = [*result.question.weights, *result.answer.weights]
     assert shown <= {f"{weight:.4f}" for weight in weights}
     assert {"where", "river", "here"} <= page.titles.keys()

@@ -56,7 +56,7 @@ DOCUMENTS = pd.DataFrame(
 def test_a_model_reranks_documents(transformer, model_folder):
     model = aptool.load(model_folder, device="cpu")
 
-    found = transformer(model)(DOCUMENTS)
+    result = transformer(model)(DOCUMENTS)
     from_folder = transformer(model_folder)(DOCUMENTS.assign(score=9.0, rank=7))
 
     scores = dict(
@@ -66,23 +66,23 @@ def test_a_model_reranks_documents(transformer, model_folder):
             strict=True,
         )
     )
-    assert list(found["qid"]) == ["2", "1", "1", "1"]
-    assert list(found["rank"]) == [0, 0, 1, 2]
-    for row in found.itertuples():
+    assert list(result["qid"]) == ["2", "1", "1", "1"]
+    assert list(result["rank"]) == [0, 0, 1, 2]
+    for row in result.itertuples():
         assert row.score == pytest.approx(scores[row.qid, row.docno], abs=1e-6)
     # Equal texts have equal scores, and the later id comes first, as in trec_eval.
-    ranked = list(found[found["qid"] == "1"]["docno"])
+    ranked = list(result[result["qid"] == "1"]["docno"])
     assert ranked.index("d3") == ranked.index("d2") - 1
-    assert list(found[found["qid"] == "2"]["url"]) == ["x"]
-    assert from_folder[["qid", "docno", "rank"]].equals(found[["qid", "docno", "rank"]])
+    assert list(result[result["qid"] == "2"]["url"]) == ["x"]
+    assert from_folder[["qid", "docno", "rank"]].equals(result[["qid", "docno", "rank"]])
 
 
 def test_another_column_may_hold_the_text(transformer, model_folder):
     renamed = DOCUMENTS.rename(columns={"text": "body"})
 
-    found = transformer(model_folder, text_field="body")(renamed)
+    result = transformer(model_folder, text_field="body")(renamed)
 
-    assert len(found) == 4
+    assert len(result) == 4
     with pytest.raises(
         InputError, match="'text': expected this column; the frame has qid, query, docno, body"
     ):
@@ -106,9 +106,9 @@ def test_a_run_answers_queries_and_scores_documents(transformer):
 def test_a_run_goes_through_and_comes_back(transformer):
     run = aptool.Run.from_dict({"1": {"d1": 0.5, "d2": 0.5, "d3": 0.75}, "2": {"d1": 1.0}})
 
-    found = transformer(run)(pd.DataFrame({"qid": ["1", "2"]}))
+    result = transformer(run)(pd.DataFrame({"qid": ["1", "2"]}))
 
-    assert aptool.Run.from_pandas(found).to_dict() == run.to_dict()
+    assert aptool.Run.from_pandas(result).to_dict() == run.to_dict()
 
 
 def test_pipelines_and_experiments_of_pyterrier(transformer, model_folder):
