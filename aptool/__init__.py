@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from aptool.library.pools import Pools
     from aptool.library.qrels import Qrels
     from aptool.library.run import Run
-    from aptool.library.scoring import score
-    from aptool.library.systems import bm25_run
+    from aptool.library.scoring import bm25_run, score
     from aptool.library.training import train
 
 __all__ = [
@@ -64,7 +63,7 @@ _MODULES = {
     "Pools": "aptool.library.pools",
     "Qrels": "aptool.library.qrels",
     "Run": "aptool.library.run",
-    "bm25_run": "aptool.library.systems",
+    "bm25_run": "aptool.library.scoring",
     "compare": "aptool.library.evaluation",
     "encode": "aptool.library.encoding",
     "evaluate": "aptool.library.evaluation",

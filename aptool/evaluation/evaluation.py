@@ -324,16 +324,15 @@ def _sorted(groups: list[str]) -> list[str]:
 
 def html_table(rows: Sequence[Sequence[str]], caption: str, left: int = 1) -> str:
     """An HTML table: the first row holds the titles, ``left`` leading columns are left-aligned."""
-    title, *body = (
-        "".join(_cell(cell, "left" if column < left else "right", tag) for column, cell in enumerate(row))
-        for tag, row in zip(["th", *["td"] * (len(rows) - 1)], rows, strict=True)
-    )
-    lines = "".join(f"<tr>{row}</tr>" for row in body)
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        sides = ["left"] * left + ["right"] * (len(cells) - left)
+        columns = zip(cells, sides, strict=True)
+        text = "".join(f'<{tag} style="text-align: {side}">{escape(cell)}</{tag}>' for cell, side in columns)
+        return f"<tr>{text}</tr>"
+
+    body = "".join(row(cells, "td") for cells in rows[1:])
     return (
         f'<table><caption style="text-align: left">{escape(caption)}</caption>'
-        f"<thead><tr>{title}</tr></thead><tbody>{lines}</tbody></table>"
+        f"<thead>{row(rows[0], 'th')}</thead><tbody>{body}</tbody></table>"
     )
-
-
-def _cell(text: str, side: str, tag: str) -> str:
-    return f'<{tag} style="text-align: {side}">{escape(text)}</{tag}>'

@@ -1,8 +1,8 @@
 """Fusion of runs by reciprocal rank, or by a logistic regression on their scores."""
 
 import zlib
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -47,11 +47,6 @@ class LearnedFusion(NamedTuple):
     questions: int  # number of judged questions in the training data
 
 
-class _Fitted(NamedTuple):
-    score: Callable[[np.ndarray], np.ndarray]
-    weights: np.ndarray
-
-
 def learn_fusion(
     train: Sequence[pl.DataFrame],
     qrels: pl.DataFrame,
@@ -68,9 +63,9 @@ def learn_fusion(
         AptoolError: scikit-learn is not installed, or the judged candidates are all relevant or all not.
     """
     judged = _judged(_columns(train), qrels)
-    fitted = _fit(judged)
-    frame = rank_candidates(_scored(_columns(runs), fitted)).drop("rank")
-    return LearnedFusion(frame, fitted.weights[None], judged["question_id"].n_unique())
+    model = _fit(judged)
+    frame = rank_candidates(_scored(_columns(runs), model)).drop("rank")
+    return LearnedFusion(frame, model.coef_, judged["question_id"].n_unique())
 
 
 def cross_fitted(
@@ -93,9 +88,9 @@ def cross_fitted(
     parts, weights = [], []
     for fold in range(folds):
         in_fold = pl.col("question_id").is_in(questions[fold::folds])
-        fitted = _fit(judged.filter(~in_fold))
-        parts.append(_scored(columns.filter(in_fold), fitted))
-        weights.append(fitted.weights)
+        model = _fit(judged.filter(~in_fold))
+        parts.append(_scored(columns.filter(in_fold), model))
+        weights.append(model.coef_[0])
     unjudged = columns.filter(~pl.col("question_id").is_in(questions))
     if unjudged.height:
         parts.append(_scored(unjudged, _fit(judged)))
@@ -103,8 +98,8 @@ def cross_fitted(
     return LearnedFusion(frame, np.stack(weights), len(questions))
 
 
-def _scored(columns: pl.DataFrame, fitted: _Fitted) -> pl.DataFrame:
-    return columns.select(_KEYS).with_columns(score=fitted.score(_matrix(columns)))
+def _scored(columns: pl.DataFrame, model: Any) -> pl.DataFrame:
+    return columns.select(_KEYS).with_columns(score=model.decision_function(_matrix(columns)))
 
 
 def _columns(runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -143,7 +138,8 @@ def _matrix(columns: pl.DataFrame) -> np.ndarray:
     return columns.select(pl.selectors.starts_with("run")).to_numpy().astype(np.float64)
 
 
-def _fit(judged: pl.DataFrame) -> _Fitted:
+def _fit(judged: pl.DataFrame) -> Any:
+    """A logistic regression of the relevance on the standardized scores."""
     relevant = judged["relevance"].to_numpy() > 0
     if not 0 < relevant.sum() < len(relevant):
         labelled = "no candidate is" if not relevant.any() else "all candidates are"
@@ -153,5 +149,4 @@ def _fit(judged: pl.DataFrame) -> _Fitted:
         )
     linear_model = require("sklearn.linear_model", purpose=_PURPOSE, extra="fusion")
     model = linear_model.LogisticRegression(max_iter=1000)
-    model.fit(_matrix(judged), relevant)
-    return _Fitted(model.decision_function, model.coef_[0].astype(np.float64))
+    return model.fit(_matrix(judged), relevant)

@@ -29,7 +29,6 @@ from aptool.library.arguments import (
 from aptool.library.encoded_texts import EncodedTexts, check_encoded, filling
 from aptool.library.pools import PoolFiles, Pools
 from aptool.library.run import Run, check_pairs, check_texts, distinct_texts, run_of_scores
-from aptool.library.systems import run_of
 from aptool.models.checkpoints.files import find_folder
 from aptool.models.checkpoints.load import load_any
 from aptool.models.device import pick_device, set_products, to_device
@@ -45,6 +44,7 @@ from aptool.models.model import (
 from aptool.scoring.answer_store import open_store
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
+from aptool.scoring.score import score_in_memory
 from aptool.scoring.scorer import Scorer
 
 
@@ -247,9 +247,10 @@ class Model:
         if tag is not None:
             check_one_word("tag", check_text("tag", tag))
         store = check_encoded(encoded, fill, self._precision)
-        with filling(store, fill):
-            run = run_of(pools, functools.partial(self.system, encoded=store, fill=fill))
-        return run if tag is None else run_of_scores(run.frame, tag)
+        with filling(store, fill), pools.on_disk() as files:
+            system = self.system(files, store, fill)
+            frame, preset = score_in_memory(files.units, system, answers=files.answers)
+        return run_of_scores(frame, preset if tag is None else tag)
 
     def explain(self, question: str, answer: str, *, alignment: bool = False) -> Explanation:
         """Compute the weight of each word of a pair.

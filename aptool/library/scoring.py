@@ -1,4 +1,4 @@
-"""The public function `score`."""
+"""The public functions `score` and `bm25_run`."""
 
 import logging
 import sys
@@ -18,13 +18,15 @@ from aptool.library.arguments import (
     check_integer,
     check_path,
     check_text,
+    check_type,
 )
 from aptool.library.encoded_texts import check_encoded, filling
 from aptool.library.pools import Pools
+from aptool.library.run import Run, run_of_scores
 from aptool.library.where import Address, Where
 from aptool.scoring.baselines import BASELINES, BaselineLoader
 from aptool.scoring.record import ScoredRun
-from aptool.scoring.score import AnySystem, Executor
+from aptool.scoring.score import AnySystem, Executor, score_in_memory
 from aptool.scoring.score import score as score_units
 from aptool.scoring.systems import System
 
@@ -139,6 +141,31 @@ def score(
                 str(folder), device, precision, tokens_per_batch, kind=kind, encoded=store, fill=fill
             )
         return score_units(files.units, system, path, executor, tag=tag, answers=files.answers)
+
+
+def bm25_run(pools: Pools) -> Run:
+    """Score pools with BM25 (Lucene's variant, k1 = 1.2, b = 0.75).
+
+    Document frequencies are counted over the distinct answers of the pools. ``aptool.score(pools, "bm25",
+    "bm25.run")`` writes the same run to a file.
+
+    Args:
+        pools: the pools to score.
+
+    Returns:
+        A run with the tag ``bm25``.
+
+    Raises:
+        AptoolError: the pools are invalid.
+
+    Example:
+        >>> pool = "who wrote it?", {"a": "Nobody knows.", "b": "She wrote it."}
+        >>> aptool.bm25_run(aptool.Pools.from_dict({"q1": pool})).to_polars()["answer_id"].to_list()
+        ['b', 'a']
+    """
+    check_type("pools", pools, Pools, "Pools")
+    with pools.on_disk() as files:
+        return run_of_scores(*score_in_memory(files.units, BaselineLoader("bm25"), answers=files.answers))
 
 
 def _is_model(value: object) -> "TypeIs[Model]":
