@@ -149,7 +149,9 @@ def check_comparable(measures: Iterable[str]) -> None:
     """Raise if a measure is not a mean over questions: the paired tests do not apply to it."""
     invalid = [name for name in measures if not is_mean(name)]
     if invalid:
-        raise UsageError(f"not means over questions, so they cannot be tested: {', '.join(invalid)}")
+        raise UsageError(
+            f"{', '.join(invalid)}: not means over questions; expected measures for paired tests"
+        )
 
 
 def check_same_questions(

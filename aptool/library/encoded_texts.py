@@ -92,7 +92,7 @@ def check_encoded(encoded: PathLike | None, fill: bool, precision: str) -> str |
     """The folder of the store of encoded answers, if one is given; the store requires fp32."""
     if encoded is None:
         if fill:
-            raise UsageError("fill: expected encoded, the store to add to (--fill requires --encoded)")
+            raise UsageError("fill: requires encoded, the store to extend (--fill requires --encoded)")
         return None
     if precision not in ("auto", "fp32"):
         raise UsageError(f"precision {precision!r}: expected auto or fp32 with encoded answers")

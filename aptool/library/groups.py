@@ -37,7 +37,9 @@ def question_groups(
     name = f"--by {by}" if options else "by"
     if isinstance(by, Mapping):
         if groups is not None:
-            raise InputError("groups", problem="given with a dict as by", expected="a column's name as by")
+            raise InputError(
+                "groups", problem="not allowed if by is a dict", expected="the name of a column as by"
+            )
         table = groups_of_mapping("by", by)
     elif not isinstance(by, str):
         raise InputError("by", value=by, expected="a dict {question id: group}, or the name of a column")

@@ -295,14 +295,18 @@ class Model:
             Model('models/copy': ap-cnn on cpu)
         """
         if self._loaded.config["model_type"] != "aptool":
-            raise AptoolError(f"{self.folder}: a model of another library; copy its folder instead")
+            raise AptoolError(
+                f"{self.folder}: a model of another library; expected a model of aptool (copy the folder instead)"
+            )
         target = location(check_path("folder", folder, "a folder to write to (str or os.PathLike)"))
         try:
             unchanged = model_fingerprint(self.folder) == self._loaded.fingerprint
         except (OSError, AptoolError):
             unchanged = False
         if not unchanged:
-            raise AptoolError(f"{self.folder}: the model there is not the one that was loaded; load it again")
+            raise AptoolError(
+                f"{self.folder}: the model in this folder has changed since it was loaded; load it again"
+            )
         if target == self.folder or (
             isinstance(target, Path)
             and isinstance(self.folder, Path)

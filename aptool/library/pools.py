@@ -304,5 +304,5 @@ def _check_questions(frame: pl.DataFrame) -> None:
     row = other.arg_max() if other.any() else None
     if row is not None:
         value, question = frame["question"][row], frame["question_id"][row]
-        expected = f"the text that question {question!r} has in the rows before"
+        expected = f"the text of question {question!r} in earlier rows"
         raise InputError("pools", place=f"row {row}", column="question", value=value, expected=expected)

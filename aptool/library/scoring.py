@@ -108,14 +108,14 @@ def score(
     if not isinstance(pools, Pools):
         pools = Pools.load(pools, answers=answers)
     elif answers is not None:
-        raise UsageError("answers: expected none, as Pools know their own; pass them to Pools.load")
+        raise UsageError("answers: expected None with Pools; pass the file to Pools.load")
     store = check_encoded(encoded, fill, precision)
     if store is not None and isinstance(model, System):
-        raise UsageError("encoded: expected a model folder or a Model; a system has its own answers")
+        raise UsageError("encoded: requires a model folder or a Model, not another system")
     baseline = model if isinstance(model, str) and model in BASELINES else None
     if baseline is not None:
         if store is not None:
-            raise UsageError(f"encoded: expected none with {baseline}, which encodes no answers")
+            raise UsageError(f"encoded: expected None with {baseline}, which does not encode answers")
         given = {"device": device not in ("auto", "cpu"), "precision": precision != "auto"}
         given |= {"kind": kind != "auto", "tokens_per_batch": tokens_per_batch is not None}
         _log_baseline(baseline, [name for name, is_given in given.items() if is_given])
@@ -123,7 +123,7 @@ def score(
         model = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
     where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
     if executor is not None and cluster is not None:
-        raise UsageError("cluster: expected none, as an executor is given")
+        raise UsageError("cluster: expected None with an executor")
     with filling(store, fill), pools.on_disk() as files, where.connected() as connected:
         executor = executor if executor is not None else connected.executor()
         system: AnySystem

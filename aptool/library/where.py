@@ -59,7 +59,7 @@ class Where:
         if isinstance(self.workers, tuple) and (len(workers) != 2 or self.workers[0] > self.workers[1]):
             value = ":".join(map(str, workers))
             raise UsageError(
-                f"{self._name('workers')} {value}: expected the least number, and one not below it"
+                f"{self._name('workers')} {value}: expected a minimum, and a maximum of at least the minimum"
             )
         gpus = self.gpus_per_worker
         if gpus is not None:
@@ -155,5 +155,7 @@ class Where:
 
     def _number_of_workers(self) -> int | None:
         if isinstance(self.workers, tuple):
-            raise UsageError(f"{self._name('workers')}: expected one number; only training takes two")
+            raise UsageError(
+                f"{self._name('workers')}: expected one number; only training accepts a minimum and a maximum"
+            )
         return self.workers

@@ -301,7 +301,11 @@ WRONG = {
     "a run twice": (["dev.old.run", "dev.old.run"], 2, "dev.old.run: given more than once"),
     "its own baseline": (["dev.old.run", "--baseline", "dev.old.run"], 2, "one run given"),
     "a sum": (["dev.old.run", "dev.new.run", "--measures", "map,num_ret"], 2, "not means over questions"),
-    "a geometric mean": (["dev.old.run", "dev.new.run", "--by", "gm_map"], 2, "cannot be tested: GMAP"),
+    "a geometric mean": (
+        ["dev.old.run", "dev.new.run", "--by", "gm_map"],
+        2,
+        "GMAP: not means over questions",
+    ),
     "no measure": (["dev.old.run", "dev.new.run", "--by", "mmr"], 2, "did you mean 'MRR'?"),
     "no such run": (["dev.old.run", "none.run"], 1, "none.run: file not found"),
     "no such pools": (["dev.old.run", "dev.new.run", "--pools", "x.parquet"], 1, "x.parquet: file not found"),

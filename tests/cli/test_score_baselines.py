@@ -136,7 +136,7 @@ def test_encoded_answers_are_refused(aptool, folder):
     finished = aptool("score", "two.pools.parquet", "--model", "bm25", "--encoded", "store")
 
     assert finished.code == 2
-    assert finished.err[-1] == "aptool: encoded: expected none with bm25, which encodes no answers"
+    assert finished.err[-1] == "aptool: encoded: expected None with bm25, which does not encode answers"
     assert not (folder / "two.run").exists()
 
 

@@ -313,7 +313,7 @@ BAD = {
     "more workers at least": (
         ["C", "--workers", "4:2"],
         2,
-        "--workers 4:2: expected the least number, and one",
+        "--workers 4:2: expected a minimum, and a maximum of at least",
     ),
     "workers that are no number": (["C", "--workers", "2:"], 2, "'' is not a valid integer range"),
     "address that is none": (["C", "--cluster", "http://head:8265"], 2, "--cluster 'http://head:8265': the"),

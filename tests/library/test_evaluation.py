@@ -298,7 +298,7 @@ def test_groups_come_from_a_dict_a_frame_a_file_or_pools(tmp_path):
         ({1: "law"}, None, "by: 1: expected question ids"),
         ({"q77": "law"}, None, "no question of the qrels is in a group"),
         ({}, None, "by: column 'group': no value"),
-        (BY, BY, "groups: given with a dict as by"),
+        (BY, BY, "groups: not allowed if by is a dict"),
         ("domain", None, "groups: None: expected a polars or pandas DataFrame"),
         (None, BY, "by: None: expected a dict"),
     ],

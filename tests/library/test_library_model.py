@@ -140,7 +140,9 @@ def test_a_model_is_saved_over_itself_and_over_another(model, tmp_path):
 def test_a_model_whose_folder_changed_is_not_saved(model, tmp_path):
     shutil.rmtree(tmp_path / "models" / "tiny")
 
-    with pytest.raises(AptoolError, match="models/tiny: the model there is not the one that was loaded"):
+    with pytest.raises(
+        AptoolError, match="models/tiny: the model in this folder has changed since it was loaded"
+    ):
         model.save("models/copy")
 
 
@@ -263,8 +265,8 @@ TRAININGS = [
     ({"set": {7: 1}}, "set: 7: expected a key 'section.key' (str)"),
     ({"device": "abacus"}, "abacus"),
     ({"workers": 2}, "workers: requires cluster"),
-    ({"workers": (2, 1)}, "workers 2:1: expected the least number, and one not below it"),
-    ({"workers": (1, 2, 3)}, "workers 1:2:3: expected the least number, and one not below it"),
+    ({"workers": (2, 1)}, "workers 2:1: expected a minimum, and a maximum of at least the minimum"),
+    ({"workers": (1, 2, 3)}, "workers 1:2:3: expected a minimum, and a maximum of at least the minimum"),
     ({"workers": (0, 2)}, "workers"),
     ({"workers": 0}, "workers: 0: expected an integer of at least 1"),
     ({"gpus_per_worker": 1.5}, "gpus_per_worker 1.5"),

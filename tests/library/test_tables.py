@@ -247,7 +247,7 @@ def test_a_question_has_one_text():
         Pools(frame)
 
     assert str(error.value) == (
-        "pools: row 1: column 'question': 'why?': expected the text that question 'q' has in the rows before"
+        "pools: row 1: column 'question': 'why?': expected the text of question 'q' in earlier rows"
     )
 
 
