@@ -295,9 +295,8 @@ class Model:
             Model('models/copy': ap-cnn on cpu)
         """
         if self._loaded.config["model_type"] != "aptool":
-            raise AptoolError(
-                f"{self.folder}: a model of another library; expected a model of aptool (copy the folder instead)"
-            )
+            expected = "a model of aptool (copy the folder instead)"
+            raise InputError(self.folder, problem="a model of another library", expected=expected)
         target = location(check_path("folder", folder, "a folder to write to (str or os.PathLike)"))
         try:
             unchanged = model_fingerprint(self.folder) == self._loaded.fingerprint
