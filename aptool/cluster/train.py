@@ -41,8 +41,7 @@ from aptool.formats.urls import is_remote
 from aptool.progress import get_progress
 from aptool.relay import RelayedTasks, WorkerError
 from aptool.training.checkpoint import STATE, trained_key, training_folder
-from aptool.training.checks import check_training
-from aptool.training.fit import Fit, already_trained
+from aptool.training.fit import Fit, already_trained, check_training
 
 logger = logging.getLogger(__name__)
 

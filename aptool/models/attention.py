@@ -1,6 +1,6 @@
-"""Attentive pooling: a text is weighted by how it aligns with its partner (paper, section 3, eq. 13 to 18).
+"""Attentive pooling: states are weighted by their alignment with the other text (paper, section 3).
 
-``AttentivePooling.forward`` is the paper's definition from top to bottom. The options below it
+``AttentivePooling.forward`` is equations 13 to 18 from top to bottom. The options that the paper lacks
 (initialization of U, sharpness) change nothing at their defaults.
 """
 
@@ -20,19 +20,12 @@ from aptool.options import bounded
 
 
 class Attention(NamedTuple):
-    """What attentive pooling computes for n pairs.
+    """Vectors and attention weights of n pairs; a row of weights sums to one and is zero on padding."""
 
-    Attributes:
-        r_q: (n, c) vectors of the questions.
-        r_a: (n, c) vectors of the answers.
-        sigma_q: (n, M) attention weights of the questions; a row sums to one and is zero on padding.
-        sigma_a: (n, L) attention weights of the answers.
-    """
-
-    r_q: Tensor
-    r_a: Tensor
-    sigma_q: Tensor
-    sigma_a: Tensor
+    r_q: Tensor  # (n, c)
+    r_a: Tensor  # (n, c)
+    sigma_q: Tensor  # (n, M)
+    sigma_a: Tensor  # (n, L)
 
 
 class AttentivePooling(VectorPooling):
@@ -65,14 +58,13 @@ class AttentivePooling(VectorPooling):
     @classmethod
     @override
     def max_weights(cls, size: int, options: Any) -> int:
-        """U."""
         return size * size
 
     def forward(self, questions: Ragged, answers: Ragged) -> Attention:
         """Vectors and attention weights of n pairs: equations 13 to 18.
 
-        tanh increases, so the maximum of tanh(x) is tanh of the maximum: taking the maximum first gives the
-        same g with M + L values of tanh in place of M · L.
+        tanh is monotonic, so the maximum is taken first: the same g with M + L values of tanh instead of
+        M · L.
 
         Args:
             questions: states, values (N, c), of n questions of up to M tokens.
@@ -99,46 +91,45 @@ class AttentivePooling(VectorPooling):
 
     @override
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """The same equations for every question with every answer."""
+        """Equations 11 and 13 to 18 for every question with every answer."""
         G = (questions.values @ self.U) @ answers.values.T  # eq. 13 before its tanh, of all pairs: (N, N')
         g_q = self.scale_logits(segment_max(G.T.contiguous(), answers).tanh())  # eq. 14: (k, N)
         g_a = self.scale_logits(segment_max(G, questions).tanh())  # eq. 15: (n, N')
-        # Eq. 16, without its divisor where the similarity cancels it (a cosine does); g is within [-1, 1], so
-        # exp cannot overflow.
+        # Eq. 16 without its divisor, which a cosine cancels; g is within [-1, 1], so exp cannot overflow.
         r_q = self._weighted_sums(questions.with_values(g_q.T.exp()), questions)  # eq. 17: (n, k, c)
         r_a = self._weighted_sums(answers.with_values(g_a.T.exp()), answers)  # eq. 18: (k, n, c)
         return self.similarity(r_q, r_a.transpose(0, 1))  # eq. 11: (n, k)
 
     def _weighted_sums(self, weights: Ragged, states: Ragged) -> Tensor:
-        """(n, k, c) sums of the states (N, c) of n texts by k weights of each state, values (N, k)."""
+        """(n, k, c) sums of the states (N, c) of n texts by k weights per state, values (N, k)."""
         groups = similar_lengths(states)
         sums = []
-        for own, some in zip(weights.grouped(groups), states.grouped(groups), strict=True):
-            sigma = own.padded()[0]  # (n', T, k)
+        for weight_group, state_group in zip(weights.grouped(groups), states.grouped(groups), strict=True):
+            sigma = weight_group.padded()[0]  # (n', T, k)
             if not self.similarity.scale_free:
                 sigma = sigma / sigma.sum(1, keepdim=True)
-            sums.append(sigma.transpose(1, 2) @ some.padded()[0])
+            sums.append(sigma.transpose(1, 2) @ state_group.padded()[0])
         if len(groups) == 1:
             return sums[0]
-        back = send(np.argsort(np.concatenate(groups)), states.values.device)
-        return torch.cat(sums).index_select(0, back)
+        inverse = send(np.argsort(np.concatenate(groups)), states.values.device)
+        return torch.cat(sums).index_select(0, inverse)
 
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """Attention weights σ_q (n, M) and σ_a (n, L) of n pairs."""
-        found = self(questions, answers)
-        return found.sigma_q, found.sigma_a
+        attention = self(questions, answers)
+        return attention.sigma_q, attention.sigma_a
 
     def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:
         """Eq. 13 for one pair: G (M, L) of the states (M, c) of a question and (L, c) of an answer."""
         return ((questions @ self.U) @ answers.T).tanh()
 
     def scale_logits(self, g: Tensor) -> Tensor:
-        """The logits of the softmax: g times the sharpness."""
+        """Return the logits of the softmax: g times the sharpness."""
         return g if self.sharpness == 1 else g * self.sharpness
 
 
 def initial_u(size: int, options: AttentivePooling.Options) -> Tensor:
-    """(c, c) the matrix U before training."""
+    """(c, c) initial U."""
     if options.init == "identity":
         return torch.eye(size) * options.scale
     return uniform(size) * options.scale

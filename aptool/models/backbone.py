@@ -1,6 +1,8 @@
-"""A pretrained network over ragged texts: a state for each token, or the logits of its own head for a text.
+"""A pretrained network over ragged texts: a state per token, or the logits of its head per text.
 
-Texts are padded for the network only, and in training only.
+Training pads texts. Inference does not: texts share one row if the network supports it (``packed``),
+otherwise a batch has texts of equal length. The states of a text are then equal to the bit for any other
+texts in the batch.
 """
 
 from collections.abc import Iterator
@@ -20,17 +22,13 @@ from aptool.models.ragged import Ragged
 from aptool.options import bounded
 from aptool.text.forms import TOKEN_ID, UNATTENDED
 
-# For inference, texts go through the network without any padding, many in one row where that is possible
-# (``packed``), otherwise those of equal length together: the states of a text are then the same to the bit
-# whatever it is encoded with.
-
-# Tokens, padding included, that go through the network in one batch or row.
+# Maximum number of tokens per batch or row, with padding.
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 1 << 16}
 
-# A product with fewer rows is computed in another way, with other last bits.
+# Smaller GEMMs use another kernel and round differently.
 LEAST_ROWS = 4
 
-# Padding, in tokens, that costs as much as one more batch. Only training trades one for the other.
+# Padding, in tokens, that costs as much as one more batch in training.
 PADDING_PER_BATCH = {"cpu": 64, "cuda": 1 << 14}
 
 
@@ -57,18 +55,13 @@ class BackboneOptions:
 
 
 class BatchedNetwork(nn.Module):
-    """A network of ``transformers`` that reads ragged texts, in batches of similar length.
-
-    Attributes:
-        has_fillers: whether texts may have tokens that no other token attends to (``aptool.text.forms``).
-        is_packed: whether texts go through the network in one row; only their states can be had so.
-    """
+    """A network of ``transformers`` that reads ragged texts, in batches of similar length."""
 
     def __init__(self, network: Any) -> None:
         super().__init__()
         self.network = network
-        self.has_fillers = False
-        self.is_packed = False
+        self.has_fillers = False  # texts may have unattended tokens (``aptool.text.forms``)
+        self.is_packed = False  # texts go through the network in one row, which gives states but no logits
         self._pad = int(network.config.pad_token_id or 0)
         self._has_types = getattr(network.config, "type_vocab_size", 0) > 1
 
@@ -82,40 +75,40 @@ class BatchedNetwork(nn.Module):
         share: bool,
         least: int = 1,
     ) -> Iterator[tuple[Any, Tensor | None]]:
-        """The network's outputs, batch by batch.
+        """Yield the network's outputs, batch by batch.
 
         Args:
             tokens: ids with their flags (``aptool.text.forms``), values (N,) int64.
-            order: (n,) the texts in the order in which they are read, ascending in length.
+            order: (n,) indices of the texts, ascending in length.
             types: (N,) int64 token types, for a network that has them.
-            embedded: (N, d) embeddings of the tokens, in place of their ids.
-            share: whether texts of different lengths share a batch where it costs little padding.
-            least: tokens of a batch, without padding; the texts of one that has fewer are repeated.
+            embedded: (N, d) embeddings of the tokens, instead of their ids.
+            share: let texts of different lengths share a batch if it costs little padding.
+            least: minimum number of tokens per batch; the texts of a smaller batch are repeated.
 
         Yields:
-            The outputs for (n', T) tokens, and which of these n' · T slots have tokens; None for all.
+            The outputs for (n', T) tokens, and the slots of these n' · T that have tokens; None for all.
         """
-        places, offsets = tokens.rows(order), np.concatenate([[0], np.cumsum(tokens.sizes[order])])
+        ordered, offsets = tokens.rows(order), np.concatenate([[0], np.cumsum(tokens.sizes[order])])
         for texts, width in self._batches(tokens.sizes[order], share=share):
-            some = places[offsets[texts.start] : offsets[texts.stop]]
-            sizes, copies = tokens.sizes[order[texts]], -(-least // len(some))
+            rows = ordered[offsets[texts.start] : offsets[texts.stop]]
+            sizes, copies = tokens.sizes[order[texts]], -(-least // len(rows))
             if copies > 1:
-                some, sizes = some.repeat(copies), np.tile(sizes, copies)
-            part = Ragged.of_sizes(tokens.values[some], sizes)
+                rows, sizes = rows.repeat(copies), np.tile(sizes, copies)
+            batch = Ragged.of_sizes(tokens.values[rows], sizes)
             inputs, slots = self._inputs(
-                part,
+                batch,
                 width,
-                types=None if types is None else types[some],
-                embedded=None if embedded is None else embedded[some],
+                types=None if types is None else types[rows],
+                embedded=None if embedded is None else embedded[rows],
             )
             if copies > 1:
-                slots = part.row_numbers()[: len(some) // copies]
+                slots = batch.row_numbers()[: len(rows) // copies]
             yield self.network(return_dict=True, **inputs), slots
 
     def _inputs(
         self, tokens: Ragged, width: int | None, types: Tensor | None, embedded: Tensor | None
     ) -> tuple[dict[str, Any], Tensor | None]:
-        """The network's arguments for texts padded to one width, or in one row; the slots of their tokens."""
+        """Return the arguments for texts padded to ``width`` or in one row, and the tokens' slots."""
         if width is None:
             ids = tokens.with_values(tokens.values & TOKEN_ID)
             return packed_inputs(ids, types if self._has_types else None, self.network.config), None
@@ -123,7 +116,7 @@ class BatchedNetwork(nn.Module):
         slots = tokens.slots(width) if is_padded else None
 
         def dense(values: Tensor, padding: int = 0) -> Tensor:
-            """(n, T, ...) of values (N, ...)."""
+            """(n, T, ...) from (N, ...)."""
             if slots is not None:
                 filled = values.new_full((count * width, *values.shape[1:]), padding)
                 values = filled.index_copy(0, slots, values)
@@ -141,14 +134,9 @@ class BatchedNetwork(nn.Module):
         return inputs, slots
 
     def _batches(self, sizes: np.ndarray, share: bool) -> list[tuple[slice, int | None]]:
-        """Consecutive texts that go through the network together, and the width they are padded to.
+        """Split (n,) ascending lengths into batches: consecutive texts and their width, None for one row.
 
-        The width is None for texts in one row.
-
-        Args:
-            sizes: (n,) tokens of each text, ascending.
-            share: whether texts of different lengths share a batch where it costs little padding; without it
-                nothing is padded.
+        With ``share``, texts of different lengths share a batch if it costs little padding.
         """
         kind = "cpu" if next(self.parameters()).device.type == "cpu" else "cuda"
         if self.is_packed and not (share or self.has_fillers):
@@ -166,15 +154,9 @@ class BatchedNetwork(nn.Module):
 
 
 class Backbone(BatchedNetwork):
-    """A pretrained network that computes a state for each token of a text."""
+    """A pretrained network without head (``bare_encoder``), which computes a state per token."""
 
     def __init__(self, network: Any, options: BackboneOptions) -> None:
-        """Wraps a network.
-
-        Args:
-            network: a network without head (``bare_encoder``).
-            options: options of the encoder.
-        """
         super().__init__(network)
         self.size: int = network.config.hidden_size
         self._precision = options.precision
@@ -186,15 +168,12 @@ class Backbone(BatchedNetwork):
             _enable_checkpointing(network, options.name)
 
     def forward(self, tokens: Ragged, rows: Tensor, types: Tensor | None = None) -> Tensor:
-        """States of tokens.
+        """(R, c) states of tokens, fp32, or in the precision of the weights if nothing is trained.
 
         Args:
             tokens: ids with their flags (``aptool.text.forms``), values (N,) int64.
-            rows: (R,) int64 which of the N tokens.
+            rows: (R,) int64 indices of tokens.
             types: (N,) int64 token types, for a network that has them.
-
-        Returns:
-            (R, c) fp32, or in the precision of the weights where nothing is trained.
         """
         device = tokens.values.device
         bf16 = self.training and self._precision == "bf16"
@@ -209,27 +188,27 @@ class Backbone(BatchedNetwork):
                 states = output.last_hidden_state.flatten(0, 1)
                 states = states if slots is None else states.index_select(0, slots)
                 parts.append(states.float() if bf16 else states)
-        places = tokens.rows(order)
-        index = torch.empty_like(places).index_copy_(0, places, tokens.row_numbers())
+        ordered = tokens.rows(order)
+        index = torch.empty_like(ordered).index_copy_(0, ordered, tokens.row_numbers())
         return torch.cat(parts).index_select(0, index[rows])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Has this process's ``transformers`` know the attention of a network from another process."""
+        """Register the packed attention in a process that unpickles the network."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]  # of torch
         if self.is_packed:
             pack(self.network)
 
     def train(self, mode: bool = True) -> "Backbone":
-        """As of any module, except that a network that is not trained has no dropout in training either."""
+        """Set the mode; a frozen network has no dropout in training either."""
         super().train(mode)
         if not self._is_trained:
             self.network.eval()
         return self
 
     def _embed(self, ids: Tensor) -> Tensor | None:
-        """(N, d) embeddings of all tokens at once: their gradient, as large as the table, is made only once.
+        """(N, d) embeddings of all tokens; None if the network accepts only ids.
 
-        None for a network that accepts only ids.
+        One lookup for all batches: its gradient is as large as the embedding table.
         """
         if not self._takes_embeddings:
             return None
@@ -237,7 +216,7 @@ class Backbone(BatchedNetwork):
         return embedded
 
     def _freeze(self, layer_count: int, options: BackboneOptions) -> None:
-        """Excludes from training what the options do not tune."""
+        """Exclude from training the layers that the options do not tune."""
         if options.tune == "all":
             return
         self.network.requires_grad_(False)
@@ -246,26 +225,26 @@ class Backbone(BatchedNetwork):
         lists = [part for part in self.network.modules() if isinstance(part, nn.ModuleList)]
         layers = next((part for part in lists if len(part) == layer_count), None)
         if layers is None:
-            wanted = "all or none: the layers of this network share their weights"
-            raise InputError(options.name, place="encoder.tune", value=options.tune, expected=wanted)
+            expected = "all or none: the layers of this network share their weights"
+            raise InputError(options.name, place="encoder.tune", value=options.tune, expected=expected)
         if options.last > layer_count:
-            wanted = f"at most {layer_count}"
-            raise InputError(options.name, place="encoder.last", value=options.last, expected=wanted)
+            expected = f"at most {layer_count}"
+            raise InputError(options.name, place="encoder.last", value=options.last, expected=expected)
         for layer in layers[-options.last :]:
             layer.requires_grad_(True)
 
 
 class Classifier(BatchedNetwork):
-    """A pretrained network with its own head: the logits of each text."""
+    """A pretrained network with its classification head."""
 
     def forward(self, tokens: Ragged, types: Tensor | None = None) -> Tensor:
-        """(n, labels) fp32 logits of n texts; ``tokens`` and ``types`` are those of ``Backbone.forward``."""
+        """(n, labels) fp32 logits of n texts; arguments as in ``Backbone.forward``."""
         order = np.argsort(tokens.sizes, kind="stable")
         parts = [output.logits.float() for output, _ in self.run(tokens, order, types, share=False)]
         return torch.cat(parts)[send(np.argsort(order), tokens.values.device)]
 
     def lower_precision(self) -> None:
-        """Has the network compute in bf16, but not its head, or many texts would tie."""
+        """Compute in bf16, except in the head: many texts would tie."""
         body = self.network.base_model
         body.bfloat16()
         for part in self.network.children():
@@ -274,19 +253,14 @@ class Classifier(BatchedNetwork):
 
 
 def fresh_network(config: dict[str, Any], name: str = "") -> Any:
-    """A network without head, with fresh weights.
-
-    Args:
-        config: the network's configuration (``Pretrained.config``).
-        name: where it is from, for errors.
-    """
+    """Build a network without head from ``Pretrained.config``, with fresh weights; ``name`` is for errors."""
     transformers = network_library()
     kind = config.get("model_type")
     check_network_config(name or str(kind), config)
     try:
-        described = transformers.AutoConfig.for_model(**config)
-        return bare_encoder(transformers.AutoModel.from_config(described, trust_remote_code=False))
-    except Exception as error:  # whatever a network of any kind can raise on a damaged configuration
+        network_config = transformers.AutoConfig.for_model(**config)
+        return bare_encoder(transformers.AutoModel.from_config(network_config, trust_remote_code=False))
+    except Exception as error:  # a damaged configuration can raise anything
         raise AptoolError(
             f"model_type {shortened(kind)}: transformers cannot build this network: "
             f"{one_line(first_line(error))}"
@@ -294,30 +268,31 @@ def fresh_network(config: dict[str, Any], name: str = "") -> Any:
 
 
 def _in_fp32(part: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A hook: the tensors that a part of a network reads, in fp32."""
+    """Convert the inputs of a module to fp32; a hook."""
     return tuple(
-        one.float() if isinstance(one, Tensor) and one.is_floating_point() else one for one in inputs
+        value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+        for value in inputs
     )
 
 
 def _shared_widths(sizes: np.ndarray, padding: int) -> np.ndarray:
-    """(n,) widths: a length is raised to the next one where that costs at most ``padding`` tokens."""
-    lengths, which, counts = np.unique(sizes, return_inverse=True, return_counts=True)
+    """(n,) widths: a length is raised to the next width if that costs at most ``padding`` tokens."""
+    lengths, length_of, counts = np.unique(sizes, return_inverse=True, return_counts=True)
     widths = lengths.copy()
-    for place in range(len(lengths) - 2, -1, -1):
-        wider = widths[place + 1]
-        if counts[place] * (wider - lengths[place]) <= padding:
-            widths[place] = wider
-    return widths[which]
+    for index in range(len(lengths) - 2, -1, -1):
+        wider = widths[index + 1]
+        if counts[index] * (wider - lengths[index]) <= padding:
+            widths[index] = wider
+    return widths[length_of]
 
 
 def _enable_checkpointing(network: Any, name: str) -> None:
-    """Has activations recomputed in the backward pass; the method's name depends on the library's version."""
+    """Recompute activations in the backward pass; the method's name depends on the library's version."""
     enable = (
         getattr(network, "activation_checkpointing_enable", None) or network.gradient_checkpointing_enable
     )
     try:
         enable({"use_reentrant": False})
     except ValueError as error:
-        wanted = f"false: {error}"
-        raise InputError(name, place="encoder.checkpointing", value=True, expected=wanted) from error
+        expected = f"false: {error}"
+        raise InputError(name, place="encoder.checkpointing", value=True, expected=expected) from error

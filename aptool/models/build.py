@@ -1,4 +1,4 @@
-"""Systems from recipes: what recipes can name, what goes with what, and a ranker with fresh weights."""
+"""Systems from recipes: registries of components, checks of their combination, and rankers."""
 
 from typing import Any
 
@@ -45,9 +45,6 @@ ENCODERS: dict[str, type[Encoder]] = {
     "words": WordVectorEncoder,
 }
 
-# Weights of an encoder and a pooling that are not embeddings: 4 GB, and as much again for gradients.
-MOST_WEIGHTS = 1 << 30
-
 # ``pooling.type`` of a recipe.
 POOLINGS: dict[str, type[Pooling]] = {
     "max": MaxPooling,
@@ -65,26 +62,22 @@ POOLINGS: dict[str, type[Pooling]] = {
     "alignment": AlignmentPooling,
 }
 
+# Maximum number of weights besides word embeddings: 4 GB, and the same again for gradients.
+MOST_WEIGHTS = 1 << 30
+
 
 def build_ranker(
     recipe: Recipe, vocabulary_size: int, dim: int, backbone: dict[str, Any] | None = None
 ) -> Ranker:
-    """The system that a recipe describes, with fresh weights.
-
-    Args:
-        recipe: the encoder, the pooling and their options.
-        vocabulary_size: number of token ids (this and the next two are those of ``EncoderSpec``).
-        dim: d, dimension of the word embeddings.
-        backbone: the pretrained network of the encoder, if it has one.
-    """
+    """Build a recipe's system with fresh weights; the other arguments are those of ``EncoderSpec``."""
     encoder_class, encoder_options = _encoder_of(recipe)
     pooling_class, pooling_options = _pooling_of(recipe)
     similarity_class, similarity_options = _similarity_of(recipe)
     encoder = encoder_class.build(EncoderSpec(vocabulary_size, dim, backbone), encoder_options)
     projected = getattr(pooling_options, "dim", 0)
     if projected > encoder.size:
-        wanted = f"at most {encoder.size}, the features of a state"
-        raise InputError(recipe.preset, place="pooling.dim", value=projected, expected=wanted)
+        expected = f"at most {encoder.size}, the features of a state"
+        raise InputError(recipe.preset, place="pooling.dim", value=projected, expected=expected)
     pooling = pooling_class.for_encoder(encoder, pooling_options)
     if isinstance(pooling, VectorPooling):
         pooling.similarity = similarity_class(projected or encoder.size, similarity_options)
@@ -106,7 +99,7 @@ def build_ranker(
 def max_weights(
     recipe: Recipe, vocabulary_size: int, dim: int, backbone: dict[str, Any] | None = None
 ) -> int | None:
-    """An upper bound on the number of weights that ``build_ranker`` creates; None if it is not known."""
+    """Return an upper bound on the number of weights that ``build_ranker`` creates; None if unknown."""
     encoder_class, options = _encoder_of(recipe)
     spec = EncoderSpec(vocabulary_size, dim, backbone)
     bound: int | None = encoder_class.max_weights(spec, options)
@@ -119,148 +112,140 @@ def max_weights(
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Checks, before any work, that a system can be built from a recipe and that training has negatives."""
+    """Raise, before any work, unless a system can be built and trained by a recipe."""
     encoder_class, options = _encoder_of(recipe)
     pooling_class, _ = _pooling_of(recipe)
     if encoder_class.output_kind != pooling_class.input_kind:
-        fitting = ", ".join(
-            name for name, one in POOLINGS.items() if one.input_kind == encoder_class.output_kind
-        )
-        value, wanted = recipe.pooling["type"], f"one of {fitting} with encoder.type={recipe.encoder['type']}"
-        raise InputError(recipe.preset, place="pooling.type", value=value, expected=wanted)
+        fitting = [name for name, kind in POOLINGS.items() if kind.input_kind == encoder_class.output_kind]
+        expected = f"one of {', '.join(fitting)} with encoder.type={recipe.encoder['type']}"
+        raise _wrong(recipe, "pooling.type", recipe.pooling["type"], expected)
     similarity_class, _ = _similarity_of(recipe)
     if not issubclass(pooling_class, VectorPooling) and similarity_class is not Cosine:
-        value, wanted = (
-            recipe.similarity["type"],
-            f"none: {recipe.pooling['type']} pooling has one of its own",
-        )
-        raise InputError(recipe.preset, place="similarity.type", value=value, expected=wanted)
+        expected = f"none: {recipe.pooling['type']} pooling has one of its own"
+        raise _wrong(recipe, "similarity.type", recipe.similarity["type"], expected)
     _check_head(recipe)
     training = recipe.training
     if training.dropout and encoder_class.output_kind == "ids":
-        wanted = "0: dropout is of states, which a cross-encoder does not have"
-        raise InputError(recipe.preset, place="training.dropout", value=training.dropout, expected=wanted)
+        expected = "0: dropout is of states, which a cross-encoder does not have"
+        raise _wrong(recipe, "training.dropout", training.dropout, expected)
     if training.word_dropout and not issubclass(encoder_class, WordEncoder):
-        value, wanted = training.word_dropout, "0: only encoders over word vectors drop words"
-        raise InputError(recipe.preset, place="training.word_dropout", value=value, expected=wanted)
+        expected = "0: only encoders over word vectors drop words"
+        raise _wrong(recipe, "training.word_dropout", training.word_dropout, expected)
     if training.average_epochs and training.patience:
-        wanted = "0 with training.average_epochs, which needs the last epochs"
-        raise InputError(recipe.preset, place="training.patience", value=training.patience, expected=wanted)
+        expected = "0 with training.average_epochs, which needs the last epochs"
+        raise _wrong(recipe, "training.patience", training.patience, expected)
     if not (training.sampled_negatives or training.in_batch):
-        wanted = "1 or more, or training.in_batch=true"
-        raise InputError(recipe.preset, place="training.sampled_negatives", value=0, expected=wanted)
-    _check_teacher(recipe)
+        expected = "1 or more, or training.in_batch=true"
+        raise _wrong(recipe, "training.sampled_negatives", 0, expected)
+    if recipe.teacher.run:
+        _check_teacher(recipe)
     weights = max_weights(recipe, 0, recipe.vectors.dim)
     if weights is not None and weights > MOST_WEIGHTS:
-        problem, wanted = f"{weights:,} weights beside the vocabulary's", f"at most {MOST_WEIGHTS:,}"
-        raise InputError(recipe.preset, place="encoder", problem=problem, expected=wanted)
+        problem, expected = f"{weights:,} weights beside the vocabulary's", f"at most {MOST_WEIGHTS:,}"
+        raise InputError(recipe.preset, place="encoder", problem=problem, expected=expected)
     encoder_class.check(recipe, options)
 
 
+def _wrong(recipe: Recipe, option: str, value: object, expected: str) -> InputError:
+    return InputError(recipe.preset, place=option, value=value, expected=expected)
+
+
 def _check_teacher(recipe: Recipe) -> None:
-    """Checks that a teacher's scores can be learned."""
-    if not recipe.teacher.run:
-        return
     if recipe.teacher.weight > 1:
-        wanted = "at most 1: the labels have the rest"
-        raise InputError(recipe.preset, place="teacher.weight", value=recipe.teacher.weight, expected=wanted)
+        expected = "at most 1: the labels have the rest"
+        raise _wrong(recipe, "teacher.weight", recipe.teacher.weight, expected)
     if recipe.training.negatives == "corpus":
-        wanted = "pool or mix with a teacher, which scores the answers of pools"
-        raise InputError(recipe.preset, place="training.negatives", value="corpus", expected=wanted)
+        expected = "pool or mix with a teacher, which scores the answers of pools"
+        raise _wrong(recipe, "training.negatives", "corpus", expected)
     if recipe.mixture.collections:
-        wanted = "none with a teacher, whose run is of one collection"
-        value = recipe.mixture.collections
-        raise InputError(recipe.preset, place="mixture.collections", value=value, expected=wanted)
+        expected = "none with a teacher, whose run is of one collection"
+        raise _wrong(recipe, "mixture.collections", recipe.mixture.collections, expected)
 
 
 def _check_head(recipe: Recipe) -> None:
-    """Checks that the head goes with the columns that it gets."""
+    """Raise unless the head fits the columns."""
     encoder_class, _ = _encoder_of(recipe)
     pooling_class, _ = _pooling_of(recipe)
     head_class, head_options = _head_of(recipe)
     columns = _columns_of(recipe)
     if columns and not issubclass(encoder_class, WordEncoder):
-        value, wanted = recipe.features.columns, "none: pair features need an encoder over word vectors"
-        raise InputError(recipe.preset, place="features.columns", value=value, expected=wanted)
+        expected = "none: pair features need an encoder over word vectors"
+        raise _wrong(recipe, "features.columns", recipe.features.columns, expected)
     if head_class is NoHead and (columns or pooling_class.many_columns):
-        wanted = f"one of {', '.join(name for name in HEADS if name != 'none')}, to join several columns"
-        raise InputError(recipe.preset, place="head.type", value="none", expected=wanted)
+        expected = f"one of {', '.join(name for name in HEADS if name != 'none')}, to join several columns"
+        raise _wrong(recipe, "head.type", "none", expected)
     if head_class.joins_vectors(head_options) and not issubclass(pooling_class, VectorPooling):
-        wanted = f"false with {recipe.pooling['type']} pooling, which has no two vectors"
-        raise InputError(recipe.preset, place="head.vectors", value=True, expected=wanted)
+        expected = f"false with {recipe.pooling['type']} pooling, which has no two vectors"
+        raise _wrong(recipe, "head.vectors", True, expected)
 
 
 def encoder_type(recipe: Recipe) -> type[Encoder]:
-    """The class of a recipe's encoder."""
+    """Return the class of a recipe's encoder."""
     return _encoder_of(recipe)[0]
 
 
 def initialize(recipe: Recipe, corpus: Corpus) -> Initialization:
-    """The tokenizer and the initial weights of a system; see ``Encoder.init``."""
+    """Return the tokenizer and the initial weights of a system; see ``Encoder.init``."""
     encoder_class, options = _encoder_of(recipe)
     initial = encoder_class.init(recipe, options, corpus)
     pooling_class, pooling_options = _pooling_of(recipe)
     if initial.causal and pooling_class.reads_first_state_only(pooling_options):
-        wanted = (
+        expected = (
             "a pooling of all states: in a causal network the first state depends on the first token only"
         )
-        raise InputError(recipe.preset, place="pooling", problem="reads the first state", expected=wanted)
+        raise InputError(recipe.preset, place="pooling", problem="reads the first state", expected=expected)
     return with_features(initial, recipe, corpus)
 
 
 def with_features(initial: Initialization, recipe: Recipe, corpus: Corpus) -> Initialization:
-    """The initialization that also sets the statistics of pair features."""
+    """Return an initialization that also learns the word statistics of pair features."""
     identify_words(initial.tokenizer, recipe)
 
     def load_weights(ranker: nn.Module) -> int:
-        known = initial.load_weights(ranker)
+        initialized = initial.load_weights(ranker)
         for part in ranker.modules():
             if isinstance(part, PairFeatures):
                 assert isinstance(initial.tokenizer, WordTokenizer)
                 part.learn(initial.tokenizer, corpus.texts)
-        return known
+        return initialized
 
     return initial._replace(load_weights=load_weights)
 
 
 def identify_words(tokenizer: TextTokenizer, recipe: Recipe) -> None:
-    """Has a tokenizer identify words, if the recipe has pair features, which need them."""
+    """Make a tokenizer identify words if the recipe has pair features, which need them."""
     tokenizer.identify_words = bool(_columns_of(recipe))
 
 
 def _encoder_of(recipe: Recipe) -> tuple[type[Encoder], Any]:
-    """The class of a recipe's encoder, and its options."""
     return _chosen(ENCODERS, recipe.encoder, recipe.preset, "encoder")
 
 
 def _pooling_of(recipe: Recipe) -> tuple[type[Pooling], Any]:
-    """The class of a recipe's pooling, and its options."""
     return _chosen(POOLINGS, recipe.pooling, recipe.preset, "pooling")
 
 
 def _similarity_of(recipe: Recipe) -> tuple[type[Similarity], Any]:
-    """The class of a recipe's similarity, and its options."""
     return _chosen(SIMILARITIES, recipe.similarity, recipe.preset, "similarity")
 
 
 def _head_of(recipe: Recipe) -> tuple[type[Head], Any]:
-    """The class of a recipe's head, and its options."""
     return _chosen(HEADS, recipe.head, recipe.preset, "head")
 
 
 def _columns_of(recipe: Recipe) -> tuple[str, ...]:
-    """The names of a recipe's pair features."""
+    """Return the names of a recipe's pair features."""
     columns = tuple(recipe.features.columns.split())
     for name in columns:
         if name not in COLUMNS:
-            wanted = f"some of {', '.join(COLUMNS)}"
-            raise InputError(recipe.preset, place="features.columns", value=name, expected=wanted)
+            raise _wrong(recipe, "features.columns", name, f"some of {', '.join(COLUMNS)}")
     return columns
 
 
 def _chosen(
     registry: dict[str, Any], section: dict[str, Any], where: str, name: str
 ) -> tuple[type[Any], Any]:
+    """Return the class that a section of a recipe names, and its options."""
     chosen = section["type"]
     if chosen not in registry:
         load_plugins()

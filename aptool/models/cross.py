@@ -1,7 +1,6 @@
-"""The cross-encoder: question and answer as one text through a pretrained network (Nogueira and Cho, 2019).
+"""The cross-encoder: a pretrained network reads question and answer as one text (Nogueira and Cho, 2019).
 
-Nothing about a text can be computed before its partner is known: every pair is a pass of the network. It is
-here to measure what late interaction costs and saves.
+Nothing can be precomputed per text: every pair is one pass of the network.
 """
 
 import copy
@@ -17,7 +16,7 @@ from typing_extensions import override
 
 from aptool.models.device import send
 from aptool.models.encoders import Encoder
-from aptool.models.pooling import Pooling
+from aptool.models.pooling import Pooling, segment_mean
 from aptool.models.ragged import Ragged
 from aptool.models.transformer import CrossInput
 from aptool.text.subwords import SpecialTokens
@@ -31,7 +30,7 @@ class PairPooling(Pooling):
     _segment_types: Tensor  # (5,) token types of the five segments of a pair
 
     def __init__(self, special: SpecialTokens, prefix_length: int, suffix_length: int) -> None:
-        """Prepares to join pairs.
+        """Prepare to join pairs.
 
         Args:
             special: the special tokens of a pair.
@@ -54,51 +53,50 @@ class PairPooling(Pooling):
 
     @abstractmethod
     def score_joined(self, ids: Ragged, types: Tensor) -> Tensor:
-        """(n,) fp32 scores of pairs as ``join_pairs`` gives them."""
+        """(n,) fp32 scores of pairs from the output of ``join_pairs``."""
 
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """The texts are token ids, values (N,) int64."""
         return self.score_joined(*self.join_pairs(questions, answers))
 
     def bare_lengths(self, questions: np.ndarray, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(n,) tokens of each text of a pair that are read, of as many without special tokens; here all."""
+        """(n,) tokens of each text to read, given the lengths without special tokens; by default all."""
         return questions, answers
 
     def join_pairs(self, questions: Ragged, answers: Ragged) -> tuple[Ragged, Tensor]:
-        """Pairs as the network reads them: n sequences of token ids, and their (N,) int64 types.
+        """Join pairs into n sequences of token ids, and their (N,) int64 types.
 
-        The special tokens around each text are replaced by those of a pair.
+        The special tokens around each text are replaced by the special tokens of a pair.
         """
         before, between, after = self._special_counts
-        own = self._prefix_length + self._suffix_length
-        bare_q, bare_a = self.bare_lengths(questions.sizes - own, answers.sizes - own)  # (n,)
-        # All ids concatenated; a pair is five segments of this pool: special tokens, question, special
-        # tokens, answer, special tokens.
+        around = self._prefix_length + self._suffix_length
+        bare_q, bare_a = self.bare_lengths(questions.sizes - around, answers.sizes - around)  # (n,)
+        # A pair is five segments of this pool: special tokens, question, special tokens, answer, special
+        # tokens.
         pool = torch.cat([self._special_ids, questions.values, answers.values])
         first_q = before + between + after
         first_a = first_q + len(questions.values)
         begin_q = first_q + np.cumsum(questions.sizes) - questions.sizes + self._prefix_length
         begin_a = first_a + np.cumsum(answers.sizes) - answers.sizes + self._prefix_length
-        one = np.ones_like(bare_q)
-        starts = np.stack([0 * one, begin_q, before * one, begin_a, (before + between) * one], 1)
-        counts = np.stack([before * one, bare_q, between * one, bare_a, after * one], 1)  # (n, 5)
+        ones = np.ones_like(bare_q)
+        starts = np.stack([0 * ones, begin_q, before * ones, begin_a, (before + between) * ones], 1)
+        counts = np.stack([before * ones, bare_q, between * ones, bare_a, after * ones], 1)  # (n, 5)
         segments = Ragged.of_sizes(pool.new_empty(int(counts.sum())), counts.reshape(-1))
         shift = send(starts.reshape(-1), pool.device) - segments.offsets[:-1]
-        place = segments.row_numbers() + segments.spread(shift)
+        rows = segments.row_numbers() + segments.spread(shift)
         types = segments.spread(self._segment_types.repeat(len(bare_q)))
-        return Ragged.of_sizes(pool[place], counts.sum(1)), types
+        return Ragged.of_sizes(pool[rows], counts.sum(1)), types
 
 
 class CrossPooling(PairPooling):
-    """The score of a pair is a linear function of a state of the two texts joined."""
+    """The score of a pair is a linear function of a state of the joined texts."""
 
     @dataclass(frozen=True)
     class Options:
         """Options of ``cross`` pooling.
 
         Attributes:
-            read: What is read of the states of a pair: the ``first`` one, or the ``mean`` of all.
+            read: Input of the linear function: the ``first`` state of a pair, or the ``mean`` of all states.
         """
 
         read: Literal["first", "mean"] = "first"
@@ -130,14 +128,12 @@ class CrossPooling(PairPooling):
         if self.read == "first":
             states = self.backbone(ids, ids.offsets[:-1], types)  # (n, c)
         else:
-            every = self.backbone(ids, ids.row_numbers(), types)
-            states = torch.segment_reduce(every, "mean", lengths=ids.lengths, axis=0, unsafe=True)
+            states = segment_mean(ids.with_values(self.backbone(ids, ids.row_numbers(), types)))
         scores: Tensor = self.head(states.to(self.head.weight.dtype)).squeeze(1)
         return scores.float()
 
     @override
     def in_bf16(self) -> "CrossPooling":
-        """The network is in bf16, its head is not, or many pairs would tie."""
-        other = copy.deepcopy(self)
-        other.backbone.bfloat16()
-        return other
+        pooling = copy.deepcopy(self)
+        pooling.backbone.bfloat16()  # but not the head: many pairs would tie
+        return pooling

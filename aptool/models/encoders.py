@@ -1,8 +1,8 @@
 """Encoders: token ids to states, one state per token (paper, section 2).
 
-``Encoder`` is the interface; here are the paper's two, a convolution and a biLSTM over word embeddings. Those
-over a pretrained network are in ``transformer.py``. Both texts of a pair go through the same encoder, each by
-itself, which is what lets the scorer encode every distinct text once.
+``Encoder`` is the interface. The paper has a convolution and a biLSTM over word embeddings; encoders over a
+pretrained network are in ``transformer.py``. Both texts of a pair go through the same encoder, independently,
+so the scorer encodes every distinct text once.
 """
 
 from abc import ABC, abstractmethod
@@ -22,10 +22,10 @@ from aptool.models.ragged import Ragged
 from aptool.options import WIDEST, bounded
 from aptool.text.tokenizer import PAD, TextTokenizer, WordTokenizer
 
-# Token ids and rows (R,) of their tokens in, the states (R, c) of those tokens out.
+# Maps token ids and rows (R,) of tokens to the states (R, c) of these tokens.
 Encode = Callable[[Ragged, Tensor], Tensor]
 
-# Texts that an LSTM reads side by side in training.
+# Texts per batch of an LSTM in training.
 TEXTS_PER_BATCH = 32
 
 # ``activation`` of a convolution.
@@ -44,77 +44,65 @@ class Encoder(nn.Module, ABC):
 
     Options: ClassVar[type]
     Tokenizer: ClassVar[type[TextTokenizer]]
-    # What it gives to the pooling: states, or the token ids, for a pooling that encodes pairs itself.
+    # Output for the pooling: states, or the token ids for a pooling that encodes pairs itself.
     output_kind: ClassVar[Literal["states", "ids"]] = "states"
-    # Whether ids may carry the flags of ``aptool.text.forms``, which say that a state is not pooled.
+    # Whether ids may have the flags of ``aptool.text.forms``.
     has_flags: ClassVar[bool] = True
     size: int  # c, features per state
     spec: EncoderSpec
 
     @classmethod
     def build(cls, spec: EncoderSpec, options: Any) -> Self:
-        """The encoder with fresh weights."""
+        """Build the encoder with fresh weights."""
         raise NotImplementedError
 
     @classmethod
     def max_weights(cls, spec: EncoderSpec, options: Any) -> int | None:
-        """An upper bound on the number of weights; None if it is not known."""
+        """Return an upper bound on the number of weights; None if unknown."""
         return None
 
     @classmethod
     def output_size(cls, spec: EncoderSpec, options: Any) -> int | None:
-        """c, features per state; None if it is not known before the encoder is built."""
+        """Return c, features per state; None if unknown before the encoder is built."""
         return None
 
     @classmethod
     def check(cls, recipe: Recipe, options: Any) -> None:
-        """Checks, before any work, that what the encoder needs is available."""
+        """Raise, before any work, if a file or package that the encoder needs is missing."""
 
     @classmethod
     def source(cls, recipe: Recipe) -> str:
-        """Where the initial weights come from: a file, a folder, a hub name, or how they are computed."""
+        """Return the source of the initial weights: a file, a folder, a hub name, or a method."""
         raise NotImplementedError
 
     @classmethod
     def init(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Initialization:
-        """The tokenizer and the initial weights of a system with this encoder."""
+        """Return the tokenizer and the initial weights of a system with this encoder."""
         raise NotImplementedError
 
     @abstractmethod
     def forward(self, tokens: Ragged) -> Ragged:
-        """States of token ids.
-
-        Args:
-            tokens: ids, values (N,) int64.
-
-        Returns:
-            States, values (N, c), of the same sequences. A state depends on its own text alone.
-        """
+        """States, values (N, c), of token ids, values (N,) int64. A state depends only on its own text."""
 
     def inference_encoder(self, tokens: int | None = None) -> Encode:
-        """``forward`` for inference with the current weights, after any precomputation that pays off.
+        """Return ``forward`` for inference with the current weights, after any precomputation that pays off.
 
-        The function returned gives the states of the requested tokens in the requested order, so that a
-        caller with a layout of its own has them written there directly. It must give a text the same states
-        to the bit whichever texts are encoded with it: scores are then the same however work is split.
+        The returned function gives the states of the requested tokens in the requested order. The states of
+        a text must be equal to the bit for any other texts in the call: then scores do not depend on how
+        work is split.
 
         Args:
-            tokens: number of tokens that will be encoded, if known; for few tokens, precomputing costs more
-                than it saves.
+            tokens: expected number of tokens to encode; for few tokens, precomputation does not pay off.
         """
         return lambda tokens, rows: self(tokens).values.index_select(0, rows)
 
 
 class WordEncoder(Encoder):
-    """An encoder over word embeddings W0, shared by questions and answers; PAD is the zero vector.
-
-    Attributes:
-        precision: what its products are computed in while it is trained; its weights, its states, and all
-            that is computed outside training are in fp32.
-    """
+    """An encoder over word embeddings W0, shared by questions and answers; PAD is the zero vector."""
 
     Tokenizer = WordTokenizer
     has_flags = False
+    # Of products in training. Weights, states and inference are in fp32.
     precision: Literal["fp32", "bf16"] = "fp32"
 
     def __init__(self, words: int, dim: int) -> None:
@@ -128,7 +116,7 @@ class WordEncoder(Encoder):
         return cls(spec.vocabulary_size, spec.dim, options)  # type: ignore[call-arg]  # of the subclasses
 
     def in_precision(self, encode: Callable[[], Tensor]) -> Tensor:
-        """The fp32 states that ``encode`` computes, in training in the encoder's precision."""
+        """Return the fp32 states that ``encode`` computes, in training in the encoder's precision."""
         if not self.training or self.precision == "fp32":
             return encode()
         with torch.autocast(self.embedding.weight.device.type, torch.bfloat16):
@@ -137,21 +125,19 @@ class WordEncoder(Encoder):
     @classmethod
     @override
     def source(cls, recipe: Recipe) -> str:
-        """The word vectors."""
         return recipe.vectors.source
 
     @classmethod
     @override
     def init(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Initialization:
-        """A vocabulary of the training texts, and vectors as the recipe says."""
         tokenizer, vectors, recipe = make_vocabulary(recipe, corpus)
 
         def load_weights(ranker: nn.Module) -> int:
-            known = 0
+            with_vector = 0
             for part in ranker.modules():
                 if isinstance(part, WordEncoder):
-                    known = init_embedding(part.embedding, tokenizer, vectors, recipe.vectors)
-            return known
+                    with_vector = init_embedding(part.embedding, tokenizer, vectors, recipe.vectors)
+            return with_vector
 
         return Initialization(
             tokenizer, recipe, EncoderSpec(len(tokenizer), recipe.vectors.dim), load_weights
@@ -161,8 +147,7 @@ class WordEncoder(Encoder):
 class CnnEncoder(WordEncoder):
     """Convolution over the k word embeddings around each token (eq. 1, 2); the paper's has no nonlinearity.
 
-    The window of token m is tokens m - (k-1)//2 to m + k//2, zero vectors outside the text: an even window
-    reaches one token further to the right, and there are as many states as tokens for every k.
+    The window of token m is tokens m - (k-1)//2 to m + k//2, with zero vectors outside the text.
     """
 
     @dataclass(frozen=True)
@@ -204,11 +189,11 @@ class CnnEncoder(WordEncoder):
         self.activation = ACTIVATIONS[options.activation]
         self.convolution = nn.Linear(options.window * dim, options.features)  # W1 (c, k·d), b1
         if options.init == "orthogonal":
-            own = dim * ((options.window - 1) // 2)  # where the token itself is in its window
+            center = dim * ((options.window - 1) // 2)  # the token itself, in its window
             with torch.no_grad():
                 nn.init.zeros_(self.convolution.bias)
                 nn.init.zeros_(self.convolution.weight)
-                nn.init.orthogonal_(self.convolution.weight[:, own : own + dim])
+                nn.init.orthogonal_(self.convolution.weight[:, center : center + dim])
 
     @override
     def forward(self, tokens: Ragged) -> Ragged:
@@ -218,12 +203,11 @@ class CnnEncoder(WordEncoder):
 
     @override
     def inference_encoder(self, tokens: int | None = None) -> Encode:
-        """A convolution of word embeddings is a sum of table rows.
+        """Turn the convolution into a sum of table rows.
 
-        W1 z = W1[0] r(w-1) + W1[1] r(w) + ...: the product of each word's embedding with each slice of the
-        filters is computed once per word of the vocabulary, and a state is then the sum of k rows of that
-        table. The bias is added to the slice of the token itself, which is never outside its text. Computing
-        the table costs as much as convolving as many tokens as there are words.
+        W1 z = W1[0] r(w-1) + W1[1] r(w) + ...: each word's embedding is multiplied once with each slice of
+        the filters, and a state is the sum of k rows of that table. The bias is added to the slice of the
+        token itself, which is never outside its text. The table costs one convolution per vocabulary word.
         """
         words, dim = self.embedding.weight.shape
         size = words * self.window * self.size * self.embedding.weight.element_size()
@@ -236,18 +220,18 @@ class CnnEncoder(WordEncoder):
         shift = words * torch.arange(self.window, device=table.device)
 
         def encode(tokens: Ragged, rows: Tensor) -> Tensor:
-            places = self.windows(tokens).index_select(0, rows) + shift  # (R, k)
-            return self.activation(F.embedding_bag(places, table, mode="sum"))
+            table_rows = self.windows(tokens).index_select(0, rows) + shift  # (R, k)
+            return self.activation(F.embedding_bag(table_rows, table, mode="sum"))
 
         return encode
 
     def windows(self, tokens: Ragged) -> Tensor:
         """(N, k) int64: the ids in the window of each token, PAD outside its text."""
-        place, length = tokens.positions()  # (N,), (N,)
-        reach = torch.arange(self.window, device=place.device) - (self.window - 1) // 2  # (k,)
-        inside = (place[:, None] + reach >= 0) & (place[:, None] + reach < length[:, None])  # (N, k)
-        index = torch.arange(len(place), device=place.device)[:, None] + reach
-        return torch.where(inside, tokens.values[index.clamp(0, len(place) - 1)], PAD)
+        position, length = tokens.positions()  # (N,), (N,)
+        shift = torch.arange(self.window, device=position.device) - (self.window - 1) // 2  # (k,)
+        in_text = (position[:, None] + shift >= 0) & (position[:, None] + shift < length[:, None])  # (N, k)
+        index = torch.arange(len(position), device=position.device)[:, None] + shift
+        return torch.where(in_text, tokens.values[index.clamp(0, len(position) - 1)], PAD)
 
 
 class BiLstmEncoder(WordEncoder):
@@ -285,12 +269,7 @@ class BiLstmEncoder(WordEncoder):
         self.backwards = nn.LSTM(dim, options.hidden, batch_first=True)
 
     def forward(self, tokens: Ragged) -> Ragged:
-        """See ``Encoder.forward``.
-
-        A training minibatch holds short questions and long answers; padded to the longest, most of the work
-        would go into padding. On a CPU, texts of similar length are therefore batched. (Scoring sorts its
-        texts.)
-        """
+        """Batch texts of similar length in training on a CPU, to avoid padding; scoring sorts its texts."""
         on_cpu = tokens.values.device.type == "cpu"
         if not (self.training and on_cpu) or len(tokens.sizes) <= TEXTS_PER_BATCH:
             return self._encode(tokens)
@@ -300,7 +279,7 @@ class BiLstmEncoder(WordEncoder):
         return Ragged.concatenate(parts).select(np.argsort(order))
 
     def _encode(self, tokens: Ragged) -> Ragged:
-        """States of texts, padded on the right to the longest of them."""
+        """States of texts that are padded to the longest text."""
         return tokens.with_values(self.in_precision(lambda: self._states(tokens, tokens.row_numbers())))
 
     @override
@@ -308,15 +287,15 @@ class BiLstmEncoder(WordEncoder):
         return self._states
 
     def _states(self, tokens: Ragged, rows: Tensor) -> Tensor:
-        """(R, 2 H) states of the tokens at ``rows``.
+        """(R, 2 H) states of the tokens at ``rows``: the hidden vectors of both directions (eq. 3 to 8).
 
-        Texts are padded on the right, for the backward LSTM after reversing them: padding is then always read
-        after the text and cannot change any of its states.
+        Texts are padded on the right, and for the backward LSTM reversed first: both LSTMs read padding after
+        the text, so padding cannot change its states.
         """
-        place, length = tokens.positions()
+        position, length = tokens.positions()
         ids, _ = tokens.padded()  # (n, T)
         slots = tokens.slots(ids.shape[1])  # (N,) index of token i
-        mirrored = slots - place + (length - 1 - place)  # (N,) its index when its text is reversed
+        mirrored = slots - position + (length - 1 - position)  # (N,) its index in the reversed text
         reversed_ids = torch.zeros_like(ids).view(-1).index_copy(0, mirrored, tokens.values).view_as(ids)
         left, _ = self.forwards(self.embedding(ids))  # (n, T, H)
         right, _ = self.backwards(self.embedding(reversed_ids))  # (n, T, H)

@@ -1,20 +1,19 @@
-"""Explanations: the weight of each word of a question and of its answer (the paper's figures 5 and 6).
+"""Explanations: the weight of each word of a question and an answer (figures 5 and 6 of the paper).
 
-With attentive pooling the weights are the attention weights σ of the states. Max pooling has no weights, but
-the maximum of each feature is attained by one state: the weight of a state is the share of the features whose
-maximum it is. Either way the weights of a text sum to one. A state belongs to the word at the centre of its
-receptive field. Poolings that match tokens give each word the share of the matches that it takes part in.
+- Attentive pooling: the attention weights σ of the states.
+- Max pooling: the share of the features whose maximum is that state.
+- Late interaction: the share of a word in the matches.
 
-If tokens are subword tokens, the weight of a word is the sum over its tokens. Special tokens of a pretrained
-network belong to no word: their total weight is given separately, and the weights of the words are
-renormalized.
+The weights of a text sum to one. A state belongs to the word at the centre of its receptive field. The weight
+of a word is the sum over its subword tokens. Special tokens belong to no word: their total weight is reported
+separately, and the weights of the words are renormalized.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from html import escape
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,12 +39,14 @@ _WEIGHTS = {
 }
 
 _BATCH_PAIRS = 32
-# Weights that differ by less than this share of a uniform weight are not drawn in a strong colour.
+# Smallest range of weights that is drawn in full colour, as a share of a uniform weight.
 _LEAST_CONTRAST = 0.25
+# Colour of the greatest weight, as in the report's heat maps (`base.css`).
+_COLOUR = "214, 84, 24"
 
 
 class Window(NamedTuple):
-    """The receptive field of a state, in words left and right of its own; None: the whole text."""
+    """The receptive field of a state, in words left and right of its word; None: the whole text."""
 
     left: int | None
     right: int | None
@@ -56,13 +57,13 @@ class TextWeights:
     """A text and the weights of its words.
 
     Attributes:
-        text: the text as given.
-        spans: begin and end of each word in the text. A text without a word counts as one unknown word.
-        weights: (L,) float64, of the first L words; they sum to one. The other words were truncated.
-        unknown: indices of the words (of the first L) without a vector or token of their own.
+        text: the text.
+        spans: begin and end of each word. A text without a word counts as one unknown word.
+        weights: (L,) float64 weights of the first L words, sum one. Further words were truncated.
+        unknown: indices of words without a vector or token.
         window: receptive field of each state.
-        special_tokens: the share of the text's weight on special tokens; ``weights`` are shares of the rest,
-            and uniform if there is no rest.
+        special_tokens: the share of the text's weight on special tokens; ``weights`` are shares of the
+            remaining weight, and uniform if it is zero.
     """
 
     text: str
@@ -84,7 +85,7 @@ class TextWeights:
 
     @property
     def intensities(self) -> np.ndarray:
-        """(L,) from 0 for the least weight to 1 for the greatest; lower if the weights hardly differ."""
+        """(L,) from 0 for the smallest weight to 1 for the greatest; lower if the weights hardly differ."""
         least, greatest = self.weights.min(), self.weights.max()
         contrast: float = max(greatest - least, _LEAST_CONTRAST / len(self.weights))
         return (self.weights - least) / contrast
@@ -102,9 +103,9 @@ class TextWeights:
         return self.text[self.spans[words[0]][0] : self.spans[words[-1]][1]]
 
     def strongest(self, count: int) -> list[int]:
-        """The words with the greatest weights, in descending order; equal weights in text order."""
-        order = np.argsort(-self.weights, kind="stable")
-        return [int(word) for word in order[:count]]
+        """The words with the greatest weights, in descending order; ties in text order."""
+        order: list[int] = np.argsort(-self.weights, kind="stable").tolist()
+        return order[:count]
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,9 +118,9 @@ class Explanation:
         score: score of the pair.
         kind: ``attention`` (attention weights σ), ``max_pooling`` (shares of the features) or ``matches``
             (shares of the matches).
-        alignment: (M, L) G = tanh(Qᵀ U A), equation 13 of the paper, or the cosines S of a pooling that
-            matches tokens; 0 for words without a token. None unless requested, or if the model has none;
-            where tokens are matched, it is always there.
+        alignment: (M, L) G = tanh(Qᵀ U A), equation 13 of the paper, or the cosines S of late interaction; 0
+            for words without a token. None unless requested, or if the model has none; late interaction
+            always has it.
     """
 
     question: TextWeights
@@ -130,13 +131,13 @@ class Explanation:
 
     @property
     def weights_name(self) -> str:
-        """What the weights are, for captions."""
+        """The name of the weights, for captions."""
         return _WEIGHTS[self.kind]
 
     @property
     def best_aligned(self) -> list[int]:
-        """The best aligned word of the answer for each word of the question; none without an alignment."""
-        return [] if self.alignment is None else [int(place) for place in self.alignment.argmax(1)]
+        """The best aligned word of the answer for each word of the question; empty without an alignment."""
+        return [] if self.alignment is None else [int(word) for word in self.alignment.argmax(1)]
 
     def __repr__(self) -> str:
         texts = (("question", self.question), ("answer", self.answer))
@@ -157,17 +158,12 @@ def _strongest_words(text: TextWeights) -> str:
 def explain_pairs(
     model: LoadedModel, pairs: Sequence[tuple[str, str]], *, alignment: bool = False
 ) -> list[Explanation]:
-    """Explains the scores of (question, answer) pairs.
-
-    Runs on the device of the model.
+    """Explain the scores of (question, answer) texts, on the device of the model.
 
     Args:
         model: a trained model whose pooling weighs words.
-        pairs: (question, answer) texts.
-        alignment: include the alignment matrix G.
-
-    Returns:
-        One explanation per pair, in their order.
+        pairs: the texts.
+        alignment: include the alignment matrix.
     """
     questions = _Texts(model.tokenizer, [q for q, _ in pairs], model.recipe.text.max_question_tokens)
     answers = _Texts(model.tokenizer, [a for _, a in pairs], model.recipe.text.max_answer_tokens)
@@ -175,12 +171,12 @@ def explain_pairs(
     if not gives_weights(model):
         name = model.recipe.pooling["type"]
         if model.config.get("model_type", "aptool") != "aptool":
-            wanted = "a model that aptool trained"
+            expected = "a model that aptool trained"
         else:
-            wanted = "attentive, max, one_way, abcnn, alignment pooling, or one that matches tokens"
-        raise AptoolError(f"pooling {name!r} has no weights of words; expected {wanted}")
+            expected = "attentive, max, one_way, abcnn, alignment pooling, or one that matches tokens"
+        raise AptoolError(f"pooling {name!r} has no weights of words; expected {expected}")
     kind = kind_of(pooling)
-    found: dict[int, Explanation] = {}
+    explanations: dict[int, Explanation] = {}
     device = next(model.ranker.parameters()).device
     # Pairs of similar length are batched, to avoid padding.
     order = np.argsort(answers.tokens.lengths, kind="stable")
@@ -195,14 +191,14 @@ def explain_pairs(
         scores, weights_q, weights_a = (tensor.double().cpu() for tensor in (scores, weights_q, weights_a))
         for pair, row in enumerate(rows.tolist()):
             question, answer = questions.read(row), answers.read(row)
-            found[row] = Explanation(
+            explanations[row] = Explanation(
                 questions.weigh(row, question, weights_q[pair], window),
                 answers.weigh(row, answer, weights_a[pair], window),
                 float(scores[pair]),
                 kind,
                 _alignment(pooling, Q, A, pair, question, answer) if alignment or kind == MATCHES else None,
             )
-    return [found[row] for row in range(len(pairs))]
+    return [explanations[row] for row in range(len(pairs))]
 
 
 def window_of(encoder: Encoder) -> Window:
@@ -213,13 +209,13 @@ def window_of(encoder: Encoder) -> Window:
 
 
 def gives_weights(model: LoadedModel) -> bool:
-    """Whether a model has weights of words; the tokens of other libraries' checkpoints are not all words'."""
-    is_own = model.config.get("model_type", "aptool") == "aptool"
-    return is_own and weigh.dispatch(type(model.ranker.pooling.pools)) is not weigh.dispatch(object)
+    """Whether a model has weights of words; in checkpoints of other libraries, some tokens are not words."""
+    is_aptool = model.config.get("model_type", "aptool") == "aptool"
+    return is_aptool and weigh.dispatch(type(model.ranker.pooling.pools)) is not weigh.dispatch(object)
 
 
 def kind_of(pooling: Pooling) -> str:
-    """What the weights of a pooling are."""
+    """The kind of a pooling's weights."""
     if isinstance(pooling, MatchPooling):
         return MATCHES
     return MAX_POOLING if isinstance(pooling, MaxPooling) else ATTENTION
@@ -227,16 +223,7 @@ def kind_of(pooling: Pooling) -> str:
 
 @singledispatch
 def weigh(pooling: Pooling, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-    """The weight of each state.
-
-    Args:
-        pooling: the pooling.
-        questions: states, values (N, c), of n questions.
-        answers: states, values (N', c), of n answers; pair i is question i with answer i.
-
-    Returns:
-        (n, M) and (n, L): each row sums to one over its text; padding is 0.
-    """
+    """(n, M) and (n, L) weights of the states of n pairs; a row sums to one, padding is 0."""
     raise NotImplementedError(type(pooling).__name__)
 
 
@@ -246,18 +233,17 @@ def weigh(pooling: Pooling, questions: Ragged, answers: Ragged) -> tuple[Tensor,
 @weigh.register(MatchPooling)
 @weigh.register(OneWayPooling)
 def _(pooling: Any, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-    """The attention weights of both texts: σ_q and σ_a (equations 16 and 17), or what stands for them."""
     weights: tuple[Tensor, Tensor] = pooling.attention(questions, answers)
     return weights
 
 
 @weigh.register
 def _(pooling: MaxPooling, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-    """The share of the features whose maximum each state is; ties are shared equally."""
     return _shares_of_maxima(questions), _shares_of_maxima(answers)
 
 
 def _shares_of_maxima(states: Ragged) -> Tensor:
+    """(n, T) share of the features whose maximum each state is; ties are shared equally."""
     dense, mask = states.padded()  # (n, T, c), (n, T)
     dense = dense.masked_fill(~mask[..., None], -torch.inf)
     is_maximum = (dense == dense.amax(1, keepdim=True)).float()  # (n, T, c)
@@ -265,27 +251,21 @@ def _shares_of_maxima(states: Ragged) -> Tensor:
 
 
 class _Words(NamedTuple):
-    """The words of a text and their tokens.
+    """The words of a text and their tokens."""
 
-    Attributes:
-        of_token: (L,) int64, the word of each token, -1 for special tokens.
-        spans: begin and end of each word of the whole text.
-        read: how many of the words were not truncated.
-    """
-
-    of_token: np.ndarray
-    spans: tuple[tuple[int, int], ...]
-    read: int
+    of_token: np.ndarray  # (L,) int64, the word of each token, -1 for special tokens
+    spans: tuple[tuple[int, int], ...]  # begin and end of each word of the whole text
+    read: int  # number of words that were not truncated
 
 
 def _alignment(
     pooling: Pooling, questions: Ragged, answers: Ragged, pair: int, question: _Words, answer: _Words
 ) -> np.ndarray | None:
-    """G or S between the words of a pair: the maximum over their tokens, as the pooling takes maxima."""
+    """G or S between the words of a pair: the maximum over their tokens."""
     if not isinstance(pooling, AttentivePooling | AbcnnPooling | AlignmentPooling | MatchPooling):
         return None
-    only = np.array([pair])
-    G = pooling.alignment(questions.select(only).values, answers.select(only).values)
+    row = np.array([pair])
+    G = pooling.alignment(questions.select(row).values, answers.select(row).values)
     of_tokens = G.double().cpu().numpy()  # (M, L) of tokens
     of_words = np.full((question.read, answer.read), -np.inf)
     rows, columns = (np.flatnonzero(words.of_token >= 0) for words in (question, answer))
@@ -333,7 +313,7 @@ class _Texts:
 
 
 def word_spans(tokenizer: TextTokenizer, text: str) -> tuple[tuple[int, int], ...]:
-    """Begin and end of each word in a text; a text without a word counts as one word."""
+    """Return begin and end of each word in a text; a text without a word counts as one word."""
     spans, end = [], 0
     for word in tokenizer.split(text):
         begin = text.index(word, end)
@@ -342,56 +322,27 @@ def word_spans(tokenizer: TextTokenizer, text: str) -> tuple[tuple[int, int], ..
     return tuple(spans) or ((0, len(text)),)
 
 
-# The colour of the report's heat maps (`base.css`), at the greatest weight.
-_COLOUR = "214, 84, 24"
-
-
-class WeightedText(Protocol):
-    """A text and the weights of its words; see `explain.TextWeights`."""
-
-    @property
-    def text(self) -> str:
-        """The text as given."""
-
-    @property
-    def spans(self) -> tuple[tuple[int, int], ...]:
-        """Begin and end of each word in the text."""
-
-    @property
-    def weights(self) -> np.ndarray:
-        """(L,) of the first L words; the other words were truncated."""
-
-    @property
-    def intensities(self) -> np.ndarray:
-        """(L,) from 0 for the least weight to 1 for the greatest."""
-
-    @property
-    def unknown(self) -> frozenset[int]:
-        """Indices of the words without a vector or token of their own."""
-
-
 class Piece(NamedTuple):
-    """A word of a text on a page."""
+    """A word of a text in HTML."""
 
     before: str  # the text between it and the previous word
     word: str
     weight: float | None  # None if the word was truncated
-    strength: float  # of its background colour, from 0 to 1
+    strength: float  # of the background colour, from 0 to 1
     unknown: bool
 
 
-def weights_html(title: str, texts: Mapping[str, WeightedText]) -> str:
-    """Texts by their names, each word on a background as strong as its weight; no scripts."""
-    lines = "".join(f"<p><b>{escape(name)}</b> {_heat(text)}</p>" for name, text in texts.items())
+def weights_html(title: str, texts: Mapping[str, TextWeights]) -> str:
+    """Render named texts with a background per word as strong as its weight; without scripts."""
+    lines = ""
+    for name, text in texts.items():
+        words = "".join(escape(piece.before) + _word(piece) for piece in pieces(text))
+        lines += f"<p><b>{escape(name)}</b> {words}</p>"
     return f"<div><p>{escape(title)}</p>{lines}</div>"
 
 
-def _heat(text: WeightedText) -> str:
-    """The words of a text; a tooltip has the weight of each."""
-    return "".join(escape(piece.before) + _word(piece) for piece in pieces(text))
-
-
 def _word(piece: Piece) -> str:
+    """Render a word; its tooltip has the weight."""
     if piece.weight is None:
         return f'<span style="opacity: 0.5" title="truncated">{escape(piece.word)}</span>'
     style = f"background: rgba({_COLOUR}, {0.75 * piece.strength:.3f})"
@@ -399,16 +350,16 @@ def _word(piece: Piece) -> str:
     return f'<span style="{style}" title="{piece.weight:.4f}">{escape(piece.word)}</span>'
 
 
-def pieces(text: WeightedText) -> Iterator[Piece]:
-    """The words of a text in order, with the text between them."""
+def pieces(text: TextWeights) -> Iterator[Piece]:
+    """Yield the words of a text in order, with the text between them."""
     strengths, end = text.intensities, 0
-    for place, (begin, stop) in enumerate(text.spans):
-        read = place < len(text.weights)
+    for word, (begin, stop) in enumerate(text.spans):
+        read = word < len(text.weights)
         yield Piece(
             text.text[end:begin],
             text.text[begin:stop],
-            float(text.weights[place]) if read else None,
-            float(strengths[place]) if read else 0.0,
-            place in text.unknown,
+            float(text.weights[word]) if read else None,
+            float(strengths[word]) if read else 0.0,
+            word in text.unknown,
         )
         end = stop

@@ -1,6 +1,6 @@
-"""Trained models in the layouts of other libraries: sentence-transformers, and PyLate for MaxSim.
+"""Export of trained models to the layouts of sentence-transformers, and of PyLate for MaxSim.
 
-What is written is read back by ``aptool.models.checkpoints``, and by the library that the layout is of.
+``aptool.models.checkpoints`` reads both layouts.
 """
 
 import json
@@ -30,15 +30,12 @@ _SPECIAL = {"unk_token": ("[UNK]", "<unk>"), "mask_token": ("[MASK]", "<mask>")}
 
 
 def export_model(model: LoadedModel, folder: Path, *, source: object = "model") -> str:
-    """Writes a folder that another library loads, whole or not at all.
+    """Write a folder that another library loads, atomically; return the library's name.
 
     Args:
         model: over a pretrained network, with ``mean``, ``first`` or ``maxsim`` pooling.
-        folder: a new or empty folder, or an exported one, which is replaced.
-        source: where the model is from, for messages.
-
-    Returns:
-        The library's name.
+        folder: a new or empty folder, or an exported model, which is replaced.
+        source: the model's name in errors.
     """
     ranker, recipe = model.ranker, model.recipe
     _check(model, source)
@@ -68,25 +65,25 @@ def export_model(model: LoadedModel, folder: Path, *, source: object = "model") 
         _write_network(model, into, longest)
         _write_json(into / ABOUT, {**about, "prompts": {}, "default_prompt_name": None})
         _write_json(into / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
-        for kind, place, _ in modules[1:]:
-            (into / place).mkdir()
+        for kind, subfolder, _ in modules[1:]:
+            (into / subfolder).mkdir()
             if kind == "Pooling":
                 mode = _MODES[type(pooling)]
-                older = {"pooling_mode_mean_tokens": mode == "mean", "pooling_mode_cls_token": mode == "cls"}
+                modes = {"pooling_mode_mean_tokens": mode == "mean", "pooling_mode_cls_token": mode == "cls"}
                 size = ranker.encoder.size
-                _write_json(into / place / CONFIG, {"word_embedding_dimension": size, **older})
+                _write_json(into / subfolder / CONFIG, {"word_embedding_dimension": size, **modes})
             else:
-                _write_dense(into / place, ranker.projection, ranker.encoder.size)
-        listed = [
-            {"idx": number, "name": str(number), "path": place, "type": name}
-            for number, (_, place, name) in enumerate(modules)
+                _write_dense(into / subfolder, ranker.projection, ranker.encoder.size)
+        entries = [
+            {"idx": number, "name": str(number), "path": subfolder, "type": name}
+            for number, (_, subfolder, name) in enumerate(modules)
         ]
-        _write_json(into / MODULES, listed)
+        _write_json(into / MODULES, entries)
     return library
 
 
 def _check(model: LoadedModel, source: object) -> None:
-    """Checks that a library has this kind of model."""
+    """Raise unless a library has this kind of model."""
     ranker, pooling = model.ranker, model.ranker.pooling
     exported = (*_MODES, MaxSimPooling)
     if model.config.get("model_type") != "aptool":
@@ -95,20 +92,20 @@ def _check(model: LoadedModel, source: object) -> None:
     problem = None
     if not isinstance(ranker.encoder, TransformerEncoder):
         kind = model.recipe.encoder["type"]
-        problem, wanted = f"a model over a {kind} encoder", "one over a pretrained network"
+        problem, expected = f"a model over a {kind} encoder", "one over a pretrained network"
     elif type(pooling) not in exported:
         problem = f"{model.recipe.pooling['type']} pooling"
-        wanted = "mean or first pooling, for sentence-transformers, or maxsim, for PyLate"
+        expected = "mean or first pooling, for sentence-transformers, or maxsim, for PyLate"
     elif isinstance(pooling, VectorPooling) and type(pooling.similarity) not in _SIMILARITIES:
-        problem, wanted = f"{model.recipe.similarity['type']} similarity", "cosine or dot"
+        problem, expected = f"{model.recipe.similarity['type']} similarity", "cosine or dot"
     elif not isinstance(ranker.head, NoHead):
-        problem, wanted = f"a {model.recipe.head['type']} head", "none"
+        problem, expected = f"a {model.recipe.head['type']} head", "none"
     if problem is not None:
-        raise InputError(source, problem=f"no other library has {problem}", expected=wanted)
+        raise InputError(source, problem=f"no other library has {problem}", expected=expected)
 
 
 def _write_network(model: LoadedModel, folder: Path, longest: int) -> None:
-    """The network and its tokenizer in the layout of ``transformers``."""
+    """Write the network and its tokenizer in the layout of ``transformers``."""
     transformers = network_library()
     assert isinstance(model.ranker.encoder, TransformerEncoder)
     assert isinstance(model.tokenizer, SubwordTokenizer)
@@ -116,8 +113,8 @@ def _write_network(model: LoadedModel, folder: Path, longest: int) -> None:
     network.save_pretrained(folder)
     words = model.tokenizer.copy()
     names = {
-        role: next((name for name in known if words.token_to_id(name) is not None), None)
-        for role, known in _SPECIAL.items()
+        role: next((name for name in candidates if words.token_to_id(name) is not None), None)
+        for role, candidates in _SPECIAL.items()
     }
     if network.config.pad_token_id is not None:
         names["pad_token"] = words.id_to_token(network.config.pad_token_id)
@@ -130,7 +127,7 @@ def _write_network(model: LoadedModel, folder: Path, longest: int) -> None:
 
 
 def _write_dense(folder: Path, projection: nn.Module | None, size: int) -> None:
-    """A linear layer without bias: the projection, or the identity, as PyLate wants one."""
+    """Write a linear layer without bias: the projection, or the identity, as PyLate requires a layer."""
     weight = torch.eye(size) if projection is None else projection.state_dict()["linear.weight"]
     options: dict[str, Any] = {
         "in_features": weight.shape[1],

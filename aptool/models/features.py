@@ -1,8 +1,8 @@
-"""Pair features: what a question and an answer have in common as words, each a named column.
+"""Pair features, the words that a question and an answer share, and heads, which join columns to a score.
 
-They are computed from the words of the texts rather than from token ids, so that a word without an id still
-matches itself. What a text contributes (its distinct words and their counts) is computed once; a pair then
-looks the question's words up among the answer's. The statistics of words are those of the training texts.
+Features are computed from words instead of token ids, so that a word without an id still matches itself. The
+distinct words of a text are counted once; a pair looks up the question's words in the answer's. The
+statistics of words are those of the training texts.
 """
 
 from abc import ABC, abstractmethod
@@ -19,10 +19,10 @@ from aptool.options import bounded
 from aptool.text.bm25 import K1, B, inverse_document_frequency
 from aptool.text.tokenizer import NO_WORD, Tokens, WordTokenizer
 
-# Words in more than this share of the training texts are function words: they carry no content.
+# Words in more than this share of the training texts are function words.
 _COMMON = 0.1
 
-# Words are below this: ids, then hashes of 32 bits of the words without an id.
+# Upper bound of words: ids, then 32-bit hashes of words without an id.
 _SPAN = 1 << 40
 
 _PAIRS_PER_BLOCK = 1 << 16
@@ -30,23 +30,16 @@ _PAIRS_PER_BLOCK = 1 << 16
 
 @dataclass(frozen=True)
 class WordBags:
-    """The distinct words of n texts.
+    """The distinct words of n texts."""
 
-    Attributes:
-        keys: (N,) int64, text · _SPAN + word, ascending.
-        counts: (N,) int64 occurrences of each.
-        offsets: (n + 1,) int64: the words of text i are ``offsets[i]`` to ``offsets[i + 1]``.
-        lengths: (n,) int64 words of each text, repeated ones included.
-    """
-
-    keys: np.ndarray
-    counts: np.ndarray
-    offsets: np.ndarray
-    lengths: np.ndarray
+    keys: np.ndarray  # (N,) int64, text · _SPAN + word, ascending
+    counts: np.ndarray  # (N,) int64 occurrences
+    offsets: np.ndarray  # (n + 1,) int64: the words of text i are ``offsets[i]`` to ``offsets[i + 1]``
+    lengths: np.ndarray  # (n,) int64 words per text, with repetitions
 
     @classmethod
     def of(cls, tokens: Tokens) -> "WordBags":
-        """The words of texts whose tokenizer identifies them (``TextTokenizer.identify_words``)."""
+        """Count the words of texts whose tokenizer identifies them (``TextTokenizer.identify_words``)."""
         assert tokens.words is not None
         texts = len(tokens)
         owner = np.repeat(np.arange(texts), tokens.lengths)
@@ -57,46 +50,37 @@ class WordBags:
 
 
 class _Matches(NamedTuple):
-    """The distinct words of the questions of P pairs, one after the other.
+    """The W distinct words of the questions of P pairs."""
 
-    Attributes:
-        pair: (W,) the pair of each.
-        idf: (W,) its inverse document frequency.
-        content: (W,) 1 for a content word, else 0.
-        found: (W,) how often it occurs in the answer of its pair.
-        lengths: (P, 2) words of the question and of the answer of each pair.
-        mean_length: of the training texts, in words.
-    """
-
-    pair: np.ndarray
-    idf: np.ndarray
-    content: np.ndarray
-    found: np.ndarray
-    lengths: np.ndarray
-    mean_length: float
+    pair: np.ndarray  # (W,) the pair of each word
+    idf: np.ndarray  # (W,) inverse document frequency
+    content: np.ndarray  # (W,) 1 for a content word, else 0
+    counts: np.ndarray  # (W,) occurrences in the answer of the pair
+    lengths: np.ndarray  # (P, 2) words of question and answer
+    mean_length: float  # of the training texts, in words
 
     def total(self, values: np.ndarray) -> np.ndarray:
         """(P,) sum of (W,) values over the words of each question."""
         return np.bincount(self.pair, weights=values, minlength=len(self.lengths)).astype(np.float64)
 
     def share(self, weights: np.ndarray) -> np.ndarray:
-        """(P,) share of the weight of each question's words that its answer has; 0 for no word."""
+        """(P,) share of the weight of each question's words that its answer contains; 0 without a word."""
         total = self.total(weights)
-        found = self.total(weights * (self.found > 0))
-        return np.divide(found, total, out=np.zeros_like(found), where=total > 0)
+        shared = self.total(weights * (self.counts > 0))
+        return np.divide(shared, total, out=np.zeros_like(shared), where=total > 0)
 
     def number(self, weights: np.ndarray) -> np.ndarray:
-        """(P,) ln(1 + the weight of each question's words that its answer has)."""
-        return np.log1p(self.total(weights * (self.found > 0)))
+        """(P,) ln(1 + the weight of each question's words that its answer contains)."""
+        return np.log1p(self.total(weights * (self.counts > 0)))
 
 
 def _bm25(matches: _Matches) -> np.ndarray:
     norm = K1 * (1 - B + B * matches.lengths[:, 1] / matches.mean_length)
-    found = matches.found
-    return np.log1p(matches.total(matches.idf * found / (found + norm[matches.pair])))
+    counts = matches.counts
+    return np.log1p(matches.total(matches.idf * counts / (counts + norm[matches.pair])))
 
 
-# ``features.columns`` of a recipe: what each column is, (P,) float64 of P pairs.
+# ``features.columns`` of a recipe: the function of each column, (P,) float64.
 COLUMNS: dict[str, Callable[[_Matches], np.ndarray]] = {
     "overlap": lambda matches: matches.share(np.ones(len(matches.pair))),
     "idf_overlap": lambda matches: matches.share(matches.idf),
@@ -111,18 +95,11 @@ COLUMNS: dict[str, Callable[[_Matches], np.ndarray]] = {
 
 
 class PairFeatures(nn.Module):
-    """Named columns of pairs; the statistics of words are saved with the model.
+    """Named columns of pairs; the statistics of words are saved with the model."""
 
-    Attributes:
-        columns: the names.
-        idf: (V,) of each word of the vocabulary, ln(1 + (N − df + 0.5) / (df + 0.5)) over N training texts.
-        content: (V,) whether it is a content word: in at most a tenth of the training texts.
-        corpus: (2,) the idf of a word that no training text has, and the mean length of texts in words.
-    """
-
-    idf: Tensor
-    content: Tensor
-    corpus: Tensor
+    idf: Tensor  # (V,) ln(1 + (N − df + 0.5) / (df + 0.5)) over N training texts
+    content: Tensor  # (V,) whether a word is in at most a tenth of the training texts
+    corpus: Tensor  # (2,) idf of a word that no training text has; mean length of texts in words
 
     def __init__(self, vocabulary_size: int, columns: tuple[str, ...]) -> None:
         super().__init__()
@@ -132,7 +109,7 @@ class PairFeatures(nn.Module):
         self.register_buffer("corpus", torch.ones(2, dtype=torch.float64))
 
     def learn(self, tokenizer: WordTokenizer, texts: list[str]) -> None:
-        """Sets the statistics of words from the training texts."""
+        """Set the statistics of words from the training texts."""
         bags = WordBags.of(tokenizer.encode(texts))
         words = bags.keys % _SPAN
         df = np.bincount(words[words < len(self.idf)], minlength=len(self.idf))
@@ -146,14 +123,7 @@ class PairFeatures(nn.Module):
     def forward(
         self, questions: WordBags, answers: WordBags, pair_question: np.ndarray, pair_answer: np.ndarray
     ) -> Tensor:
-        """(P, F) float32 on the device of the statistics: the columns of pairs of n questions and k answers.
-
-        Args:
-            questions: of the n questions.
-            answers: of the k answers.
-            pair_question: (P,) the question of each pair.
-            pair_answer: (P,) the answer of each pair.
-        """
+        """(P, F) float32 columns of pairs, given as (P,) indices of questions and answers."""
         statistics = _Statistics(self.idf.cpu().numpy(), self.content.cpu().numpy(), *self.corpus.tolist())
         rows = []
         for start in range(0, len(pair_question), _PAIRS_PER_BLOCK):
@@ -179,23 +149,23 @@ def _match(
     pair_answer: np.ndarray,
     statistics: _Statistics,
 ) -> _Matches:
-    """Looks the words of each pair's question up among those of its answer."""
+    """Look up the words of each pair's question in its answer."""
     sizes = np.diff(questions.offsets)[pair_question]
     pair = np.repeat(np.arange(len(sizes)), sizes)
     first = questions.offsets[pair_question] - (np.cumsum(sizes) - sizes)
     word = questions.keys[np.arange(len(pair)) + np.repeat(first, sizes)] % _SPAN
-    wanted = pair_answer[pair] * _SPAN + word
-    # A key above all others, so that there is one at every place.
+    key = pair_answer[pair] * _SPAN + word
+    # A final key above all keys keeps the index in range.
     keys = np.append(answers.keys, np.iinfo(np.int64).max)
-    place = np.searchsorted(keys, wanted)
-    found = np.where(keys[place] == wanted, np.append(answers.counts, 0)[place], 0)
-    known = word < len(statistics.idf)
-    index = np.where(known, word, 0)
+    index = np.searchsorted(keys, key)
+    counts = np.where(keys[index] == key, np.append(answers.counts, 0)[index], 0)
+    in_vocabulary = word < len(statistics.idf)
+    vocabulary_word = np.where(in_vocabulary, word, 0)
     return _Matches(
         pair,
-        np.where(known, statistics.idf[index], statistics.unseen_idf),
-        np.where(known, statistics.content[index], 1.0),
-        found,
+        np.where(in_vocabulary, statistics.idf[vocabulary_word], statistics.unseen_idf),
+        np.where(in_vocabulary, statistics.content[vocabulary_word], 1.0),
+        counts,
         np.stack([questions.lengths[pair_question], answers.lengths[pair_answer]], axis=1),
         statistics.mean_length,
     )
@@ -213,7 +183,7 @@ class Head(nn.Module, ABC):
 
     @classmethod
     def joins_vectors(cls, options: Any) -> bool:
-        """Whether it reads the two vectors of a pair beside their similarity."""
+        """Whether the head reads the two vectors of a pair and their similarity."""
         return False
 
     @abstractmethod
@@ -230,7 +200,7 @@ class NoHead(Head):
 
 
 class LinearHead(Head):
-    """w · x + b, a logistic regression with the loss ``logistic``; it starts as the mean of the pooling's."""
+    """w · x + b, initially the mean of the columns; with the loss ``logistic``, a logistic regression."""
 
     def __init__(self, columns: int, features: int, options: Any) -> None:
         super().__init__(columns, features, options)
@@ -254,8 +224,8 @@ class HiddenHead(Head):
         """Options of a ``hidden`` head.
 
         Attributes:
-            size: Units of the hidden layer; 0 is as many as there are columns.
-            vectors: Read the vectors r_q and r_a of a pair beside their similarity.
+            size: Units of the hidden layer; 0 is the number of columns.
+            vectors: Read the vectors r_q and r_a of a pair in addition to their similarity.
             dropout: Dropout probability of the hidden layer.
         """
 

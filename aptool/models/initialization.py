@@ -1,7 +1,7 @@
-"""Where a system starts: its vocabulary, its first word vectors, and what its encoder is built from.
+"""Initialization of a system: its vocabulary and its word vectors.
 
-Word vectors are random, learned from the training texts by skip-gram, or read from a file. (Encoders over a
-pretrained network load its tokenizer and its weights instead: ``pretrained.py``.)
+Word vectors are random, learned from the training texts by skip-gram, or read from a file. Encoders over a
+pretrained network load its tokenizer and weights instead: ``pretrained.py``.
 """
 
 import hashlib
@@ -28,64 +28,41 @@ from aptool.version import __version__
 
 logger = logging.getLogger(__name__)
 
-_MATRIX = "vectors"  # the name of the learned vectors in their cache
+_MATRIX = "vectors"  # name of the tensor of learned vectors
 
 
 class EncoderSpec(NamedTuple):
-    """What an encoder is built from beside its options; ``config.json`` of a model holds it.
-
-    Attributes:
-        vocabulary_size: number of token ids.
-        dim: d, dimension of the word embeddings; of an encoder over a pretrained network, of its states.
-        backbone: the configuration of the pretrained network and of its special tokens, if it has one.
-    """
+    """Sizes and network of an encoder, as in ``config.json`` of a model."""
 
     vocabulary_size: int
-    dim: int
-    backbone: dict[str, Any] | None = None
+    dim: int  # d, dimension of the word embeddings, or of a pretrained network's states
+    backbone: dict[str, Any] | None = None  # configuration of a pretrained network and its special tokens
 
 
 class Corpus(NamedTuple):
-    """The texts that a system may be initialized from.
+    """Texts for initialization."""
 
-    Attributes:
-        texts: every distinct text of the training split.
-        all_texts: yields the texts of all splits.
-        seed: random seed.
-        cache: folder in which learned vectors are kept, if any.
-    """
-
-    texts: list[str]
-    all_texts: Callable[[], Iterator[str]]
+    texts: list[str]  # distinct texts of the training split
+    all_texts: Callable[[], Iterator[str]]  # yields the texts of all splits
     seed: int
-    cache: Location | None = None
+    cache: Location | None = None  # folder of learned vectors
 
 
 class Initialization(NamedTuple):
-    """A system before training.
-
-    Attributes:
-        tokenizer: tokenizer of its texts.
-        recipe: the recipe, completed with what was only known now, such as the dimension of vectors from a
-            file.
-        spec: what the encoder is built from.
-        load_weights: sets the initial weights of a ranker that was built from ``spec``; returns how many
-            tokens did not start at random.
-        causal: whether the state of a token depends only on the tokens up to it.
-    """
+    """A system before training."""
 
     tokenizer: TextTokenizer
-    recipe: Recipe
+    recipe: Recipe  # with the dimension of vectors from a file
     spec: EncoderSpec
+    # Sets the weights of a ranker built from ``spec``; returns the number of tokens with initial vectors.
     load_weights: Callable[[nn.Module], int]
-    causal: bool = False
+    causal: bool = False  # the state of a token depends only on the tokens up to it
 
 
 def make_vocabulary(recipe: Recipe, corpus: Corpus) -> tuple[WordTokenizer, WordVectors | None, Recipe]:
-    """The tokenizer, the word vectors if any, and the recipe with the vectors' dimension.
+    """Return the tokenizer, the word vectors if any, and the recipe with the vectors' dimension.
 
-    With vectors from a file, words of the other splits that have a vector get an id too: they carry meaning
-    although no training text has them.
+    With vectors from a file, words of the other splits with a vector get an id too.
     """
     options, texts = recipe.text, corpus.texts
     learn = WordTokenizer.learn(texts, lowercase=options.lowercase, min_count=options.min_count)
@@ -95,8 +72,8 @@ def make_vocabulary(recipe: Recipe, corpus: Corpus) -> tuple[WordTokenizer, Word
     if source == "learned":
         learned = learned_vectors(learn, learn.encode(texts), recipe.vectors, corpus.seed, corpus.cache)
         return learn, learned, recipe
-    wanted = WordTokenizer.learn(corpus.all_texts(), lowercase=options.lowercase).words[UNK + 1 :]
-    vectors = read_vectors(source, dict.fromkeys([*learn.words[UNK + 1 :], *wanted]))
+    all_words = WordTokenizer.learn(corpus.all_texts(), lowercase=options.lowercase).words[UNK + 1 :]
+    vectors = read_vectors(source, dict.fromkeys([*learn.words[UNK + 1 :], *all_words]))
     if not vectors.words:
         expected = "vectors of its language, and with text.lowercase=false if they are of cased words"
         raise InputError(source, problem="no vector for any word of the collection", expected=expected)
@@ -118,22 +95,22 @@ def make_vocabulary(recipe: Recipe, corpus: Corpus) -> tuple[WordTokenizer, Word
 def init_embedding(
     embedding: nn.Embedding, tokenizer: WordTokenizer, vectors: WordVectors | None, options: VectorOptions
 ) -> int:
-    """Sets word embeddings (V, d) before training; returns how many words have a vector.
+    """Initialize word embeddings (V, d), and return the number of words with a vector.
 
     Words without a vector are uniform in [-unknown, unknown]; PAD is zero.
     """
     weight = embedding.weight
     weight.requires_grad_(options.fine_tune)
-    known = 0
+    with_vector = 0
     with torch.no_grad():
         weight.uniform_(-options.unknown, options.unknown)
         if vectors is not None:
             ids = {word: index for index, word in enumerate(tokenizer.words)}
             rows = np.array([ids.get(word, PAD) for word in vectors.words], dtype=np.int64)
             weight[torch.from_numpy(rows)] = torch.from_numpy(vectors.matrix)
-            known = int((rows != PAD).sum())
+            with_vector = int((rows != PAD).sum())
         weight[PAD] = 0
-    return known
+    return with_vector
 
 
 def learned_vectors(
@@ -143,15 +120,7 @@ def learned_vectors(
     seed: int,
     cache: Location | None = None,
 ) -> WordVectors:
-    """Skip-gram vectors of a vocabulary, learned from the training texts.
-
-    Args:
-        tokenizer: the vocabulary.
-        tokens: the training texts as token ids.
-        options: dimension, window and epochs.
-        seed: random seed.
-        cache: folder in which vectors of the same texts, options and seed are kept.
-    """
+    """Learn skip-gram vectors of a vocabulary from texts, or read them from the cache folder."""
     inputs = [options.dim, options.window, options.epochs, seed, __version__, tokenizer.words]
     digest = hashlib.sha256(json.dumps(inputs).encode() + tokens.ids.tobytes() + tokens.offsets.tobytes())
     cached = cache / f"learned-{digest.hexdigest()[:16]}.safetensors" if cache is not None else None
@@ -176,10 +145,9 @@ def learned_vectors(
 
 
 def _cached_matrix(path: Location, shape: tuple[int, int]) -> np.ndarray:
-    with local_copy(path) as here:
-        matrix = read_tensors(here, checked=True)[0].get(_MATRIX)
+    with local_copy(path) as local:
+        matrix = read_tensors(local, checked=True)[0].get(_MATRIX)
     if matrix is None or tuple(matrix.shape) != shape or matrix.dtype != torch.float32:
-        raise InputError(
-            path, problem="damaged", expected=f"learned vectors; remove {path} to learn them again"
-        )
+        expected = f"learned vectors; remove {path} to learn them again"
+        raise InputError(path, problem="damaged", expected=expected)
     return matrix.numpy()

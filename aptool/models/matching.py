@@ -1,12 +1,11 @@
-"""Poolings that match tokens: the score follows from S (M, L), the similarities of the tokens of both texts.
+"""Late interaction: the score is a function of S (M, L), the cosines between the tokens of both texts.
 
-A token's state is scaled to unit length, so S holds cosines. Of an answer, the states of all its tokens are
-kept; a pair costs one product and the reduction of S. Each token of the question is first matched with the
-answer's (``match``); the score follows from the sum over the question's tokens (``score``).
+The states of all tokens of an answer are stored; a pair costs one matrix product and the reduction of S.
+``match`` compares each token of the question with the answer; ``score`` sums over the question's tokens.
 
 - ``maxsim``: ColBERT (Khattab and Zaharia, 2020), the best answer token of each question token.
-- ``symmetric-maxsim``: the mean of that and of the best question token of each answer token.
-- ``mean-maxsim``: ``maxsim`` and the cosine of the means of all tokens, a share of each.
+- ``symmetric-maxsim``: the mean of ``maxsim`` in both directions.
+- ``mean-maxsim``: a weighted mean of ``maxsim`` and the cosine of the mean states.
 - ``kernels``: KNRM (Xiong et al., 2017) and TK (Hofstätter et al., 2020), soft counts of similarities.
 """
 
@@ -27,9 +26,9 @@ from aptool.options import bounded
 class MatchPooling(Pooling):
     """A pooling of the similarities of tokens."""
 
-    # Whether only the question's tokens are matched, so that the score follows from ``match`` alone.
+    # Whether only the question's tokens are matched: the score depends on ``match`` alone.
     one_way: ClassVar[bool] = True
-    # Rows that are kept of a text beside those of its tokens.
+    # Stored rows per text besides one per token.
     more_rows: ClassVar[int] = 0
 
     @override
@@ -37,87 +36,63 @@ class MatchPooling(Pooling):
         return self.score_kept(self.kept(questions), self.kept(answers))
 
     def score_kept(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """Scores (n,) of n pairs from what is ``kept`` of their texts; pair i is question i with answer i."""
+        """(n,) scores of pairs from the ``kept`` rows of their texts; pair i is question i with answer i."""
         Q, A = questions.padded()[0], answers.padded()[0]  # (n, M, c), (n, L, c)
         return self.reduce(Q @ A.transpose(1, 2), questions, answers)
 
     @override
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """All questions with one answer after another."""
         Q, A = self.kept(questions), self.kept(answers)
         parts = A.values.split(A.sizes.tolist())
         return torch.stack([self.reduce_one(Q.with_values(Q.values @ A.T)) for A in parts], 1)
 
     def kept(self, states: Ragged) -> Ragged:
-        """What S is the products of, and what is kept of a text: its states (N, c), scaled to unit length."""
+        """Stored rows of texts, the factors of S: states (N, c), scaled to unit length."""
         return normalized(states)
 
     def reduce(self, S: Tensor, questions: Ragged, answers: Ragged) -> Tensor:
-        """Scores of pairs from their similarities.
-
-        Args:
-            S: (n, M, L) similarities, anything on padding.
-            questions: what S was computed from, for its sizes.
-            answers: likewise.
-
-        Returns:
-            (n,) scores.
-        """
+        """(n,) scores of pairs from S (n, M, L), anything on padding; the texts give the sizes."""
         _, M, L = S.shape
         mask = torch.arange(L, device=S.device) < answers.lengths[:, None]  # (n, L), false on padding
         matched = self.match(S, mask[:, None]).flatten(0, 1)  # (n M, k)
         return self.score(questions.with_values(matched.index_select(0, questions.slots(M))))
 
     def reduce_one(self, S: Ragged) -> Tensor:
-        """Scores of n questions with one answer.
-
-        Args:
-            S: similarities, values (N, L), of the tokens of n questions to those of the answer.
-
-        Returns:
-            (n,) scores.
-        """
+        """(n,) scores of n questions with one answer, from S with values (N, L)."""
         return self.score(S.with_values(self.match(S.values)))
 
     @abstractmethod
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
-        """How well tokens of a question are matched by an answer.
+        """(..., k) match of question tokens with an answer; usually k = 1.
 
         Args:
-            S: (..., L) similarities of each to the answer's tokens.
-            mask: broadcasts to S, false on padding; None if there is no padding.
-
-        Returns:
-            (..., k) numbers, as a rule one.
+            S: (..., L) similarities of question tokens to the answer's tokens.
+            mask: broadcasts to S, false on padding; None without padding.
         """
 
     @abstractmethod
     def partners(self, S: Tensor) -> Tensor:
-        """(M, L) by how much each token of a question is matched with each of an answer, from S (M, L).
-
-        They sum to one: shares of the weight that the pair's matches have in its score.
-        """
+        """(M, L) share of each pair of tokens in the score, from S (M, L); the shares sum to one."""
 
     def score(self, matched: Ragged) -> Tensor:
-        """(n,) scores from the k numbers that ``match`` gives each token of n questions, values (N, k)."""
+        """(n,) scores from the output of ``match`` for each token of n questions, values (N, k)."""
         return segment_mean(matched)[:, 0]
 
     def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:
-        """S (M, L) of one pair, from the states (M, c) of a question and (L, c) of an answer."""
+        """S (M, L) of one pair from its states (M, c) and (L, c)."""
         return unit(questions) @ unit(answers).T
 
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """(n, M) and (n, L) weights of the tokens of n pairs: sums of ``partners`` over the other text."""
-        shares = [
-            self.partners(self.alignment(Q, A))
-            for Q, A in zip(
-                questions.values.split(questions.sizes.tolist()),
-                answers.values.split(answers.sizes.tolist()),
-                strict=True,
-            )
-        ]
-        return tuple(  # type: ignore[return-value]
-            Ragged.join([one.sum(dim) for one in shares]).padded()[0] for dim in (1, 0)
+        texts = zip(
+            questions.values.split(questions.sizes.tolist()),
+            answers.values.split(answers.sizes.tolist()),
+            strict=True,
+        )
+        shares = [self.partners(self.alignment(Q, A)) for Q, A in texts]
+        return (
+            Ragged.join([share.sum(1) for share in shares]).padded()[0],
+            Ragged.join([share.sum(0) for share in shares]).padded()[0],
         )
 
 
@@ -129,8 +104,8 @@ class MaxSimPooling(MatchPooling):
         """Options of ``maxsim`` pooling.
 
         Attributes:
-            reduce: ``mean`` over the question's tokens, which is within [-1, 1], or ``sum``, as in ColBERT.
-                They rank alike.
+            reduce: ``mean`` over the question's tokens, within [-1, 1], or ``sum``, as in ColBERT. Both give
+                the same ranking.
         """
 
         reduce: Literal["mean", "sum"] = "mean"
@@ -185,10 +160,10 @@ class SymmetricMaxSimPooling(MatchPooling):
 
 
 class MeanMaxSimPooling(MatchPooling):
-    """s = w cos(q̄, ā) + (1 - w) mean over m of max over l of S_ml, where q̄ and ā are the means of the states.
+    """s = w cos(q̄, ā) + (1 - w) mean over m of max over l of S_ml, where q̄ and ā are the mean states.
 
-    COIL (Gao et al., 2021) adds the product of two vectors to the matches of tokens; here it is the cosine of
-    the means. A mean stands before its tokens, so S (1 + M, 1 + L) has them in its first row and column.
+    COIL (Gao et al., 2021) adds the product of two vectors to the matches of tokens; this pooling adds the
+    cosine of the means. S (1 + M, 1 + L) has the means in its first row and column.
     """
 
     more_rows = 1
@@ -211,14 +186,14 @@ class MeanMaxSimPooling(MatchPooling):
     def kept(self, states: Ragged) -> Ragged:
         """(N + n, c), the mean of each text before its states."""
         order = torch.arange(len(states.sizes), device=states.values.device)
-        first, others = states.offsets[:-1] + order, states.row_numbers() + states.spread(order) + 1
-        both = states.values.new_zeros(len(states.values) + len(order), states.values.shape[1])
-        both = both.index_copy(0, first, segment_mean(states)).index_copy(0, others, states.values)
-        return normalized(Ragged.of_sizes(both, states.sizes + 1))
+        mean_rows, token_rows = states.offsets[:-1] + order, states.row_numbers() + states.spread(order) + 1
+        rows = states.values.new_zeros(len(states.values) + len(order), states.values.shape[1])
+        rows = rows.index_copy(0, mean_rows, segment_mean(states)).index_copy(0, token_rows, states.values)
+        return normalized(Ragged.of_sizes(rows, states.sizes + 1))
 
     @override
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(..., 2), that to the answer's mean, and the largest to a token."""
+        """(..., 2): the similarity to the answer's mean, and the largest to a token."""
         largest = best(S[..., 1:], None if mask is None else mask[..., 1:])
         return torch.cat([S[..., :1], largest], -1)
 
@@ -237,12 +212,10 @@ class MeanMaxSimPooling(MatchPooling):
 
 
 class KernelPooling(MatchPooling):
-    """s = Σ_k w_k φ_k with φ_k = mean over m of log Σ_l exp(-(S_ml - μ_k)² / 2σ²).
+    """s = Σ_k w_k φ_k with φ_k = mean over m of log max(1e-6, Σ_l exp(-(S_ml - μ_k)² / 2σ²)).
 
-    μ is 1, and then the middles of equal parts of [-1, 1]; a sum of less than 1e-6 counts as 1e-6.
+    The first μ is 1; the other μ are the midpoints of equal parts of [-1, 1].
     """
-
-    LEAST = 1e-6
 
     @dataclass(frozen=True)
     class Options(StateOptions):
@@ -264,22 +237,21 @@ class KernelPooling(MatchPooling):
         means = torch.cat([torch.ones(1), 1 - (2 * torch.arange(parts) + 1) / parts])
         self.register_buffer("means", means, persistent=False)
         self.width = options.width
-        # Similar tokens count for the answer and dissimilar ones against it, until training knows better.
+        # Initially, similar tokens raise the score and dissimilar tokens lower it.
         self.weights = nn.Parameter(means / options.kernels)
 
     @classmethod
     @override
     def max_weights(cls, size: int, options: Any) -> int:
-        """One weight a kernel."""
         return int(options.kernels)
 
     @override
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(..., k), the logarithm of the soft count of each kernel."""
+        """(..., k): the logarithm of the soft count per kernel."""
         counts = ((S[..., None] - self.means) / self.width).square().mul(-0.5).exp()  # (..., L, k)
         if mask is not None:
             counts = counts.masked_fill(~mask[..., None], 0)
-        return counts.sum(-2).clamp_min(self.LEAST).log()
+        return counts.sum(-2).clamp_min(1e-6).log()
 
     @override
     def score(self, matched: Ragged) -> Tensor:
@@ -287,7 +259,7 @@ class KernelPooling(MatchPooling):
 
     @override
     def partners(self, S: Tensor) -> Tensor:
-        """All pairs count; what is shown is each question token's best one."""
+        # All pairs of tokens count in the score; show the best pair of each question token.
         return nearest(S) / len(S)
 
 
@@ -297,10 +269,10 @@ def normalized(states: Ragged) -> Ragged:
 
 
 def best(S: Tensor, mask: Tensor | None) -> Tensor:
-    """(..., 1) the largest of S (..., L), where ``mask`` is true."""
+    """(..., 1) maximum of S (..., L) where ``mask`` is true."""
     return (S if mask is None else S.masked_fill(~mask, -torch.inf)).amax(-1, keepdim=True)
 
 
 def nearest(S: Tensor) -> Tensor:
-    """(M, L) one at the largest of each row of S (M, L), zero elsewhere; of equal ones, the first."""
+    """(M, L) one at the first maximum of each row of S (M, L), zero elsewhere."""
     return torch.zeros_like(S).scatter_(1, S.argmax(1, keepdim=True), 1.0)

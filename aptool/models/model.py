@@ -37,35 +37,27 @@ CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
 WEIGHTS = "model.safetensors"
 
-# All that ``save_model`` writes.
+# Files that ``save_model`` writes.
 FILES = (CONFIG, TOKENIZER, WEIGHTS, "README.md", "training/history.jsonl")
 
-# Types of weights that a model can have, by safetensors' names.
+# Types of weights, by safetensors' names.
 WEIGHT_TYPES = ("F64", "F32", "F16", "BF16")
 
-# Bytes of weights up to which a network is built before its shapes are compared with those of the file.
+# Maximum size of a network that is built before its shapes are compared with the file's, in bytes.
 UNCHECKED_BYTES = 256 << 20
 
-# Version of the layout; format 1 is aptool 0.1's.
+# Version of the layout; aptool 0.1 wrote format 1.
 FORMAT = 2
 
 
 class LoadedModel(NamedTuple):
-    """A trained system, ready to score.
+    """A trained system, ready to score."""
 
-    Attributes:
-        ranker: the network, in evaluation mode.
-        tokenizer: the tokenizer of its texts.
-        recipe: the recipe it was trained by.
-        config: its ``config.json``.
-        fingerprint: hash of configuration, tokenizer and weights.
-    """
-
-    ranker: Ranker
+    ranker: Ranker  # in evaluation mode
     tokenizer: TextTokenizer
     recipe: Recipe
-    config: dict[str, Any]
-    fingerprint: str
+    config: dict[str, Any]  # ``config.json``
+    fingerprint: str  # hash of configuration, tokenizer and weights
 
 
 def save_model(
@@ -76,15 +68,15 @@ def save_model(
     training: dict[str, Any],
     history: list[dict[str, Any]],
 ) -> None:
-    """Writes a model folder, whole or not at all.
+    """Write a model folder atomically; an existing model is replaced.
 
     Args:
-        folder: output folder; a model that is already there is replaced.
+        folder: output folder.
         ranker: the network.
         tokenizer: the tokenizer of its texts.
         recipe: the recipe it was trained by.
         training: the section ``training`` of ``config.json`` (see ``schemas/model.schema.json``).
-        history: the record of each epoch, written as JSON lines.
+        history: one entry per epoch, written as JSON lines.
     """
     spec = ranker.encoder.spec
     config = {
@@ -110,63 +102,51 @@ def save_model(
 
 
 def new_model_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
-    """A temporary folder, which becomes the model folder if the block succeeds."""
-    return atomic_folder(folder, _mark(location(folder)), own_files, by_content=True)
+    """Return a temporary folder, which becomes the model folder if the block succeeds."""
+    return atomic_folder(folder, _marker(location(folder)), lambda folder: FILES, by_content=True)
 
 
 def opened_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
-    """The files of a model folder on this machine, while the block runs."""
-    there = find_model(folder)
-    if not there.is_dir():
+    """Return the files of a model folder, or of ``hf://ORG/NAME``, on this machine, while the block runs."""
+    path = location(folder) if is_object_url(folder) else local_folder(str(folder), FILES)
+    if not path.is_dir():
         raise AptoolError(
-            f"{there}: folder not found; expected a model "
-            f"(`aptool train COLLECTION --output {there}` trains one)"
+            f"{path}: folder not found; expected a model "
+            f"(`aptool train COLLECTION --output {path}` trains one)"
         )
-    return fetched(there, CONFIG, own_files(Path()))
+    return fetched(path, CONFIG, FILES)
 
 
 def has_model(folder: PathOrUrl) -> bool:
-    """Whether a folder has what makes it one of a model."""
-    there = location(folder)
-    return (there / _mark(there)).is_file()
+    """Whether a folder is a model folder."""
+    path = location(folder)
+    return (path / _marker(path)).is_file()
 
 
-def _mark(folder: Location) -> str:
-    """The file that every model folder has; on an object store the one that is written last."""
+def _marker(folder: Location) -> str:
+    """The file that marks a model folder; on an object store it is written last."""
     return WEIGHTS if isinstance(folder, Path) else CONFIG
 
 
-def own_files(folder: Path) -> tuple[str, ...]:
-    """The relative paths of the files that ``save_model`` writes."""
-    return FILES
-
-
-def find_model(folder: PathOrUrl) -> Location:
-    """The folder of a model: of ``hf://ORG/NAME`` a local copy, else itself."""
-    if is_object_url(folder):
-        return location(folder)
-    return local_folder(str(folder), FILES)
-
-
 def remove_model(folder: PathOrUrl) -> None:
-    """Removes a model folder; files in it that aptool did not write stay, and so do the folders of them."""
-    there = location(folder)
-    if isinstance(there, ObjectPath):
-        remove_published(there, CONFIG)
+    """Remove a model folder; files that aptool did not write stay."""
+    path = location(folder)
+    if isinstance(path, ObjectPath):
+        remove_published(path, CONFIG)
         return
-    for name in own_files(there):
-        (there / name).unlink(missing_ok=True)
-    for path in (there / "training", there):
+    for name in FILES:
+        (path / name).unlink(missing_ok=True)
+    for subfolder in (path / "training", path):
         with contextlib.suppress(OSError):  # missing, or not empty
-            path.rmdir()
+            subfolder.rmdir()
 
 
 def check_model_folder(folder: PathOrUrl) -> None:
     """Raise unless a folder is new, empty or a model of aptool."""
-    there = location(folder)
-    check_folder(there, _mark(there))
+    path = location(folder)
+    check_folder(path, _marker(path))
     try:
-        kind = read_json(there / CONFIG)["model_type"]
+        kind = read_json(path / CONFIG)["model_type"]
     except (InputError, KeyError, TypeError):
         return
     if kind != "aptool":
@@ -178,12 +158,7 @@ def check_model_folder(folder: PathOrUrl) -> None:
 
 
 def load_model(folder: PathOrUrl, device: torch.device | str = "cpu") -> LoadedModel:
-    """Reads a model folder.
-
-    Args:
-        folder: the model folder, or ``hf://ORG/NAME`` on the Hugging Face hub.
-        device: device for the network.
-    """
+    """Read a model folder, or ``hf://ORG/NAME`` on the Hugging Face hub."""
     with opened_folder(folder) as path:
         return _load(path, device)
 
@@ -202,8 +177,7 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
     sizes = config["vocabulary"], config["dim"]
     weights = max_weights(recipe, *sizes, backbone)
     if weights is None or 4 * weights > UNCHECKED_BYTES:
-        # On the meta device a network of any size takes no memory. Its first use takes a second, so it is
-        # used only where the sizes in the configuration could take much.
+        # On the meta device a network takes no memory, but the first use of the device takes a second.
         with torch.device("meta"):
             _check_shapes(path / WEIGHTS, build_ranker(recipe, *sizes, backbone))
         ranker = build_ranker(recipe, *sizes, backbone)
@@ -216,13 +190,13 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
 
 
 def model_recipe(folder: PathOrUrl) -> Recipe:
-    """The recipe that a model was trained by; its weights are not read."""
+    """Return the recipe that a model was trained by, without reading its weights."""
     with opened_folder(folder) as path:
         return recipe_from_dict(_read_config(path / CONFIG)["recipe"], where=f"{folder}/{CONFIG}")
 
 
 def model_fingerprint(folder: PathOrUrl) -> str:
-    """Hash of the files that decide a model's scores: folders with the same fingerprint score the same."""
+    """Hash the files that decide a model's scores: models with equal fingerprints give equal scores."""
     digest = hashlib.sha256()
     with opened_folder(folder) as path:
         for name in (CONFIG, TOKENIZER, WEIGHTS):
@@ -232,9 +206,9 @@ def model_fingerprint(folder: PathOrUrl) -> str:
 
 
 def model_card(config: dict[str, Any]) -> str:
-    """The README of a model folder, in Markdown."""
+    """Return the README of a model folder, in Markdown."""
     recipe, training = config["recipe"], config["training"]
-    figures = "\n".join(f"| {name} | {value:.4f} |" for name, value in training["dev"].items())
+    measures = "\n".join(f"| {name} | {value:.4f} |" for name, value in training["dev"].items())
     header = yaml.safe_dump(_card_header(config), sort_keys=False, allow_unicode=True)
     parameters = json.dumps({key: recipe[key] for key in recipe if key != "preset"}, indent=2)
     return f"""---
@@ -246,7 +220,7 @@ Ranks candidate answers to a question by {recipe["pooling"]["type"]} pooling ove
 
 | dev measure (best epoch, {training["best_epoch"]}) | value |
 |---|---|
-{figures}
+{measures}
 
 Trained with seed {training["seed"]} on collection `{training["collection"]}` (fingerprint
 `{training["fingerprint"]}`), aptool {config["versions"]["aptool"]}, torch {config["versions"]["torch"]}.
@@ -259,7 +233,7 @@ Trained with seed {training["seed"]} on collection `{training["collection"]}` (f
 
 
 def _card_header(config: dict[str, Any]) -> dict[str, Any]:
-    """The metadata of a model card; the hub shows the figures of its ``model-index``."""
+    """Return the metadata of a model card; the hub shows the measures in ``model-index``."""
     training = config["training"]
     result = {
         "task": {"type": "text-ranking", "name": "Answer selection"},
@@ -284,43 +258,38 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise InputError(path, problem="file not found", expected="the configuration of a model")
     config: dict[str, Any] = read_json(path)
     if isinstance(config, dict) and config.get("model_type") == "aptool":
-        _check_format(path, config.get("format"))
+        version = config.get("format")
+        if version == 1:
+            raise AptoolError(
+                f"{path}: written by aptool 0.1; expected format {FORMAT}; train it again with this version"
+            )
+        if isinstance(version, int) and version > FORMAT:
+            raise AptoolError(
+                f"{path}: written by a later version of aptool (format {version}); expected format {FORMAT}"
+            )
     check_document("model", config, path)
     return config
 
 
-def _check_format(path: Path, version: object) -> None:
-    """Refuses a model of another version of aptool in one line; other damage is for the schema to name."""
-    if version == 1:
-        raise AptoolError(
-            f"{path}: written by aptool 0.1; expected format {FORMAT}; train it again with this version"
-        )
-    if isinstance(version, int) and version > FORMAT:
-        raise AptoolError(
-            f"{path}: written by a later version of aptool (format {version}); expected format {FORMAT}"
-        )
-
-
 def _check_shapes(path: Path, ranker: Ranker) -> None:
-    """Compares the header of a file of weights with a network; reads no weight."""
+    """Compare the header of a file of weights with a network."""
     if not path.is_file():
         raise InputError(path, problem="file not found", expected="the weights of a model")
     try:
         with safe_open(path, framework="pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            found = {name: (list(one.get_shape()), str(one.get_dtype())) for name, one in slices.items()}
+            header = {name: (list(item.get_shape()), str(item.get_dtype())) for name, item in slices.items()}
     except (SafetensorError, OSError) as error:
         raise InputError(path, problem=str(error), expected="a safetensors file") from error
-    wanted = {name: list(weight.shape) for name, weight in ranker.state_dict().items()}
-    for name in sorted(wanted.keys() | found.keys()):
-        if name not in found or name not in wanted:
-            problem = "missing" if name in wanted else "unknown"
-            raise InputError(
-                path, place=name, problem=problem, expected=f"the weights that {CONFIG} describes"
-            )
-        shape, kind = found[name]
-        if shape != wanted[name]:
-            expected = f"shape {wanted[name]}, as {CONFIG} says"
+    shapes = {name: list(weight.shape) for name, weight in ranker.state_dict().items()}
+    for name in sorted(shapes.keys() | header.keys()):
+        if name not in header or name not in shapes:
+            problem = "missing" if name in shapes else "unknown"
+            expected = f"the weights that {CONFIG} describes"
+            raise InputError(path, place=name, problem=problem, expected=expected)
+        shape, kind = header[name]
+        if shape != shapes[name]:
+            expected = f"shape {shapes[name]}, as {CONFIG} says"
             raise InputError(path, place=name, value=shape, expected=expected)
         if kind not in WEIGHT_TYPES:
             expected = f"weights of one of the types {', '.join(WEIGHT_TYPES)}"

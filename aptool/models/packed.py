@@ -1,8 +1,7 @@
-"""Texts of any lengths in one row of tokens, without padding.
+"""Packed sequences: texts of any lengths in one row of tokens, without padding.
 
-Embeddings, products and normalizations of a network are computed token by token, for all texts at once;
-attention within each text, texts of one length at a time. The states are those of each text by itself, to the
-bit.
+Embeddings, products and normalizations are computed for all tokens at once; attention stays within a text,
+for all texts of one length at once. The states equal those of each text alone, to the bit.
 """
 
 from typing import Any
@@ -15,23 +14,18 @@ from torch.nn import functional as F
 from aptool.models.pretrained import network_library
 from aptool.models.ragged import Ragged
 
-# Networks with absolute positions and attention of every token to all. Those of RoBERTa's family count
-# positions from the padding's id on and leave out padding tokens.
+# Networks with absolute positions and full attention.
 ABSOLUTE = ("albert", "bert", "distilbert", "electra")
 
-
+# RoBERTa's family counts positions from the padding's id, and skips padding tokens.
 AFTER_PADDING = ("camembert", "roberta", "xlm-roberta")
 
-
-# The name under which transformers knows ``attend``.
+# Name of ``attend`` in transformers.
 NAME = "aptool_packed"
 
 
 def pack(network: Any) -> bool:
-    """Has a network attend within texts where it is given their sizes; whether it is one that can.
-
-    Without sizes it attends as it does by default.
-    """
+    """Let a network attend within texts if it receives their sizes; return whether it supports that."""
     config = network.config
     if config.model_type not in (*ABSOLUTE, *AFTER_PADDING) or getattr(config, "is_decoder", False):
         return False
@@ -45,12 +39,12 @@ def pack(network: Any) -> bool:
 
 
 def packed_inputs(ids: Ragged, types: Tensor | None, config: Any) -> dict[str, Any]:
-    """The arguments of a network for texts in one row.
+    """Return the arguments of a network for texts in one row.
 
     Args:
-        ids: token ids, values (N,) int64; texts of one length stand together.
+        ids: token ids, values (N,) int64; texts of one length are adjacent.
         types: (N,) int64 token types, for a network that has them.
-        config: the network's.
+        config: the network's configuration.
     """
     if config.model_type in AFTER_PADDING:
         is_token = (ids.values != config.pad_token_id).long()
@@ -75,20 +69,20 @@ def attend(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Attention as a function of ``transformers.AttentionInterface``.
+    """Attend within texts; a function for ``transformers.AttentionInterface``.
 
     Args:
         module: the module that attends.
-        query: (1, h, N, d) of h heads; ``key`` and ``value`` likewise.
-        key: see ``query``.
-        value: see ``query``.
-        attention_mask: None where ``text_sizes`` is given.
-        text_sizes: lengths of the texts in the row; None is attention of every token to all.
+        query: (1, h, N, d), h heads.
+        key: (1, h, N, d).
+        value: (1, h, N, d).
+        attention_mask: None with ``text_sizes``.
+        text_sizes: lengths of the texts in the row; None is full attention.
         scaling: factor of the products of queries and keys.
-        options: of the library's own attention.
+        options: of the library's attention.
 
     Returns:
-        (1, N, h, d), and None in place of the weights.
+        (1, N, h, d), and None instead of the weights.
     """
     if text_sizes is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -97,14 +91,14 @@ def attend(
             module, query, key, value, attention_mask, scaling=scaling, **options
         )
         return dense
-    rows = [one[0].transpose(0, 1) for one in (query, key, value)]  # (N, h, d)
+    rows = [tensor[0].transpose(0, 1) for tensor in (query, key, value)]  # (N, h, d)
     attended = torch.empty(rows[0].shape, dtype=query.dtype, device=query.device)
     begin, changes = 0, np.flatnonzero(np.diff(text_sizes)) + 1
     for group in np.split(text_sizes, changes):
         count, length = len(group), int(group[0])
-        texts = [one[begin : begin + count * length].unflatten(0, (count, length)) for one in rows]
-        queries, keys, held = (one.transpose(1, 2) for one in texts)  # (n, h, length, d)
-        found = F.scaled_dot_product_attention(queries, keys, held, scale=scaling)
-        attended[begin : begin + count * length] = found.transpose(1, 2).flatten(0, 1)
+        texts = [tensor[begin : begin + count * length].unflatten(0, (count, length)) for tensor in rows]
+        queries, keys, values = (tensor.transpose(1, 2) for tensor in texts)  # (n, h, length, d)
+        output = F.scaled_dot_product_attention(queries, keys, values, scale=scaling)
+        attended[begin : begin + count * length] = output.transpose(1, 2).flatten(0, 1)
         begin += count * length
     return attended[None], None

@@ -1,9 +1,7 @@
-"""Poolings: two state sequences to a score, as a rule the similarity of two vectors (paper, section 2.3).
+"""Poolings: two state sequences to a score, usually the similarity of two vectors (paper, section 2.3).
 
 These are the definitions, differentiable and pair by pair; ``aptool.scoring.kernels`` computes the same
-scores for many pairs that share texts. Here are the interface and the poolings of each text by itself.
-Attentive pooling is in ``attention.py``, the cross-encoder's in ``cross.py``; ``build.py`` names them for
-recipes.
+scores for many pairs that share texts. This module has the interface and the poolings of single texts.
 """
 
 from abc import ABC, abstractmethod
@@ -25,8 +23,8 @@ class StateOptions:
     """Options of every pooling of states.
 
     Attributes:
-        dim: Features that states are projected to before they are pooled, by a matrix that is learned; 0
-            pools them as they are. Fewer features take less memory and time for each answer.
+        dim: Features after a learned projection of the states; 0 does not project. Fewer features take less
+            memory and time per answer.
     """
 
     dim: int = 0
@@ -36,19 +34,19 @@ class Pooling(nn.Module, ABC):
     """The interface of every pooling."""
 
     Options: ClassVar[type]
-    # What it reads of a text: the states of its tokens, or their ids, which it then encodes itself.
+    # Input per text: the states of its tokens, or their ids, which the pooling encodes itself.
     input_kind: ClassVar[Literal["states", "ids"]] = "states"
-    # Whether it gives several numbers per pair, which need a head to become one score.
+    # Whether it gives several numbers per pair, which a head joins to one score.
     many_columns: ClassVar[bool] = False
 
     @classmethod
     def for_encoder(cls, encoder: Encoder, options: Any) -> Self:
-        """The pooling for the states of an encoder, with fresh weights; projected, if the options say so."""
+        """Build the pooling for the (projected) states of an encoder, with fresh weights."""
         return cls(getattr(options, "dim", 0) or encoder.size, options)
 
     @classmethod
     def max_weights(cls, size: int, options: Any) -> int:
-        """An upper bound on the number of weights, for states of c = ``size`` features."""
+        """Return an upper bound on the number of weights, for states of c = ``size`` features."""
         return 0
 
     @classmethod
@@ -63,38 +61,26 @@ class Pooling(nn.Module, ABC):
 
     @property
     def pools(self) -> "Pooling":
-        """The pooling of the states, within one that adds columns to it."""
+        """The pooling of the states, inside a wrapper that adds columns."""
         return self
 
     @abstractmethod
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """Scores of n pairs from their states; pair i is question i with answer i.
-
-        Returns:
-            (n,), or (n, C) of a pooling with C > 1 columns.
-        """
+        """(n,) or (n, C) columns of n pairs from their states; pair i is question i with answer i."""
 
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """Scores of every one of n questions with every one of k answers, from their states.
-
-        Returns:
-            (n, k), or (n, k, C) of a pooling with C > 1 columns.
-        """
+        """(n, k) or (n, k, C) columns of n questions with k answers, from their states."""
         n, k = len(questions.sizes), len(answers.sizes)
         first, second = np.repeat(np.arange(n), k), np.tile(np.arange(k), n)
         return self.score_pairs(questions.select(first), answers.select(second)).unflatten(0, (n, k))
 
     def in_bf16(self) -> "Pooling":
-        """The pooling for texts encoded in bf16. It computes in fp32 itself, unless it is the encoder."""
+        """Return the pooling for texts encoded in bf16; it computes in fp32, unless it encodes texts."""
         return self
 
 
 class VectorPooling(Pooling):
-    """A pooling that reduces each text of a pair to one vector; the score is their similarity.
-
-    Attributes:
-        similarity: of the two vectors; the cosine (eq. 11) unless the recipe names another one.
-    """
+    """A pooling that reduces each text of a pair to one vector; the score is their similarity (eq. 11)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +95,7 @@ class VectorPooling(Pooling):
             answers: states, values (N', c), of n answers; pair i is question i with answer i.
 
         Returns:
-            r_q (n, c) and r_a (n, c) first, then whatever else the pooling computes.
+            r_q (n, c), r_a (n, c), and optionally further tensors.
         """
 
     @override
@@ -119,12 +105,7 @@ class VectorPooling(Pooling):
 
 
 class JoinedPooling(Pooling):
-    """Another pooling's similarity and vectors as columns, for a head that reads all of them.
-
-    Attributes:
-        inner: the pooling that gives the vectors.
-        columns: 1 + 2 c: the similarity, r_q and r_a.
-    """
+    """The similarity and both vectors of a pooling as 1 + 2 c columns, for a head."""
 
     def __init__(self, inner: VectorPooling, size: int) -> None:
         super().__init__()
@@ -148,7 +129,7 @@ class JoinedPooling(Pooling):
 
 
 class IndependentPooling(VectorPooling):
-    """A pooling under which a text has the same vector whatever it is paired with."""
+    """A pooling that gives a text the same vector in every pair."""
 
     Options = StateOptions
 
@@ -157,7 +138,7 @@ class IndependentPooling(VectorPooling):
 
     @abstractmethod
     def represent(self, states: Ragged) -> Tensor:
-        """(n, c) the vector of each of n texts, from their states, values (N, c)."""
+        """(n, c) vectors of n texts, from their states, values (N, c)."""
 
     @override
     def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
@@ -177,7 +158,7 @@ class MaxPooling(IndependentPooling):
 
 
 class MeanPooling(IndependentPooling):
-    """r = mean of the states, the usual pooling of sentence encoders."""
+    """r = mean of the states, as in most sentence encoders."""
 
     @override
     def represent(self, states: Ragged) -> Tensor:
@@ -185,7 +166,7 @@ class MeanPooling(IndependentPooling):
 
 
 class FirstPooling(IndependentPooling):
-    """r = the first state, with many transformers that of a special token for the whole text ([CLS])."""
+    """r = the first state: in many transformers the special token [CLS]."""
 
     @classmethod
     @override
@@ -199,7 +180,7 @@ class FirstPooling(IndependentPooling):
 
 def segment_max(values: Tensor, sequences: Ragged) -> Tensor:
     """(n, ...) maximum of ``values`` (N, ...) over each of n sequences."""
-    # Unsafe: lengths that do not add up would not be noticed, and a GPU is not waited for.
+    # unsafe: does not verify the lengths, which would synchronize with the GPU.
     return torch.segment_reduce(values, "max", lengths=sequences.lengths, axis=0, unsafe=True)
 
 
@@ -213,58 +194,47 @@ Activation = Literal["identity", "tanh", "relu", "gelu", "sigmoid", "silu"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 
 
-@dataclass(frozen=True)
-class DenseOptions:
-    """A linear layer.
-
-    Attributes:
-        inputs: features of its input.
-        outputs: features of its output.
-        bias: whether it has a bias.
-        activation: the function of its output.
-        residual: whether its input is added to its output, through a matrix of its own if their sizes differ.
-    """
-
-    inputs: int
-    outputs: int
-    bias: bool = False
-    activation: str = "identity"
-    residual: bool = False
-
-
 class Dense(nn.Module):
-    """y = f(W x + b), with the weights' names of sentence-transformers."""
+    """y = f(W x + b), or f(W x + b) + V x with ``residual``; the weights' names of sentence-transformers."""
 
-    def __init__(self, options: DenseOptions) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        bias: bool = False,
+        activation: str = "identity",
+        residual: bool = False,
+    ) -> None:
         super().__init__()
-        self.outputs = options.outputs
-        self.activation = options.activation
-        self.adds_input = options.residual
-        self.linear = nn.Linear(options.inputs, options.outputs, bias=options.bias)
+        self.outputs = outputs
+        self.activation = activation
+        self.adds_input = residual
+        self.linear = nn.Linear(inputs, outputs, bias=bias)
         self.residual: nn.Module = nn.Identity()
-        if options.residual and options.inputs != options.outputs:
-            self.residual = nn.Linear(options.inputs, options.outputs, bias=False)
+        if residual and inputs != outputs:
+            self.residual = nn.Linear(inputs, outputs, bias=False)
 
     def forward(self, states: Tensor) -> Tensor:
         """(N, outputs) of (N, inputs)."""
-        found = apply_activation(self.activation, self.linear(states))
-        return found + self.residual(states) if self.adds_input else found
+        output = apply_activation(self.activation, self.linear(states))
+        return output + self.residual(states) if self.adds_input else output
 
 
 def apply_activation(name: str, values: Tensor) -> Tensor:
-    """The activation function of that name, of each value."""
+    """Apply the activation function of that name."""
     if name == "identity":
         return values
-    found: Tensor = getattr(nn.functional if name in ("gelu", "silu") else torch, name)(values)
-    return found
+    activated: Tensor = getattr(nn.functional if name in ("gelu", "silu") else torch, name)(values)
+    return activated
 
 
 def fresh_projection(size: int, dim: int) -> Dense:
-    """A projection of states of c features to ``dim`` before training: the first rows of a random rotation.
+    """Build an orthonormal projection from c features to ``dim``.
 
-    Orthonormal rows keep the inner products of states as well as so few random directions can, so that
-    training starts close to the scores without a projection.
+    Orthonormal rows keep inner products as well as ``dim`` random directions can, so training starts close
+    to the scores without a projection.
     """
-    layer = Dense(DenseOptions(size, dim))
+    layer = Dense(size, dim)
     nn.init.orthogonal_(layer.linear.weight)
     return layer

@@ -1,7 +1,6 @@
-"""Sequences of different lengths, concatenated in one tensor.
+"""Sequences of different lengths, concatenated in one tensor without padding.
 
-Encoders take and give these, without padding, so padding cannot leak into what they compute. How long each
-sequence is, the host always knows: with values on a GPU, no operation here waits for it.
+The host stores the lengths: no operation synchronizes with a GPU that has the values.
 """
 
 from collections.abc import Sequence
@@ -14,22 +13,16 @@ from torch import Tensor
 from aptool.models.device import send
 from aptool.text.tokenizer import Tokens
 
-# Texts are padded together on a CPU if none is longer than another by more than this factor.
+# Maximum ratio of lengths of texts that are padded together on a CPU.
 SIMILAR = 1.5
 
 
 class Ragged(NamedTuple):
-    """``n`` sequences: the i-th is ``values[offsets[i] : offsets[i + 1]]``.
+    """``n`` sequences: the i-th is ``values[offsets[i] : offsets[i + 1]]``."""
 
-    Attributes:
-        values: (N, ...) elements of all sequences, N = offsets[-1].
-        offsets: (n + 1,) int64, starting with 0, on the device of the values.
-        sizes: (n,) int64 lengths of the sequences, on the host.
-    """
-
-    values: Tensor
-    offsets: Tensor
-    sizes: np.ndarray
+    values: Tensor  # (N, ...) elements of all sequences, N = offsets[-1]
+    offsets: Tensor  # (n + 1,) int64, starting with 0, on the device of the values
+    sizes: np.ndarray  # (n,) int64 lengths of the sequences, on the host
 
     @property
     def lengths(self) -> Tensor:
@@ -39,32 +32,32 @@ class Ragged(NamedTuple):
     @classmethod
     def of(cls, tokens: Tokens, device: torch.device | str = "cpu") -> "Ragged":
         """Token ids as int64 tensors on a device."""
-        # One message: the offsets, then the ids.
-        both = send(np.concatenate([tokens.offsets.astype(np.int32), tokens.ids]), device).long()
+        # One transfer: the offsets, then the ids.
+        sent = send(np.concatenate([tokens.offsets.astype(np.int32), tokens.ids]), device).long()
         count = len(tokens) + 1
-        return cls(both[count:], both[:count], tokens.lengths)
+        return cls(sent[count:], sent[:count], tokens.lengths)
 
     @classmethod
     def of_sizes(cls, values: Tensor, sizes: np.ndarray) -> "Ragged":
-        """Sequences of the given lengths that stand end to end in ``values``."""
+        """Consecutive sequences of the given lengths in ``values``."""
         offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
         return cls(values, send(offsets, values.device), sizes)
 
     @classmethod
     def join(cls, sequences: Sequence[Tensor]) -> "Ragged":
-        """Concatenates separate sequences, each (length, ...)."""
-        return cls.of_sizes(torch.cat(list(sequences)), np.array([len(one) for one in sequences]))
+        """Concatenate separate sequences, each (length, ...)."""
+        return cls.of_sizes(torch.cat(list(sequences)), np.array([len(values) for values in sequences]))
 
     @classmethod
     def concatenate(cls, parts: Sequence["Ragged"]) -> "Ragged":
-        """All sequences of all parts, in order."""
+        """Concatenate the sequences of all parts."""
         if len(parts) == 1:
             return parts[0]
         sizes = np.concatenate([part.sizes for part in parts])
         return cls.of_sizes(torch.cat([part.values for part in parts]), sizes)
 
     def with_values(self, values: Tensor) -> "Ragged":
-        """Other elements for the same sequences, such as the states of token ids."""
+        """Return the same sequences with other elements, such as states instead of token ids."""
         return self._replace(values=values)
 
     def padded(self) -> tuple[Tensor, Tensor]:
@@ -76,16 +69,16 @@ class Ragged(NamedTuple):
         return dense.view(count, longest, *self.values.shape[1:]), mask
 
     def slots(self, width: int) -> Tensor:
-        """(N,) int64 index of each element in sequences that are padded to ``width`` and then flattened."""
+        """(N,) int64 index of each element in sequences padded to ``width`` and flattened."""
         starts = torch.arange(len(self.sizes), device=self.offsets.device) * width
         return self.row_numbers() + self.spread(starts - self.offsets[:-1])
 
     def spread(self, values: Tensor) -> Tensor:
-        """(N, ...) the value (n, ...) of its sequence for each element."""
+        """(N, ...) for each element, the value (n, ...) of its sequence."""
         return values.index_select(0, self.owners())
 
     def owners(self) -> Tensor:
-        """(N,) int64 the number of its sequence for each element."""
+        """(N,) int64 for each element, the index of its sequence."""
         return torch.repeat_interleave(self.lengths, output_size=len(self.values))
 
     def row_numbers(self) -> Tensor:
@@ -93,23 +86,23 @@ class Ragged(NamedTuple):
         return torch.arange(len(self.values), device=self.offsets.device)
 
     def rows(self, sequences: np.ndarray | Tensor) -> Tensor:
-        """(K,) int64 row numbers in ``values`` of the elements of the given sequences, in that order."""
+        """(K,) int64 indices into ``values`` of the elements of the given sequences, in that order."""
         return self._rows(np.asarray(sequences))[0]
 
     def select(self, sequences: np.ndarray | Tensor) -> "Ragged":
-        """The given sequences, in that order; a sequence may be repeated. Their numbers are on the host."""
+        """Select sequences, in that order and possibly repeated; the indices are on the host."""
         chosen = np.asarray(sequences)
         rows, offsets = self._rows(chosen)
         return Ragged(self.values.index_select(0, rows), offsets, self.sizes[chosen])
 
     def grouped(self, groups: Sequence[np.ndarray]) -> list["Ragged"]:
-        """The sequences of each group; the groups have every sequence once, a single one all in order."""
+        """Split a partition of the sequences into its groups; a single group has all sequences in order."""
         if len(groups) == 1:
             return [self]
-        # One selection and one split: the gradient of each group by itself would be as large as all values.
+        # One selection and one split: the gradient of a selection is as large as all values.
         sizes = [self.sizes[group] for group in groups]
-        parts = self.select(np.concatenate(groups)).values.split([int(own.sum()) for own in sizes])
-        return [Ragged.of_sizes(part, own) for part, own in zip(parts, sizes, strict=True)]
+        parts = self.select(np.concatenate(groups)).values.split([int(lengths.sum()) for lengths in sizes])
+        return [Ragged.of_sizes(part, lengths) for part, lengths in zip(parts, sizes, strict=True)]
 
     def positions(self) -> tuple[Tensor, Tensor]:
         """(N,) int64 position of each element in its sequence, and (N,) int64 length of that sequence."""
@@ -117,11 +110,11 @@ class Ragged(NamedTuple):
         return self.row_numbers() - self.offsets[owners], self.lengths[owners]
 
     def _rows(self, sequences: np.ndarray) -> tuple[Tensor, Tensor]:
-        """The rows of the given sequences, and the offsets of these sequences end to end."""
+        """The rows of the given sequences, and their offsets after concatenation."""
         device = self.offsets.device
         ends = np.cumsum(self.sizes[sequences])
-        both = send(np.concatenate([np.zeros(1, dtype=np.int64), ends, sequences]), device)
-        offsets, chosen = both[: len(ends) + 1], both[len(ends) + 1 :]
+        sent = send(np.concatenate([np.zeros(1, dtype=np.int64), ends, sequences]), device)
+        offsets, chosen = sent[: len(ends) + 1], sent[len(ends) + 1 :]
         total = int(ends[-1]) if len(ends) else 0
         shift = self.offsets[:-1][chosen] - offsets[:-1]
         shifts = shift.repeat_interleave(offsets.diff(), output_size=total)
@@ -129,12 +122,9 @@ class Ragged(NamedTuple):
 
 
 def similar_lengths(sequences: Ragged) -> list[np.ndarray]:
-    """The sequences in groups of similar length, so that little of a padded tensor is padding.
-
-    On a GPU a single group: padding is cheap there, launches are not.
-    """
+    """Group sequences of similar length, to reduce padding; one group on a GPU, where launches cost more."""
     sizes = sequences.sizes
     if sequences.values.is_cuda or not len(sizes):
         return [np.arange(len(sizes))]
-    kinds = np.floor(np.log(sizes / sizes.min()) / np.log(SIMILAR))
-    return [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
+    buckets = np.floor(np.log(sizes / sizes.min()) / np.log(SIMILAR))
+    return [np.flatnonzero(buckets == bucket) for bucket in np.unique(buckets)]

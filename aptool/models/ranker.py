@@ -1,7 +1,7 @@
-"""A ranker: encode both texts, pool their states, score the pair.
+"""The ranker: encode both texts, pool their states, score the pair.
 
-``Ranker`` is the definition of a system's score, pair by pair. Training differentiates it, and every faster
-way to score is tested against it. ``aptool.models.build`` makes the one that a recipe describes.
+``Ranker`` defines a system's score, pair by pair. Training differentiates it, and every faster kernel is
+tested against it. ``aptool.models.build`` builds the ranker of a recipe.
 """
 
 import copy
@@ -21,14 +21,7 @@ from aptool.text.tokenizer import UNK, Tokens
 
 
 class Ranker(nn.Module):
-    """Scores s(q, a), as a rule the similarity of r_q and r_a (eq. 11).
-
-    Attributes:
-        encoder: token ids to states.
-        pooling: the states of a pair to one or several columns.
-        head: the columns, and the pair features if there are any, to the score.
-        features: computes the pair features; None if the recipe names none.
-    """
+    """Scores s(q, a), usually the similarity of r_q and r_a (eq. 11)."""
 
     def __init__(
         self,
@@ -42,37 +35,33 @@ class Ranker(nn.Module):
         features: PairFeatures | None = None,
     ) -> None:
         super().__init__()
-        self.encoder = encoder
-        self.projection = projection  # of states (N, c), before they are pooled
-        self.pooling = pooling
-        self.head = head if head is not None else NoHead(1, 0, NoHead.Options())
-        self.features = features
+        self.encoder = encoder  # token ids to states
+        self.projection = projection  # of states (N, c), before pooling
+        self.pooling = pooling  # states of a pair to one or several columns
+        self.head = head if head is not None else NoHead(1, 0, NoHead.Options())  # columns to the score
+        self.features = features  # further columns
         self.dropout = dropout
         self.word_dropout = word_dropout
 
     def forward(self, questions: Ragged, answers: Ragged, features: Tensor | None = None) -> Tensor:
-        """Scores of pairs.
+        """(n,) scores of pairs.
 
         Args:
             questions: token ids of n questions.
             answers: token ids of n answers; pair i is question i with answer i.
-            features: (n, F) of ``pair_features``, of a system with pair features.
-
-        Returns:
-            (n,) scores: cosines are in [-1, 1], and 0 where a vector is zero; other similarities and
-            cross-encoders have ranges of their own.
+            features: (n, F) of ``pair_features``, for a system with pair features.
         """
         return self.score_pairs(self.encode(questions), self.encode(answers), features)
 
     @property
     def state_size(self) -> int:
-        """c, features of a state as it is pooled."""
+        """c, features per pooled state."""
         return int(getattr(self.projection, "outputs", self.encoder.size))
 
     def encode(self, tokens: Ragged) -> Ragged:
-        """States of texts, values (N, c), with dropout of words and of state features in training.
+        """States of texts, values (N, c), with dropout of words and state features in training.
 
-        Tokens that are flagged as not pooled (``aptool.text.forms``) have no state.
+        Tokens with the flag "not pooled" (``aptool.text.forms``) have no state.
         """
         if self.word_dropout and self.training:
             dropped = torch.rand(len(tokens.values), device=tokens.values.device) < self.word_dropout
@@ -93,13 +82,13 @@ class Ranker(nn.Module):
             return encode
 
         def encode_projected(tokens: Ragged, rows: Tensor) -> Tensor:
-            found: Tensor = projection(encode(tokens, rows))
-            return found
+            states: Tensor = projection(encode(tokens, rows))
+            return states
 
         return encode_projected
 
     def in_bf16(self) -> "Ranker":
-        """The ranker for texts encoded in bf16: so are its encoder and projection, its pooling as it says."""
+        """A ranker that encodes texts in bf16; it shares head and features with this one."""
         encoder, projection = copy.deepcopy((self.encoder, self.projection))
         if projection is not None:
             projection.bfloat16()
@@ -131,12 +120,12 @@ class Ranker(nn.Module):
     def pair_features(
         self, questions: Tokens, answers: Tokens, pair_question: np.ndarray, pair_answer: np.ndarray
     ) -> Tensor | None:
-        """(P, F) features of pairs of questions and answers by their rows; None of a system without any."""
+        """(P, F) features of pairs, given as rows of questions and answers; None without pair features."""
         bags = self.word_bags(questions), self.word_bags(answers)
         return self.features_of(*bags, pair_question, pair_answer)
 
     def word_bags(self, texts: Tokens) -> WordBags | None:
-        """What pair features need of each text, computed once; None of a system without any."""
+        """Count the words of each text; None without pair features."""
         return None if self.features is None else WordBags.of(texts)
 
     def features_of(
@@ -154,7 +143,7 @@ class Ranker(nn.Module):
 
 
 def _pooled(tokens: Ragged, states: Ragged) -> Ragged:
-    """The states of the tokens that are pooled, of those of all tokens."""
+    """Select the states of the tokens that are pooled."""
     rows, lengths = pooled_rows(tokens.values.cpu().numpy(), np.cumsum([0, *tokens.sizes]))
     if len(rows) == len(states.values):
         return states

@@ -1,7 +1,7 @@
-"""Similarities: the vectors of a question and an answer to a number, ``similarity.type`` of a recipe.
+"""Similarities of the vectors of a question and an answer: ``similarity.type`` of a recipe.
 
-Each is split into what is computed once per question, once per answer and once per pair, so that the scorer
-does the first two once per text.
+A similarity has a part per question, a part per answer and a part per pair: the scorer computes the first two
+once per text.
 """
 
 from abc import ABC, abstractmethod
@@ -23,9 +23,9 @@ _LEAST_SQUARE = 1e-12
 
 
 class Similarity(nn.Module, ABC):
-    """The interface of every similarity; this one has no options and no weights."""
+    """The interface of every similarity."""
 
-    # Whether scaling a vector by a positive number leaves the similarity as it is.
+    # Whether scaling a vector by a positive number leaves the similarity unchanged.
     scale_free: ClassVar[bool] = False
 
     @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Similarity(nn.Module, ABC):
 
     @classmethod
     def max_weights(cls, size: int, options: Any) -> int:
-        """An upper bound on the number of weights, for vectors of c = ``size``."""
+        """Return an upper bound on the number of weights, for vectors of c = ``size``."""
         return 0
 
     def forward(self, r_q: Tensor, r_a: Tensor) -> Tensor:
@@ -45,15 +45,15 @@ class Similarity(nn.Module, ABC):
         return self.pairs(self.prepare_questions(r_q), self.prepare_answers(r_a))
 
     def every_pair(self, r_q: Tensor, r_a: Tensor) -> Tensor:
-        """(n, k) similarities of every r_q (n, c) with every r_a (k, c)."""
+        """(n, k) similarities of all pairs of r_q (n, c) and r_a (k, c)."""
         return self.matrix(self.prepare_questions(r_q), self.prepare_answers(r_a))
 
     def prepare_questions(self, r_q: Tensor) -> Tensor:
-        """(..., c) what is computed once per question."""
+        """(..., c): the part that is computed once per question."""
         return r_q
 
     def prepare_answers(self, r_a: Tensor) -> Tensor:
-        """(..., c) what is computed once per answer."""
+        """(..., c): the part that is computed once per answer."""
         return r_a
 
     @abstractmethod
@@ -62,7 +62,7 @@ class Similarity(nn.Module, ABC):
 
     @abstractmethod
     def matrix(self, questions: Tensor, answers: Tensor) -> Tensor:
-        """(n, k) similarities of every prepared question (n, c) with every prepared answer (k, c)."""
+        """(n, k) similarities of all pairs of prepared questions (n, c) and answers (k, c)."""
 
 
 class Dot(Similarity):
@@ -78,7 +78,7 @@ class Dot(Similarity):
 
 
 class Cosine(Dot):
-    """x · y / (‖x‖ ‖y‖), within [-1, 1], and 0 where a vector is zero (paper, eq. 11)."""
+    """x · y / (‖x‖ ‖y‖), within [-1, 1], and 0 if a vector is zero (paper, eq. 11)."""
 
     scale_free = True
 
@@ -99,16 +99,14 @@ class Bilinear(Dot):
         """Options of a ``bilinear`` similarity.
 
         Attributes:
-            init: Initialization of M: ``identity``, with which it is initially the inner product, or
-                ``uniform`` in ±1/√c.
+            init: Initialization of M: ``identity``, initially the inner product, or ``uniform`` in ±1/√c.
         """
 
         init: Literal["identity", "uniform"] = "identity"
 
     def __init__(self, size: int, options: Options) -> None:
         super().__init__(size, options)
-        start = torch.eye(size) if options.init == "identity" else uniform(size)
-        self.M = nn.Parameter(start)  # (c, c)
+        self.M = nn.Parameter(torch.eye(size) if options.init == "identity" else uniform(size))  # (c, c)
 
     @classmethod
     @override
@@ -117,14 +115,13 @@ class Bilinear(Dot):
 
     @override
     def prepare_questions(self, r_q: Tensor) -> Tensor:
-        """Xᵀ M."""
         return r_q @ self.M
 
 
 class Gesd(Similarity):
     """1 / (1 + ‖x − y‖) · 1 / (1 + exp(−γ (x · y + c))), within (0, 1): Feng et al. 2015, table 4.
 
-    The geometric mean of Euclidean and sigmoid dot product, as they call it; it is their product.
+    Feng et al. call it the geometric mean of the two factors; it is their product.
     """
 
     @dataclass(frozen=True)
@@ -133,7 +130,7 @@ class Gesd(Similarity):
 
         Attributes:
             gamma: Factor γ of the inner product.
-            offset: Number c that is added to the inner product.
+            offset: Number c added to the inner product.
         """
 
         gamma: float = bounded(1.0, below=1e6)

@@ -1,13 +1,12 @@
-"""Files of tensors that aptool writes: safetensors with a checksum of every value in the header.
+"""Safetensors files with a checksum in the header, which detects changed bits.
 
-A changed bit of a file in the format of safetensors is another number, not an error. Files of other programs
-have no checksum and are read as they are.
+Files of other programs have no checksum and are read without verification.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -19,53 +18,52 @@ from aptool.errors import InputError
 
 _CHECKSUM = "sha256"
 _DIGEST = re.compile("[0-9a-f]{64}")
-_FACTS = "__metadata__"  # the library's name of them
+_METADATA = "__metadata__"  # key in the header
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
-    """Writes tensors and ``facts``, texts by name, to a temporary file; see ``formats.atomic``."""
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write tensors and metadata; equal contents give equal files."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    whole = {**facts, _CHECKSUM: _checksum(plain.items(), facts)}
-    save_file(plain, path, whole)
-    _order_facts(path)
+    save_file(plain, path, {**metadata, _CHECKSUM: _checksum(plain, metadata)})
+    _sort_metadata(path)
 
 
 def read_tensors(path: Path, *, checked: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the facts of a file; copies, so that the file may be replaced.
+    """Return copies of the tensors and the metadata of a file.
 
     Args:
         path: the file.
-        checked: whether it must have a checksum, as all that aptool alone writes has.
+        checked: require a checksum.
     """
     try:
         with safe_open(path, framework="pt") as file:
-            facts = dict(file.metadata() or {})
+            metadata = dict(file.metadata() or {})
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise InputError(path, problem=str(error), expected="a safetensors file") from error
-    written = facts.pop(_CHECKSUM, None)
-    # A fact of that form is a checksum whose own name was damaged.
-    checked = checked or written is not None or any(map(_DIGEST.fullmatch, facts.values()))
-    if checked and written != _checksum(tensors.items(), facts):
+    checksum = metadata.pop(_CHECKSUM, None)
+    # Another entry with a digest is a checksum whose key was damaged.
+    checked = checked or checksum is not None or any(map(_DIGEST.fullmatch, metadata.values()))
+    if checked and checksum != _checksum(tensors, metadata):
         raise InputError(path, problem="changed since it was written", expected="the values of its checksum")
-    return tensors, facts
+    return tensors, metadata
 
 
-def _order_facts(path: Path) -> None:
-    """Sorts the facts of the header, which the library writes in any order: equal files for equal tensors."""
+def _sort_metadata(path: Path) -> None:
+    """Sort the header's metadata, which the library writes in any order."""
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
-        header[_FACTS] = dict(sorted(header[_FACTS].items()))
+        header[_METADATA] = dict(sorted(header[_METADATA].items()))
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
         assert len(text) <= size
         file.seek(8)
         file.write(text.ljust(size))
 
 
-def _checksum(tensors: Iterable[tuple[str, Tensor]], facts: Mapping[str, str]) -> str:
-    digest = hashlib.sha256(repr(sorted(facts.items())).encode())
-    for name, tensor in sorted(tensors):
+def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    digest = hashlib.sha256(repr(sorted(metadata.items())).encode())
+    for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)} ".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

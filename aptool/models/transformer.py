@@ -1,4 +1,4 @@
-"""Encoders over a pretrained network: states of each text by itself, or its token ids for a cross-encoder."""
+"""Encoders over a pretrained network: states of a single text, or token ids for a cross-encoder."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -16,16 +16,16 @@ from aptool.models.pretrained import Pretrained, check_named, read_pretrained
 from aptool.models.ragged import Ragged
 from aptool.text.subwords import SubwordTokenizer
 
-# Options of ``text`` that only apply to word tokenizers.
+# Options of ``text`` that apply only to word tokenizers.
 WORD_OPTIONS = ("lowercase", "min_count")
 
 
 class PretrainedEncoder(Encoder):
-    """What encoders with the tokenizer and the weights of a pretrained network have in common."""
+    """An encoder with the tokenizer and the weights of a pretrained network."""
 
     Options = BackboneOptions
     Tokenizer = SubwordTokenizer
-    joint = False  # whether the network reads a question and an answer as one text
+    joint = False  # the network reads a question and an answer as one text
 
     def __init__(self, spec: EncoderSpec, options: BackboneOptions) -> None:
         super().__init__()
@@ -41,7 +41,6 @@ class PretrainedEncoder(Encoder):
     @classmethod
     @override
     def check(cls, recipe: Recipe, options: Any) -> None:
-        """The network can be loaded, and no option of word encoders is set."""
         check_named(recipe.preset, options.name)
         text, vectors = TextOptions(), VectorOptions()
         settings = {
@@ -51,19 +50,17 @@ class PretrainedEncoder(Encoder):
             settings[f"vectors.{option.name}"] = (getattr(recipe.vectors, option.name), option.default)
         for place, (value, default) in settings.items():
             if value != default:
-                wanted = "the default: a pretrained encoder has its own tokenizer and vectors"
-                raise InputError(recipe.preset, place=place, value=value, expected=wanted)
+                expected = "the default: a pretrained encoder has its own tokenizer and vectors"
+                raise InputError(recipe.preset, place=place, value=value, expected=expected)
 
     @classmethod
     @override
     def source(cls, recipe: Recipe) -> str:
-        """The network."""
         return str(recipe.encoder.get("name", ""))
 
     @classmethod
     @override
     def init(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Initialization:
-        """The tokenizer and the weights of the network that the recipe names."""
         pretrained = read_pretrained(options.name, options.layers)
         tokenizer = pretrained.tokenizer
         _check_limits(recipe, pretrained, cls.joint)
@@ -84,17 +81,16 @@ class PretrainedEncoder(Encoder):
         return Initialization(tokenizer, recipe, spec, load_weights, pretrained.causal)
 
     def network(self) -> Backbone:
-        """The network with fresh weights."""
+        """Build the network with fresh weights."""
         assert self.spec.backbone is not None
         return Backbone(fresh_network(self.spec.backbone["network"], self.options.name), self.options)
 
 
 class TransformerEncoder(PretrainedEncoder):
-    """The states of a pretrained network, one per token, special tokens included.
+    """The states of a pretrained network, one per token, including special tokens.
 
     Attributes:
-        memory: gives the states (N, c) of texts in place of the network, which it is given to compute those
-            that it does not know; None asks the network every time.
+        memory: a cache; returns the states (N, c) of texts, and calls the given function for missing states.
     """
 
     def __init__(self, spec: EncoderSpec, options: BackboneOptions, backbone: Backbone | None = None) -> None:
@@ -104,7 +100,7 @@ class TransformerEncoder(PretrainedEncoder):
 
     @property
     def is_frozen(self) -> bool:
-        """Whether a text has the same states before, in and after training."""
+        """Whether training does not change the states of a text."""
         return self.options.tune == "none" and self.options.precision == "fp32"
 
     @override
@@ -124,32 +120,32 @@ class TransformerEncoder(PretrainedEncoder):
         return encode
 
     def all_states(self, tokens: Ragged) -> Tensor:
-        """(N, c) the network's states of all tokens."""
+        """(N, c) states of all tokens, computed by the network."""
         states: Tensor = self.backbone(tokens, tokens.row_numbers())
         return states
 
 
 class CrossInput(PretrainedEncoder):
-    """The token ids of a text, not encoded, for a pooling that reads question and answer together."""
+    """The token ids of a text, for a pooling that reads question and answer together."""
 
     output_kind = "ids"
     joint = True
 
     def forward(self, tokens: Ragged) -> Ragged:
-        """The ids themselves, values (N,) int64."""
+        """Return the ids, values (N,) int64."""
         return tokens
 
 
 def _check_limits(recipe: Recipe, pretrained: Pretrained, joint: bool) -> None:
-    """Checks that texts of the recipe's greatest lengths fit into the network."""
+    """Raise unless texts of the recipe's maximum lengths fit into the network."""
     tokenizer, text = pretrained.tokenizer, recipe.text
-    own, longest = tokenizer.prefix_length + tokenizer.suffix_length, pretrained.max_tokens
+    special, longest = tokenizer.prefix_length + tokenizer.suffix_length, pretrained.max_tokens
     pair = tokenizer.special_tokens()
-    # A pair may have more special tokens than its two texts by themselves.
-    extra = max(0, len(pair.before + pair.between + pair.after) - 2 * own)
+    # A pair may have more special tokens than two single texts.
+    extra = max(0, len(pair.before + pair.between + pair.after) - 2 * special)
     answer_limit = longest - text.max_question_tokens - extra if joint else longest
     for name, largest in (("max_question_tokens", longest), ("max_answer_tokens", answer_limit)):
         value = getattr(text, name)
-        if not own + 1 <= value <= largest:
-            wanted = f"{own + 1} to {largest}: {recipe.encoder['name']} takes {longest} tokens"
-            raise InputError(recipe.preset, place=f"text.{name}", value=value, expected=wanted)
+        if not special + 1 <= value <= largest:
+            expected = f"{special + 1} to {largest}: {recipe.encoder['name']} takes {longest} tokens"
+            raise InputError(recipe.preset, place=f"text.{name}", value=value, expected=expected)

@@ -1,9 +1,8 @@
-"""The checkpoint of a training: one file, replaced atomically with each state, until the model is saved.
+"""The training checkpoint: one file, replaced atomically after each state, deleted when the model is saved.
 
-``MODEL.training/state.safetensors`` holds the weights, the best weights, the optimizers' state and, within an
-epoch, the states of the generators as tensors, and the history as JSON in the same file's header, so one
-rename replaces all of it. The key in the header is a hash of everything that decides the result: training
-resumes only from a checkpoint of the same training.
+``MODEL.training/state.safetensors`` holds the weights, the best weights, the optimizers' state and the
+generators' states as tensors, and the history as JSON in its header. One rename replaces all of it. The
+header's key is a hash of everything that decides the result: training resumes only with an equal key.
 """
 
 import contextlib
@@ -30,70 +29,48 @@ from aptool.formats.object_folder import local_copy
 from aptool.formats.storage import stat
 from aptool.formats.urls import is_remote
 from aptool.models.build import encoder_type
-from aptool.models.model import CONFIG
-from aptool.models.start import start_fingerprint
+from aptool.models.model import CONFIG, model_fingerprint
 from aptool.models.tensor_file import read_tensors, write_tensors
-from aptool.training.negatives import teacher_fingerprint
 from aptool.training.process_group import ProcessGroup
-from aptool.training.texts import fingerprints
+from aptool.training.texts import sources, teacher_fingerprint
 from aptool.version import __version__
 
 STATE = "state.safetensors"
-VECTORS = "vectors"  # learned vectors, so that they are learned once
+VECTORS = "vectors"  # cache of learned vectors
 LEARNED_VECTORS = re.compile(
     r"learned-[0-9a-f]{16}\.safetensors|\.learned-[0-9a-f]{16}\.safetensors\.[a-z0-9_]{8}\.part"
 )
 
 
 class EpochState(NamedTuple):
-    """The state within an epoch, after some of its updates.
+    """The state within an epoch, after some of its updates."""
 
-    Attributes:
-        pairs: number of (question, positive answer) pairs that were trained on.
-        updates: number of updates.
-        losses: sum of the pairs' losses, and the number of nonzero ones.
-        train_seconds: duration so far.
-        mining_seconds: of which mining took.
-        sampling: the state of the generator of negatives.
-        sampled: (n, 2 + k) question, positive and mined negatives of the next pairs, perhaps none.
-        dropout: the states of torch's generators of each process: of the CPU and, on a GPU, of that too.
-    """
-
-    pairs: int
+    pairs: int  # pairs trained on
     updates: int
-    losses: tuple[float, float]
+    losses: tuple[float, float]  # sum of the pairs' losses, and the number of nonzero losses
     train_seconds: float
-    mining_seconds: float
-    sampling: Mapping[str, Any]
-    sampled: Tensor
-    dropout: list[list[Tensor]]
+    mining_seconds: float  # part of train_seconds
+    sampling: Mapping[str, Any]  # state of the generator of negatives
+    sampled: Tensor  # (n, 2 + k) question, positive and mined negatives of the next pairs
+    dropout: list[list[Tensor]]  # per process: the states of torch's generators, CPU then GPU
 
 
 class TrainingState(NamedTuple):
-    """The state after an epoch, or within the next one.
+    """The state after an epoch, or within an epoch."""
 
-    Attributes:
-        history: one entry a complete epoch.
-        best_epoch: the epoch with the best dev figure, 0 before the first; with ``average_epochs``, the last.
-        weights: the current state dict.
-        best_weights: the state dict of the best epoch, or the average of the last epochs so far.
-        optimizers: the state dict of each optimizer.
-        within: the state within the epoch after the last of ``history``; None before its first update.
-    """
-
-    history: list[dict[str, Any]]
-    best_epoch: int
+    history: list[dict[str, Any]]  # one entry per complete epoch
+    best_epoch: int  # 0 before the first epoch; with ``average_epochs``, the last epoch
     weights: dict[str, Tensor]
-    best_weights: dict[str, Tensor]
-    optimizers: list[dict[str, Any]]
-    within: EpochState | None = None
+    best_weights: dict[str, Tensor]  # of the best epoch, or the average of the last epochs so far
+    optimizers: list[dict[str, Any]]  # state dicts
+    within: EpochState | None = None  # state within the epoch after ``history``; None before its first update
 
 
 def training_key(
     collection: CollectionFiles, recipe: Recipe, seed: int, splits: tuple[str, str], device: str
 ) -> str:
-    """A hash of everything that decides the result, except the number of threads and processes."""
-    facts = {
+    """Hash everything that decides the result, except the number of threads and processes."""
+    inputs = {
         "aptool": __version__,
         "torch": version("torch"),
         "recipe": recipe.to_dict(),
@@ -103,38 +80,35 @@ def training_key(
         "seed": seed,
         "device": device,
     }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def inputs_of(collection: CollectionFiles, recipe: Recipe) -> dict[str, Any]:
     """Return the identity of the files that a recipe names: vectors, start model, teacher, collections."""
     return {
         "vectors": source_identity(encoder_type(recipe).source(recipe)),
-        "start": start_fingerprint(recipe),
+        "start": model_fingerprint(recipe.start.model) if recipe.start.model else None,
         "teacher": teacher_fingerprint(recipe),
-        "mixture": fingerprints(collection, recipe),
+        "mixture": [source.fingerprint for source in sources(collection, recipe)[1:]],
     }
 
 
 def training_folder(output: PathOrUrl) -> Location:
-    """The folder of a training's checkpoint until its model is saved."""
+    """Return the folder of a model's training checkpoint."""
     return location(f"{location(output)}.training")
 
 
 def save_state(folder: Location, key: str, state: TrainingState) -> None:
-    """Replaces the checkpoint; it is on disk when this returns."""
-    tensors: dict[str, Tensor] = {}
-    for name, weight in state.weights.items():
-        tensors[f"weights/{name}"] = weight
-    # If this epoch is the best one, its weights are stored once.
+    """Replace the checkpoint, durably."""
+    tensors = {f"weights/{name}": weight for name, weight in state.weights.items()}
+    # The weights of the best epoch are stored once.
     if any(not torch.equal(state.weights[name], weight) for name, weight in state.best_weights.items()):
-        for name, weight in state.best_weights.items():
-            tensors[f"best/{name}"] = weight
+        tensors |= {f"best/{name}": weight for name, weight in state.best_weights.items()}
     optimizers = [
         _flatten(optimizer, f"optimizers/{i}", tensors) for i, optimizer in enumerate(state.optimizers)
     ]
     within = state.within._asdict() if state.within is not None else None
-    facts = {
+    metadata = {
         "key": key,
         "history": json.dumps(state.history),
         "best_epoch": str(state.best_epoch),
@@ -143,25 +117,25 @@ def save_state(folder: Location, key: str, state: TrainingState) -> None:
     }
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_file(folder / STATE) as temporary:
-        write_tensors(temporary, tensors, facts)
+        write_tensors(temporary, tensors, metadata)
 
 
 def load_state(folder: Location, key: str) -> TrainingState | None:
-    """The checkpoint in a folder; None if there is none, or one of another training."""
+    """Read the checkpoint in a folder; None if it does not exist or has another key."""
     path = folder / STATE
     if not path.is_file():
         return None
     try:
         with local_copy(path) as here:
-            tensors, facts = read_tensors(here, checked=True)
-        if facts["key"] != key:
+            tensors, metadata = read_tensors(here, checked=True)
+        if metadata["key"] != key:
             return None
-        history, best_epoch = json.loads(facts["history"]), int(facts["best_epoch"])
+        history, best_epoch = json.loads(metadata["history"]), int(metadata["best_epoch"])
         weights = _under("weights/", tensors)
         best = _under("best/", tensors) or {name: weight.clone() for name, weight in weights.items()}
-        optimizers = [_restore(optimizer, tensors) for optimizer in json.loads(facts["optimizers"])]
-        found = _restore(json.loads(facts["within"]), tensors)
-        within = EpochState(**found) if found is not None else None
+        optimizers = [_restore(optimizer, tensors) for optimizer in json.loads(metadata["optimizers"])]
+        epoch_state = _restore(json.loads(metadata["within"]), tensors)
+        within = EpochState(**epoch_state) if epoch_state is not None else None
     except (InputError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         problem = f"damaged ({one_line(str(error))})"
         expected = f"a training checkpoint; remove {folder} to train from the beginning"
@@ -170,13 +144,13 @@ def load_state(folder: Location, key: str) -> TrainingState | None:
 
 
 def clean_up(output: PathOrUrl) -> None:
-    """Removes the temporary files of a training of this model that was killed while writing."""
+    """Remove temporary files that a killed training left."""
     remove_leftovers(output)
     remove_leftovers(training_folder(output) / STATE)
 
 
 def remove_state(output: PathOrUrl) -> None:
-    """Removes the checkpoint of a training; other files in its folder stay."""
+    """Remove the checkpoint of a training; other files in its folder stay."""
     folder = training_folder(output)
     clean_up(output)
     (folder / STATE).unlink(missing_ok=True)
@@ -186,7 +160,7 @@ def remove_state(output: PathOrUrl) -> None:
 
 
 def trained_key(output: PathOrUrl) -> str | None:
-    """The key of the model in a folder; None if there is no model or it has no key."""
+    """Return the key of the model in a folder; None without a model or key."""
     try:
         return str(read_json(location(output) / CONFIG)["training"]["key"])
     except (InputError, KeyError, TypeError):
@@ -194,40 +168,40 @@ def trained_key(output: PathOrUrl) -> str | None:
 
 
 def _flatten(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """An optimizer's state as JSON values; its tensors go to ``tensors``, their names replace them."""
+    """Return an optimizer's state as JSON; its tensors move to ``tensors``, and their names replace them."""
     if isinstance(value, Tensor):
         tensors[name] = value
         return {"tensor": name}
     if isinstance(value, dict):
-        # As a list of pairs: the keys of an optimizer's state are numbers, those of a JSON object strings.
-        return {"dict": [[key, _flatten(one, f"{name}/{key}", tensors)] for key, one in value.items()]}
+        # A list of pairs: the keys of an optimizer's state are numbers, JSON's are strings.
+        return {"dict": [[key, _flatten(item, f"{name}/{key}", tensors)] for key, item in value.items()]}
     if isinstance(value, list | tuple):
-        return {"list": [_flatten(one, f"{name}/{i}", tensors) for i, one in enumerate(value)]}
+        return {"list": [_flatten(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]}
     return {"value": value}
 
 
 def _restore(value: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
-    """Inverts ``_flatten``, except that a tuple becomes a list."""
+    """Invert ``_flatten``; a tuple becomes a list."""
     if "tensor" in value:
         return tensors[value["tensor"]]
     if "dict" in value:
-        return {key: _restore(one, tensors) for key, one in value["dict"]}
+        return {key: _restore(item, tensors) for key, item in value["dict"]}
     if "list" in value:
-        return [_restore(one, tensors) for one in value["list"]]
+        return [_restore(item, tensors) for item in value["list"]]
     return value["value"]
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def source_identity(source: str) -> list[Any] | None:
-    """Names, sizes and versions of the files of initial weights; None if there are no files."""
+    """Return names, sizes and versions of the files of initial weights; None without files."""
     if is_remote(source) and not source.startswith("hf:"):
-        found = stat(source)
-        return [[source, found.size, found.version]]
+        status = stat(source)
+        return [[source, status.size, status.version]]
     path = Path(source)
-    # The layouts of models have their files in a folder and in the folders of their modules.
+    # A model has files in its folder and in the folders of its modules.
     files = sorted([*path.glob("*"), *path.glob("*/*")]) if path.is_dir() else [path]
     return [
         [file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files if file.is_file()
@@ -235,41 +209,37 @@ def source_identity(source: str) -> list[Any] | None:
 
 
 class CheckpointTimer:
-    """Says when the next state within an epoch is due.
-
-    Args:
-        minutes: between two states; 0 is never.
-    """
+    """Tells when the next checkpoint within an epoch is due; 0 minutes is never."""
 
     def __init__(self, minutes: float) -> None:
         self._seconds = 60 * minutes
-        self._since = time.monotonic()
+        self.restart()
 
     @property
     def due(self) -> bool:
-        """Whether so many minutes have passed since the last state."""
-        return 0 < self._seconds <= time.monotonic() - self._since
+        """Whether the interval has passed since the last checkpoint."""
+        return 0 < self._seconds <= time.monotonic() - self._start
 
     def restart(self) -> None:
-        """A state has just been saved."""
-        self._since = time.monotonic()
+        """Start the next interval."""
+        self._start = time.monotonic()
 
 
-def seed_dropout(*facts: int) -> None:
-    """Seeds dropout from these numbers only (seed, epoch, rank), so that a resumed epoch repeats it."""
-    torch.manual_seed(int(np.random.SeedSequence(facts).generate_state(1, np.uint64)[0] >> 1))
+def seed_dropout(*entropy: int) -> None:
+    """Seed dropout from (seed, epoch, rank) only, so that a resumed epoch repeats it."""
+    torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1))
 
 
 def dropout_states(group: ProcessGroup, device: torch.device) -> list[list[Tensor]]:
-    """The states of torch's generators of each process of a group."""
-    own = [torch.get_rng_state()]
+    """Return the states of torch's generators in each process."""
+    states = [torch.get_rng_state()]
     if device.type == "cuda":
-        own.append(torch.cuda.get_rng_state(device))
-    return group.gather(own)
+        states.append(torch.cuda.get_rng_state(device))
+    return group.gather(states)
 
 
 def restore_dropout(states: list[Tensor], device: torch.device) -> None:
-    """Sets torch's generators of this process."""
+    """Set torch's generators in this process."""
     torch.set_rng_state(states[0])
     if device.type == "cuda":
         torch.cuda.set_rng_state(states[1], device)

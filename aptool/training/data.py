@@ -1,17 +1,17 @@
-"""Training data: the questions of a split, their pools and their positive answers, as token ids.
+"""Training data: the questions of a split, their pools, their positive answers, and a teacher's scores.
 
-Answers are identified by their text. Two ids with the same text are one answer here, so the text of a
-positive answer is never sampled as a negative under another id.
+Answers are identified by their text: two ids with the same text are one answer. So the text of a positive
+answer is never sampled as a negative under another id.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from aptool.config import TextOptions
+from aptool.config import TeacherOptions, TextOptions
 from aptool.scoring.encoded import rows_of
 from aptool.text.tokenizer import TextTokenizer, Tokens
-from aptool.training.losses import Teacher
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class IndexLists:
 
     @classmethod
     def of(cls, owner: np.ndarray, values: np.ndarray, lists: int) -> "IndexLists":
-        """Puts ``values[i]`` into list ``owner[i]``, without duplicates."""
+        """Put ``values[i]`` into list ``owner[i]``, without duplicates."""
         span = int(values.max(initial=0)) + 1
         keys = np.sort(owner.astype(np.int64) * span + values)
         keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)]]
@@ -31,7 +31,7 @@ class IndexLists:
 
     @property
     def lengths(self) -> np.ndarray:
-        """(n,) int64: the length of each list."""
+        """(n,) int64 length of each list."""
         return np.diff(self.offsets)
 
     def contain(self, lists: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -40,51 +40,51 @@ class IndexLists:
         lengths = self.lengths[lists]
         owner = np.repeat(np.arange(len(lists)), lengths)
         members = self.values[rows_of(self.offsets[lists], lengths)]
-        place = np.searchsorted(distinct, members)
-        place[place == len(distinct)] = 0
-        there = distinct[place] == members
-        found = np.zeros((len(lists), len(distinct)), dtype=bool)
-        found[owner[there], place[there]] = True
-        return found[:, column]
+        index = np.searchsorted(distinct, members)
+        index[index == len(distinct)] = 0
+        present = distinct[index] == members
+        contains = np.zeros((len(lists), len(distinct)), dtype=bool)
+        contains[owner[present], index[present]] = True
+        return contains[:, column]
 
 
 @dataclass(frozen=True)
 class TrainingTexts:
-    """A split before tokenization.
+    """A split before tokenization."""
 
-    Attributes:
-        questions: one a pool.
-        answers: the distinct ones.
-        positives: the relevant answers of each question's pool.
-        pools: all answers of each question's pool.
-    """
-
-    questions: list[str]
-    answers: list[str]
-    positives: IndexLists
-    pools: IndexLists
+    questions: list[str]  # one per pool
+    answers: list[str]  # distinct
+    positives: IndexLists  # the relevant answers in each question's pool
+    pools: IndexLists  # all answers in each question's pool
 
     def all(self) -> list[str]:
         """Questions and distinct answers, from which a vocabulary is learned."""
         return self.questions + self.answers
 
 
+class Teacher(NamedTuple):
+    """A teacher's scores of the pairs of the training pools."""
+
+    keys: np.ndarray  # (pairs,) int64, ascending: question · ``answers`` + answer
+    scores: np.ndarray  # (pairs,) float32
+    answers: int  # number of answers in the training set
+    options: TeacherOptions
+
+    def of(self, questions: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        """(n, k) float32 scores of (n, k) answers to (n,) questions; NaN outside a question's pool."""
+        keys = questions[:, None] * self.answers + answers
+        index = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[index] == keys, self.scores[index], np.float32(np.nan))
+
+
 @dataclass(frozen=True)
 class TrainingSet:
-    """A split as token ids.
+    """A split as token ids."""
 
-    Attributes:
-        questions: one a pool.
-        answers: the distinct ones.
-        positives: the relevant answers of each question's pool.
-        pool_negatives: the other answers of each question's pool.
-        teacher: scores to learn beside the labels; None without a teacher.
-    """
-
-    questions: Tokens
-    answers: Tokens
-    positives: IndexLists
-    pool_negatives: IndexLists
+    questions: Tokens  # one per pool
+    answers: Tokens  # distinct
+    positives: IndexLists  # the relevant answers in each question's pool
+    pool_negatives: IndexLists  # the other answers in each question's pool
     teacher: Teacher | None = None
 
     @property
@@ -97,7 +97,7 @@ class TrainingSet:
 def tokenize(
     texts: TrainingTexts, tokenizer: TextTokenizer, options: TextOptions, teacher: Teacher | None = None
 ) -> TrainingSet:
-    """Encodes the texts, truncated at the recipe's limits."""
+    """Encode the texts, truncated at the recipe's limits."""
     return TrainingSet(
         questions=tokenizer.encode(texts.questions, options.max_question_tokens, "question"),
         answers=tokenizer.encode(texts.answers, options.max_answer_tokens),
@@ -108,10 +108,10 @@ def tokenize(
 
 
 def _without(lists: IndexLists, excluded: IndexLists, values: int) -> IndexLists:
-    """Each list without the members of the corresponding list of ``excluded``."""
+    """Remove the members of the corresponding list of ``excluded`` from each list."""
 
-    def keys(which: IndexLists) -> np.ndarray:
-        return np.repeat(np.arange(len(which.lengths)), which.lengths) * values + which.values
+    def keys(members: IndexLists) -> np.ndarray:
+        return np.repeat(np.arange(len(members.lengths)), members.lengths) * values + members.values
 
     kept = np.setdiff1d(keys(lists), keys(excluded), assume_unique=True)
     return IndexLists.of(kept // values, kept % values, len(lists.lengths))

@@ -1,4 +1,4 @@
-"""The dev split, read once and evaluated after each epoch as ``aptool score`` and ``aptool eval`` would."""
+"""The dev split: read once, scored and evaluated after each epoch."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -22,9 +22,7 @@ from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 
 class _RowGroup(NamedTuple):
-    """A row group: the ids of its pairs, its distinct texts, and the question and answer of each pair."""
-
-    ids: pl.DataFrame
+    ids: pl.DataFrame  # question_id and answer_id of each pair
     questions: Tokens
     answers: Tokens
     pair_question: np.ndarray
@@ -37,7 +35,7 @@ class DevSet:
     def __init__(
         self, collection: CollectionFiles, split: str, tokenizer: TextTokenizer, options: TextOptions
     ) -> None:
-        """Reads and tokenizes a split."""
+        """Read and tokenize a split."""
         answers = read_answers(collection.answers) if collection.answers else None
         self._qrels = read_qrels(collection.qrels(split))
         self._unknown_id = tokenizer.unknown
@@ -57,60 +55,62 @@ class DevSet:
     @property
     def texts(self) -> list[Tokens]:
         """The questions and the answers of each row group."""
-        return [tokens for one in self._row_groups for tokens in (one.questions, one.answers)]
+        return [
+            tokens for row_group in self._row_groups for tokens in (row_group.questions, row_group.answers)
+        ]
 
     @property
     def unknown(self) -> float:
-        """Fraction of the split's tokens, each distinct text counted once, that the vocabulary lacks."""
+        """Fraction of out-of-vocabulary tokens; each distinct text counts once per row group."""
         ids = np.concatenate([tokens.ids for tokens in self.texts])
         return float((ids == self._unknown_id).mean())
 
     def measures(
         self, ranker: Ranker, dev_measure: str, group: ProcessGroup = SINGLE_PROCESS
     ) -> dict[str, float]:
-        """The default measures and ``dev_measure`` of a ranker.
+        """Return the default measures and ``dev_measure`` of a ranker.
 
-        Each process of ``group`` scores its shard of the questions; process 0 evaluates all scores.
+        Each process scores its shard of the questions; process 0 evaluates all scores.
         """
         device = next(ranker.parameters()).device
         scorer = Scorer(ranker, device=device)
         with get_progress().task("dev") as update:
-            count = Count(update, sum(int(_shard(one, group).sum()) for one in self._row_groups), "pairs")
-            shards = [self._score_shard(scorer, one, group, count.add) for one in self._row_groups]
+            pairs = sum(int(_shard(row_group, group).sum()) for row_group in self._row_groups)
+            count = Count(update, pairs, "pairs")
+            shards = [_score_shard(scorer, row_group, group, count.add) for row_group in self._row_groups]
         scores = group.all_reduce(torch.from_numpy(np.concatenate(shards)).to(device)).cpu().numpy()
         if not np.isfinite(scores).all():
             raise AptoolError(
                 "training diverged: a dev score is not a number; "
                 "expected a lower training.learning_rate, or a training.clip such as 5"
             )
-        figures = None
+        means = None
         if group.rank == 0:
             run = pl.concat([row_group.ids for row_group in self._row_groups]).with_columns(score=scores)
-            figures = evaluate(self._qrels, run, [*DEFAULT_MEASURES, dev_measure]).means
-        broadcast: dict[str, float] = group.broadcast(figures)
+            means = evaluate(self._qrels, run, [*DEFAULT_MEASURES, dev_measure]).means
+        broadcast: dict[str, float] = group.broadcast(means)
         return broadcast
 
-    @staticmethod
-    def _score_shard(
-        scorer: Scorer, row_group: _RowGroup, group: ProcessGroup, scored: Callable[[int], None]
-    ) -> np.ndarray:
-        """(pairs,) scores of a row group, zero except for this process's questions."""
-        scores = np.zeros(len(row_group.pair_question), dtype=np.float32)
-        shard = group.shard(len(row_group.questions))
-        own = _shard(row_group, group)
-        questions = row_group.questions.take(np.arange(shard.start, shard.stop))
-        scores[own] = scorer.score(
-            questions,
-            row_group.answers,
-            row_group.pair_question[own] - shard.start,
-            row_group.pair_answer[own],
-            scored=scored,
-        )
-        return scores
+
+def _score_shard(
+    scorer: Scorer, row_group: _RowGroup, group: ProcessGroup, scored: Callable[[int], None]
+) -> np.ndarray:
+    """(pairs,) scores of a row group, zero except for this process's questions."""
+    scores = np.zeros(len(row_group.pair_question), dtype=np.float32)
+    questions = group.shard(len(row_group.questions))
+    pairs = _shard(row_group, group)
+    scores[pairs] = scorer.score(
+        row_group.questions.take(np.arange(questions.start, questions.stop)),
+        row_group.answers,
+        row_group.pair_question[pairs] - questions.start,
+        row_group.pair_answer[pairs],
+        scored=scored,
+    )
+    return scores
 
 
 def _shard(row_group: _RowGroup, group: ProcessGroup) -> np.ndarray:
     """(pairs,) bool: the pairs of this process's questions."""
     shard = group.shard(len(row_group.questions))
-    own: np.ndarray = (row_group.pair_question >= shard.start) & (row_group.pair_question < shard.stop)
-    return own
+    pairs: np.ndarray = (row_group.pair_question >= shard.start) & (row_group.pair_question < shard.stop)
+    return pairs

@@ -1,27 +1,29 @@
-"""Trains a model folder from a collection and a recipe; an interrupted training resumes."""
+"""Training of a model folder from a collection and a recipe; an interrupted training resumes."""
 
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
-from aptool.config import CHECKPOINT_MINUTES, Recipe
+from aptool.config import CHECKPOINT_MINUTES, Recipe, TeacherOptions
 from aptool.documents import parse_json, read_json
-from aptool.errors import AptoolError
+from aptool.errors import AptoolError, InputError, UsageError
+from aptool.evaluation.names import measure_names
+from aptool.formats.atomic import check_apart
 from aptool.formats.claim import claimed_folder
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.location import Location, PathOrUrl
-from aptool.models.build import build_ranker
-from aptool.models.device import pick_device, to_device
+from aptool.formats.location import Location, PathOrUrl, location
+from aptool.models.build import build_ranker, check_recipe
+from aptool.models.device import check_training_precision, pick_device, to_device
 from aptool.models.initialization import Corpus
-from aptool.models.model import CONFIG, has_model, opened_folder, save_model
+from aptool.models.model import CONFIG, check_model_folder, has_model, opened_folder, save_model
 from aptool.models.ranker import Ranker
-from aptool.models.start import initial_system
+from aptool.models.start import check_start, initial_system
 from aptool.progress import get_progress
-from aptool.text.tokenizer import TextTokenizer
 from aptool.training.checkpoint import (
     STATE,
     VECTORS,
@@ -32,41 +34,31 @@ from aptool.training.checkpoint import (
     save_state,
     trained_key,
     training_folder,
+    training_key,
 )
-from aptool.training.checks import check_training
-from aptool.training.data import TrainingSet, tokenize
+from aptool.training.data import tokenize
 from aptool.training.dev import DevSet
 from aptool.training.frozen_states import keep_states
 from aptool.training.loop import train
-from aptool.training.negatives import read_teacher
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
-from aptool.training.texts import all_texts, read_mixture
+from aptool.training.texts import all_texts, read_mixture, read_teacher, sources
 
 logger = logging.getLogger(__name__)
 
-# Largest difference between the dev figures of restored weights and those recorded with them. On the same
-# machine they are equal; on another one, candidates with almost equal scores may swap ranks.
+# Largest difference between the dev measures of restored weights and the recorded ones. Another machine may
+# swap candidates with almost equal scores.
 RESTORED_TOLERANCE = 2e-3
 
 
 class Fit(NamedTuple):
-    """The result of training.
+    """The result of training."""
 
-    Attributes:
-        best_epoch: from 1; 0 if there was no epoch; with ``training.average_epochs``, the last one.
-        dev: measures of the model, which is the initial weights if there was no epoch.
-        history: one entry an epoch.
-        words: size of the vocabulary.
-        words_with_vectors: words that started from a vector.
-        dev_words_unknown: fraction of the dev split's tokens that are not in the vocabulary.
-    """
-
-    best_epoch: int
-    dev: dict[str, float]
-    history: list[dict[str, Any]]
-    words: int
-    words_with_vectors: int
-    dev_words_unknown: float
+    best_epoch: int  # from 1; 0 without an epoch; with ``training.average_epochs``, the last epoch
+    dev: dict[str, float]  # measures of the model
+    history: list[dict[str, Any]]  # one entry per epoch
+    words: int  # size of the vocabulary
+    words_with_vectors: int  # words initialized from a vector
+    dev_words_unknown: float  # fraction of the dev split's tokens that the vocabulary lacks
 
     @property
     def seconds(self) -> float:
@@ -91,203 +83,175 @@ def fit(
     check_claim: Callable[[], None] | None = None,
     after_checkpoint: Callable[[], None] | None = None,
 ) -> Fit:
-    """Trains a system on a collection and writes its model folder.
+    """Train a system on a collection and write its model folder.
 
-    The last state is kept in ``OUTPUT.training`` until the model is saved. Called again with the same
-    arguments, training resumes from there; if the model is complete, nothing is trained.
+    The last state is stored in ``OUTPUT.training`` until the model is saved. Called again with the same
+    arguments, training resumes from that state; if the model is complete, nothing is trained.
 
     Args:
-        collection: with a training split and a dev split.
+        collection: with the two splits.
         recipe: the system and the training procedure.
         output: the model folder.
         seed: random seed of initialization, shuffling, sampling and dropout.
         train_split: the split to train on.
         dev_split: the split that picks the best epoch.
-        vectors_cache: a folder for learned vectors, so that systems with the same ones learn them once.
-        device: ``auto`` is a GPU where there is one.
-        checkpoint_minutes: time between two states that are saved within an epoch, besides those after each
-            epoch; 0 saves none.
+        vectors_cache: folder in which systems share learned vectors.
+        device: ``auto`` is a GPU if there is one.
+        checkpoint_minutes: time between checkpoints within an epoch; 0 saves only after each epoch.
         group: the processes that train together; each calls this with the same arguments, process 0 writes.
-        check_claim: where another process has claimed the output for these, raises if it no longer holds the
-            claim: called before a checkpoint or the model is written. None claims the output here.
-        after_checkpoint: called in process 0 after each checkpoint but that of the last epoch; an
-            ``AptoolError`` that it raises ends the training there, in all processes.
+        check_claim: raises if the caller no longer holds the claim of the output; called before writing. None
+            claims the output here.
+        after_checkpoint: called in process 0 after each checkpoint except the last epoch's; an
+            ``AptoolError`` that it raises ends the training in all processes.
     """
     with group.together():
         device = pick_device(str(device))
-        splits = (train_split, dev_split)
-        recipe, key = check_training(collection, recipe, output, seed, splits, device)
+        recipe, key = check_training(collection, recipe, output, seed, (train_split, dev_split), device)
+    folder = training_folder(output)
     with contextlib.ExitStack() as claims:
         if check_claim is None:
-            check_claim = claims.enter_context(claimed_folder(training_folder(output), output)).check
-        run = _Run(
-            collection=collection,
-            recipe=recipe,
-            output=output,
-            key=key,
-            seed=seed,
-            splits=splits,
-            vectors_cache=vectors_cache,
-            device=device,
-            checkpoint_minutes=checkpoint_minutes,
-            group=group,
-            check_claim=check_claim,
-            after_checkpoint=after_checkpoint,
-        )
-        return _fit(run)
-
-
-class _Run(NamedTuple):
-    """A call of ``fit`` after ``check_training``, which gives its key, to an output that is claimed."""
-
-    collection: CollectionFiles
-    recipe: Recipe
-    output: PathOrUrl
-    key: str
-    seed: int
-    splits: tuple[str, str]
-    vectors_cache: Location | None
-    device: torch.device
-    checkpoint_minutes: float
-    group: ProcessGroup
-    check_claim: Callable[[], None]
-    after_checkpoint: Callable[[], None] | None
-
-    @property
-    def folder(self) -> Location:
-        """Where checkpoints are."""
-        return training_folder(self.output)
-
-
-class _Prepared(NamedTuple):
-    """What is trained, on what; the recipe as the vectors or the model that training starts from have it."""
-
-    ranker: Ranker
-    recipe: Recipe
-    tokenizer: TextTokenizer
-    words_with_vectors: int
-    examples: TrainingSet
-    dev: DevSet
-
-
-def _fit(run: _Run) -> Fit:
-    group = run.group
-    with group.together():
-        trained = already_trained(run.output, run.key) if group.rank == 0 else None
-        if trained is None and group.rank == 0:
-            _prepare_output(run.output)
-    trained = group.broadcast(trained)
-    if trained is not None:
-        return trained
-
-    ranker, recipe, tokenizer, with_vectors, examples, dev = _prepare(run)
-
-    def evaluate(ranker: Ranker) -> dict[str, float]:
-        return dev.measures(ranker, recipe.training.dev_measure, group)
-
-    def save(state: TrainingState) -> None:
+            check_claim = claims.enter_context(claimed_folder(folder, output)).check
         with group.together():
-            if group.rank == 0:
-                run.check_claim()
-                save_state(run.folder, run.key, state)
+            finished = _prepare_output(output, key) if group.rank == 0 else None
+        finished = group.broadcast(finished)
+        if finished is not None:
+            return finished
 
-    def after_saving() -> None:
-        if run.after_checkpoint is not None:
+        with group.together(), get_progress().task("reading"):
+            texts = read_mixture(collection, recipe, train_split)
+            teacher = read_teacher(collection, recipe, train_split)
+        torch.manual_seed(seed)
+        cache = vectors_cache if vectors_cache is not None else folder / VECTORS
+        corpus = Corpus(texts.all(), partial(all_texts, collection, recipe), seed, cache)
+        with group.first_process_first(), get_progress().task("loading model"):
+            # The other processes read the vectors that the first process learned.
+            initial = initial_system(recipe, corpus)
+        tokenizer, recipe = initial.tokenizer, initial.recipe
+        with get_progress().task("tokenizing"):
+            examples = tokenize(texts, tokenizer, recipe.text, teacher)
+        with group.together(), get_progress().task("tokenizing"):
+            dev = DevSet(collection, dev_split, tokenizer, recipe.text)
+
+        ranker = build_ranker(recipe, *initial.spec)
+        with_vectors = initial.load_weights(ranker)
+        ranker.load_state_dict(group.broadcast(ranker.state_dict()))
+        to_device(ranker, device)
+        with group.together(), get_progress().task("encoding texts"):
+            keep_states(ranker, [examples.questions, examples.answers, *dev.texts])
+
+        def evaluate(ranker: Ranker) -> dict[str, float]:
+            return dev.measures(ranker, recipe.training.dev_measure, group)
+
+        def save(state: TrainingState) -> None:
             with group.together():
                 if group.rank == 0:
-                    run.after_checkpoint()
+                    check_claim()
+                    save_state(folder, key, state)
 
-    state = _restore(run, ranker, evaluate)
-    logger.info(
-        f"training {recipe.preset} on {len(examples.pairs)} pairs of {len(examples.questions)} questions, "
-        f"{len(examples.answers)} answers ({examples.answers.truncated} truncated at "
-        f"{recipe.text.max_answer_tokens} tokens), {len(tokenizer)} {tokenizer.unit} "
-        f"({with_vectors} with vectors)"
-    )
-    best_epoch, history, figures = train(
-        ranker,
-        examples,
-        recipe.training,
-        seed=run.seed,
-        evaluate=evaluate,
-        resume_from=state,
-        save=save,
-        after_saving=after_saving,
-        checkpoint_minutes=run.checkpoint_minutes,
-        group=group,
-    )
-    facts = {
-        "collection": run.collection.name,
-        "fingerprint": run.collection.fingerprint,
-        "seed": run.seed,
-        "key": run.key,
-        "best_epoch": best_epoch,
-        "dev": figures,
-        "words_with_vectors": with_vectors,
-        "dev_words_unknown": dev.unknown,
-    }
-    with group.together():
-        if group.rank == 0:
-            run.check_claim()
-            save_model(run.output, ranker, tokenizer, recipe, facts, history)
-            remove_state(run.output)
-    return Fit(best_epoch, figures, history, len(tokenizer), with_vectors, dev.unknown)
+        def after_saving() -> None:
+            if after_checkpoint is not None:
+                with group.together():
+                    if group.rank == 0:
+                        after_checkpoint()
 
-
-def _prepare(run: _Run) -> _Prepared:
-    """Reads and tokenizes the collection, and builds the ranker with its initial weights, on its device."""
-    group, (train_split, dev_split) = run.group, run.splits
-    with group.together(), get_progress().task("reading"):
-        texts = read_mixture(run.collection, run.recipe, train_split)
-        teacher = read_teacher(run.collection, run.recipe, train_split)
-    torch.manual_seed(run.seed)
-    cache = run.vectors_cache if run.vectors_cache is not None else run.folder / VECTORS
-    corpus = Corpus(texts.all(), partial(all_texts, run.collection, run.recipe), run.seed, cache)
-    with group.first_process_first(), get_progress().task("loading model"):
-        # The other processes find the vectors of the first in the cache.
-        initial = initial_system(run.recipe, corpus)
-    tokenizer, recipe = initial.tokenizer, initial.recipe
-    with get_progress().task("tokenizing"):
-        examples = tokenize(texts, tokenizer, recipe.text, teacher)
-    with group.together(), get_progress().task("tokenizing"):
-        dev = DevSet(run.collection, dev_split, tokenizer, recipe.text)
-
-    ranker = build_ranker(recipe, *initial.spec)
-    with_vectors = initial.load_weights(ranker)
-    ranker.load_state_dict(group.broadcast(ranker.state_dict()))
-    to_device(ranker, run.device)
-    with group.together(), get_progress().task("encoding texts"):
-        keep_states(ranker, [examples.questions, examples.answers, *dev.texts])
-    return _Prepared(ranker, recipe, tokenizer, with_vectors, examples, dev)
-
-
-def _restore(
-    run: _Run, ranker: Ranker, evaluate: Callable[[Ranker], dict[str, float]]
-) -> TrainingState | None:
-    """The state that this training was interrupted in; weights of a whole epoch are evaluated again."""
-    group, folder = run.group, run.folder
-    with group.together():
-        state = load_state(folder, run.key) if group.rank == 0 else None
-    state = group.broadcast(state)
-    if state is not None:
-        place = f"after epoch {len(state.history)} of {run.recipe.training.epochs}"
-        if state.within is None:
-            ranker.load_state_dict(state.weights)
-            _verify_restored(evaluate(ranker.eval()), state, folder)
-        else:
-            place = f"in epoch {len(state.history) + 1} of {run.recipe.training.epochs}"
-            place += f", after {state.within.pairs:,} pairs"
-        logger.info(f"{folder}: resuming {place}")
-    elif (folder / STATE).is_file():
+        state = _restore(folder, key, recipe, ranker, evaluate, group)
         logger.info(
-            f"{folder}: left by another training (recipe, seed, collection or versions differ): "
-            "training from the beginning"
+            f"training {recipe.preset} on {len(examples.pairs)} pairs of {len(examples.questions)} "
+            f"questions, {len(examples.answers)} answers ({examples.answers.truncated} truncated at "
+            f"{recipe.text.max_answer_tokens} tokens), {len(tokenizer)} {tokenizer.unit} "
+            f"({with_vectors} with vectors)"
         )
-    return state
+        best_epoch, history, measures = train(
+            ranker,
+            examples,
+            recipe.training,
+            seed=seed,
+            evaluate=evaluate,
+            resume_from=state,
+            save=save,
+            after_saving=after_saving,
+            checkpoint_minutes=checkpoint_minutes,
+            group=group,
+        )
+        metadata = {
+            "collection": collection.name,
+            "fingerprint": collection.fingerprint,
+            "seed": seed,
+            "key": key,
+            "best_epoch": best_epoch,
+            "dev": measures,
+            "words_with_vectors": with_vectors,
+            "dev_words_unknown": dev.unknown,
+        }
+        with group.together():
+            if group.rank == 0:
+                check_claim()
+                save_model(output, ranker, tokenizer, recipe, metadata, history)
+                remove_state(output)
+        return Fit(best_epoch, measures, history, len(tokenizer), with_vectors, dev.unknown)
+
+
+def check_training(
+    collection: CollectionFiles,
+    recipe: Recipe,
+    output: PathOrUrl,
+    seed: int,
+    splits: tuple[str, str] = ("train", "dev"),
+    device: torch.device | str = "cpu",
+) -> tuple[Recipe, str]:
+    """Raise, before any work, if training cannot start.
+
+    Returns:
+        The recipe with its dev measure by its common name, and the training's key.
+    """
+    check_recipe(recipe)
+    check_training_precision(
+        recipe.encoder.get("precision", "fp32"),
+        torch.device(device),
+        lstm=recipe.encoder["type"] == "bilstm",
+    )
+    check_start(recipe)
+    if recipe.start.model:
+        check_apart(location(output) / CONFIG, [location(recipe.start.model) / CONFIG])
+    recipe = _with_measure(recipe)
+    if not recipe.teacher.run:
+        _check_no_teacher(recipe)
+    check_model_folder(output)
+    folder = training_folder(output)
+    if folder.exists() and not folder.is_dir():
+        expected = "a folder for the training checkpoint, or a new one"
+        raise InputError(folder, problem="a file", expected=expected)
+    if splits[1] not in collection.splits:
+        splits_here = ", ".join(collection.splits)
+        expected = f"one of {splits_here} (`aptool data folds` splits questions into train and dev)"
+        raise InputError(collection.path, problem=f"split {splits[1]!r}", expected=expected)
+    collection.qrels(splits[1])
+    for source in sources(collection, recipe):
+        source.qrels(splits[0])
+    return recipe, training_key(collection, recipe, seed, splits, torch.device(device).type)
+
+
+def _with_measure(recipe: Recipe) -> Recipe:
+    """Return the recipe with the common name of its dev measure."""
+    measure = recipe.training.dev_measure
+    names = measure_names([measure])
+    if len(names) > 1:
+        several = ", ".join(names[:3])
+        raise UsageError(f"training.dev_measure {measure!r}: expected one measure, not {several}, …")
+    return replace(recipe, training=replace(recipe.training, dev_measure=names[0]))
+
+
+def _check_no_teacher(recipe: Recipe) -> None:
+    """Raise if options of a teacher are set."""
+    for option in fields(TeacherOptions):
+        value = getattr(recipe.teacher, option.name)
+        if value != option.default:
+            expected = "a teacher: --teacher or teacher.run"
+            raise InputError(recipe.preset, place=f"teacher.{option.name}", value=value, expected=expected)
 
 
 def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | None:
-    """The result of an earlier training with this key; None if there is no such complete model."""
+    """Return the result of an earlier training with this key; None without a complete model."""
     if trained_key(output) != key or not has_model(output):
         return None
     with opened_folder(output) as path:
@@ -296,9 +260,7 @@ def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | N
     training = config["training"]
     remove_state(output)
     if log:
-        logger.info(
-            f"{output}: already trained, by this recipe on this collection; remove the folder to train anew"
-        )
+        logger.info(f"{output}: up to date: same recipe, data and seed. Delete the folder to train again.")
     return Fit(
         training["best_epoch"],
         training["dev"],
@@ -309,19 +271,51 @@ def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | N
     )
 
 
-def _prepare_output(output: PathOrUrl) -> None:
-    """Announces that another model is replaced, and removes temporary files of a killed training."""
-    if has_model(output):
-        logger.info(f"{output}: replacing its model, of another recipe, seed, collection or version")
-    clean_up(output)
+def _prepare_output(output: PathOrUrl, key: str) -> Fit | None:
+    """Return the result of an earlier training, or clean up for a new one."""
+    finished = already_trained(output, key)
+    if finished is None:
+        if has_model(output):
+            logger.info(f"{output}: replacing its model, of another recipe, seed, collection or version")
+        clean_up(output)
+    return finished
 
 
-def _verify_restored(figures: dict[str, float], state: TrainingState, folder: Location) -> None:
-    """Compares the dev figures of restored weights with those recorded with them."""
-    recorded = state.history[-1]["dev"]
-    for name, value in recorded.items():
-        if not abs(figures[name] - value) <= RESTORED_TOLERANCE:
+def _restore(
+    folder: Location,
+    key: str,
+    recipe: Recipe,
+    ranker: Ranker,
+    evaluate: Callable[[Ranker], dict[str, float]],
+    group: ProcessGroup,
+) -> TrainingState | None:
+    """Read the state to resume from; weights of a complete epoch are evaluated again."""
+    with group.together():
+        state = load_state(folder, key) if group.rank == 0 else None
+    state = group.broadcast(state)
+    if state is None:
+        if (folder / STATE).is_file():
+            logger.info(
+                f"{folder}: left by another training (recipe, seed, collection or versions differ): "
+                "training from the beginning"
+            )
+        return None
+    epochs = recipe.training.epochs
+    if state.within is None:
+        ranker.load_state_dict(state.weights)
+        _verify_restored(evaluate(ranker.eval()), state, folder)
+        progress = f"after epoch {len(state.history)} of {epochs}"
+    else:
+        progress = f"in epoch {len(state.history) + 1} of {epochs}, after {state.within.pairs:,} pairs"
+    logger.info(f"{folder}: resuming {progress}")
+    return state
+
+
+def _verify_restored(measures: dict[str, float], state: TrainingState, folder: Location) -> None:
+    """Compare the dev measures of restored weights with the recorded ones."""
+    for name, value in state.history[-1]["dev"].items():
+        if not abs(measures[name] - value) <= RESTORED_TOLERANCE:
             raise AptoolError(
-                f"{folder}: the weights of epoch {len(state.history)} have dev {name} {figures[name]:.4f}; "
+                f"{folder}: the weights of epoch {len(state.history)} have dev {name} {measures[name]:.4f}; "
                 f"expected {value:.4f} as recorded with them; remove the folder to train from the beginning"
             )

@@ -1,12 +1,11 @@
 """The training loop: plain torch, reproducible to the bit with a fixed number of threads.
 
-Each epoch samples negatives anew, keeps the hardest of each sample, takes gradient steps on the loss, and is
-evaluated on the dev split. The weights of the best epoch are the result, or the average of those of the last
-epochs.
+Each epoch samples negatives, mines the hardest ones, takes gradient steps on the loss, and is evaluated on
+the dev split. The result is the weights of the best epoch, or the average over the last epochs.
 
-All randomness of an epoch follows from the seed and the epoch's number, so training that resumes after any
-epoch ends in the same weights as training that never stopped; within an epoch the states of the generators
-are saved too. The processes of a group sample alike, and each takes its shard of every minibatch.
+All randomness of an epoch follows from the seed and the epoch's number, so resumed training ends in the same
+weights as uninterrupted training; within an epoch the generators' states are saved too. All processes of a
+group draw the same samples, and each takes its shard of every minibatch.
 """
 
 import copy
@@ -34,7 +33,7 @@ from aptool.training.checkpoint import (
     seed_dropout,
 )
 from aptool.training.data import TrainingSet
-from aptool.training.minibatch import batch_losses
+from aptool.training.losses import batch_losses
 from aptool.training.negatives import NegativeSampler, mine
 from aptool.training.optimization import (
     build_optimizers,
@@ -50,30 +49,22 @@ from aptool.training.process_group import (
     all_reduce_gradients,
 )
 
-# What an update takes less memory with.
 MEMORY_HINT = "a smaller training.minibatch, with training.accumulate for the same updates, or --device cpu"
 
-# Updates between two readings of the loss from a GPU.
-UPDATES_PER_READING = 50
+# Updates between two reads of the loss from a GPU, which block the host.
+UPDATES_PER_READ = 50
 
 
 @dataclass(frozen=True)
 class _Context:
-    """State that all epochs share.
-
-    Attributes:
-        pairs: (n, 2) question and positive answer of the questions that have a negative answer.
-        sampler: draws negative answers.
-        optimizers: of the trainable parameters.
-        timer: says when a checkpoint within an epoch is due.
-    """
+    """State that all epochs share."""
 
     ranker: Ranker
     examples: TrainingSet
     options: TrainingOptions
     seed: int
     group: ProcessGroup
-    pairs: np.ndarray
+    pairs: np.ndarray  # (n, 2) question and positive answer, of questions that have a negative answer
     sampler: NegativeSampler
     optimizers: list[torch.optim.Optimizer]
     timer: CheckpointTimer
@@ -85,17 +76,11 @@ class _Context:
 
 
 class Trained(NamedTuple):
-    """The result of training; the ranker itself holds the resulting weights.
+    """The result of training; the ranker has the resulting weights."""
 
-    Attributes:
-        best_epoch: the epoch whose weights they are, or the last of those that they are averaged over.
-        history: one entry an epoch.
-        dev: measures of the resulting weights.
-    """
-
-    best_epoch: int
-    history: list[dict[str, Any]]
-    dev: dict[str, float]
+    best_epoch: int  # the last epoch if weights are averaged
+    history: list[dict[str, Any]]  # one entry per epoch
+    dev: dict[str, float]  # measures of the resulting weights
 
 
 def train(
@@ -111,18 +96,18 @@ def train(
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> Trained:
-    """Trains a ranker in place, on its device.
+    """Train a ranker in place, on its device.
 
     Args:
         ranker: with initial weights.
         examples: the training split.
         options: the procedure.
         seed: of shuffling, sampling and dropout.
-        evaluate: dev measures of a ranker by name, ``options.dev_measure`` among them.
+        evaluate: returns dev measures by name, ``options.dev_measure`` among them.
         resume_from: an earlier state; None starts from the beginning.
-        save: called with the state after each epoch, before the epoch is reported, and within epochs.
-        after_saving: called then, but not after the last epoch; after the epoch is reported.
-        checkpoint_minutes: time between two states within an epoch; 0 saves none.
+        save: called with the state within epochs and after each epoch, before the epoch is reported.
+        after_saving: called after ``save`` and the report of the epoch, but not after the last epoch.
+        checkpoint_minutes: time between checkpoints within an epoch; 0 saves none.
         group: the processes that train together; each calls this with the same arguments.
     """
     sampler = NegativeSampler(examples, options.negatives, options.sampled_negatives)
@@ -183,19 +168,17 @@ def train(
             if epoch < options.epochs:
                 after_saving()
     ranker.load_state_dict(best_weights)
-    # The figures of an average, or of weights that were never trained, are not in the history.
-    known = best_epoch and options.average_epochs < 2
-    dev = history[best_epoch - 1]["dev"] if known else evaluate(ranker.eval())
+    # The history lacks the measures of an average and of untrained weights.
+    in_history = best_epoch and options.average_epochs < 2
+    dev = history[best_epoch - 1]["dev"] if in_history else evaluate(ranker.eval())
     return Trained(best_epoch, history, dev)
 
 
 class _EpochLosses(NamedTuple):
-    """The mean loss of an epoch's pairs, the fraction of them with a loss; its time, and that of mining."""
-
     mean: float
-    active: float
+    active: float  # fraction of pairs with a nonzero loss
     seconds: float
-    mining_seconds: float
+    mining_seconds: float  # part of seconds
 
 
 def _train_epoch(
@@ -205,15 +188,14 @@ def _train_epoch(
     save: Callable[[EpochState], None],
     update: Update,
 ) -> _EpochLosses:
-    """Takes the gradient steps of one epoch, or the remaining ones."""
-    started = time.perf_counter()
+    """Take the remaining gradient steps of an epoch."""
+    start = time.perf_counter()
     ranker, options, group, device = context.ranker, context.options, context.group, context.device
     generator = np.random.default_rng([context.seed, epoch])
     seed_dropout(context.seed, epoch, group.rank)
     pairs = _epoch_pairs(context.pairs, options.pairs, generator)
-    # Reading the loss waits for a GPU.
-    reading = 1 if device.type == "cpu" else UPDATES_PER_READING
-    # Sum of losses, nonzero losses, and whether process 0 finds a state to be due.
+    updates_per_read = 1 if device.type == "cpu" else UPDATES_PER_READ
+    # Sum of losses, number of nonzero losses, and whether a checkpoint is due.
     totals = torch.zeros(3, dtype=torch.float64, device=device)
     total = active = mining = 0.0
     done = updates = 0
@@ -221,7 +203,7 @@ def _train_epoch(
     if resume_from is not None:
         done, updates, mining = resume_from.pairs, resume_from.updates, resume_from.mining_seconds
         totals[:2] = torch.tensor(resume_from.losses, dtype=torch.float64)
-        started -= resume_from.train_seconds
+        start -= resume_from.train_seconds
         generator.bit_generator.state = resume_from.sampling
         block = resume_from.sampled.numpy()
         if len(resume_from.dropout) == group.size:
@@ -234,12 +216,12 @@ def _train_epoch(
     while done < len(pairs):
         if not len(block):
             block = pairs[done : done + (size * options.mining_interval or len(pairs))]
-            mining_started = time.perf_counter()
+            mining_start = time.perf_counter()
             if options.sampled_negatives:
                 negatives = context.sampler.sample(block[:, 0], generator)
                 mined = mine(ranker, context.examples, block[:, 0], negatives, options.hard_negatives, group)
                 block = np.column_stack([block, mined])
-            mining += time.perf_counter() - mining_started
+            mining += time.perf_counter() - mining_start
             ranker.train()
         batch, block = block[:size], block[size:]
         progress = (epoch - 1 + done / len(pairs)) / options.epochs
@@ -248,7 +230,7 @@ def _train_epoch(
             totals.add_(_step(context, batch, rate))
         done += len(batch)
         updates += 1
-        if updates % reading and done < len(pairs):
+        if updates % updates_per_read and done < len(pairs):
             continue
         total, active, due = totals.tolist()
         if not math.isfinite(total):
@@ -265,22 +247,21 @@ def _train_epoch(
                     pairs=done,
                     updates=updates,
                     losses=(total, active),
-                    train_seconds=time.perf_counter() - started,
+                    train_seconds=time.perf_counter() - start,
                     mining_seconds=mining,
                     sampling=generator.bit_generator.state,
                     sampled=torch.from_numpy(block),
                     dropout=dropout_states(group, device),
                 )
             )
-    return _EpochLosses(total / done, active / done, time.perf_counter() - started, mining)
+    return _EpochLosses(total / done, active / done, time.perf_counter() - start, mining)
 
 
 def _step(context: _Context, batch: np.ndarray, rate: float) -> Tensor:
-    """One update by the mean loss of its minibatches.
+    """Update the weights by the mean loss of a batch of minibatches.
 
     Returns:
-        (3,) the sum of its losses, the number of nonzero ones, and 1 where process 0 says that a checkpoint
-        is due.
+        (3,) sum of losses, number of nonzero losses, and 1 if process 0 wants a checkpoint.
     """
     due, ranker, options, group = context.timer.due, context.ranker, context.options, context.group
     for optimizer in context.optimizers:
@@ -302,7 +283,7 @@ def _step(context: _Context, batch: np.ndarray, rate: float) -> Tensor:
 
 
 def _average(average: dict[str, Tensor], weights: dict[str, Tensor], number: int) -> None:
-    """Makes ``average`` the mean of the ``number`` latest weights: 1 or less starts anew."""
+    """Make ``average`` the mean of the ``number`` latest weights; 1 or less starts again."""
     for name, value in weights.items():
         if number > 1 and value.is_floating_point():
             average[name].lerp_(value, 1 / number)
@@ -311,7 +292,7 @@ def _average(average: dict[str, Tensor], weights: dict[str, Tensor], number: int
 
 
 def _epoch_pairs(pairs: np.ndarray, policy: str, generator: np.random.Generator) -> np.ndarray:
-    """The (question, positive answer) pairs of one epoch, shuffled; with ``one``, one pair a question."""
+    """Shuffle the (question, positive answer) pairs; the policy ``one`` keeps one pair per question."""
     shuffled = pairs[generator.permutation(len(pairs))]
     if policy == "one":
         _, first = np.unique(shuffled[:, 0], return_index=True)

@@ -1,10 +1,8 @@
-"""Losses: by how much a positive answer should outscore its negatives.
+"""Losses of a minibatch: a positive answer should outscore its negatives, and match a teacher's scores.
 
-``scores`` is (n, k): a question in each row, its positive answer in column 0, its negatives in the others,
--inf in a column without one.
+``scores`` is (n, k), one row per question: its positive answer in column 0, its negatives in the other
+columns, -inf in a column without an answer.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +10,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from aptool.config import TeacherOptions, TrainingOptions
+from aptool.models.device import send
+from aptool.models.ragged import Ragged
+from aptool.models.ranker import Ranker
+from aptool.training.data import TrainingSet
+from aptool.training.process_group import SINGLE_PROCESS, MinibatchShard, ProcessGroup, all_gather
 
 
 def hinge(scores: Tensor, margin: float) -> Tensor:
@@ -35,7 +38,7 @@ def logistic(scores: Tensor) -> Tensor:
 
 
 def loss(scores: Tensor, options: TrainingOptions) -> Tensor:
-    """(n,) losses, by the function that the recipe names."""
+    """(n,) losses by the recipe's loss function."""
     if options.loss == "softmax":
         return softmax(scores, options.temperature)
     if options.loss == "logistic":
@@ -43,62 +46,117 @@ def loss(scores: Tensor, options: TrainingOptions) -> Tensor:
     return hinge(scores, options.margin)
 
 
-class Teacher(NamedTuple):
-    """Scores of the pairs of the training pools.
-
-    Attributes:
-        keys: (pairs,) int64, ascending: question · ``answers`` + answer.
-        scores: (pairs,) float32 of them.
-        answers: number of answers of the training set.
-        options: how they are learned from.
-    """
-
-    keys: np.ndarray
-    scores: np.ndarray
-    answers: int
-    options: TeacherOptions
-
-    def of(self, questions: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """(n, k) float32 scores of (n, k) answers to (n,) questions; NaN outside a question's pool."""
-        wanted = questions[:, None] * self.answers + answers
-        place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        return np.where(self.keys[place] == wanted, self.scores[place], np.float32(np.nan))
-
-    def mixed(self, losses: Tensor, scores: Tensor, taught: Tensor, options: TrainingOptions) -> Tensor:
-        """Losses of questions, with the teacher's share.
-
-        Args:
-            losses: (n,) by the labels.
-            scores: (n, k) of the system, the relevant answer in column 0, -inf in a column without an answer.
-            taught: (n, k) of the teacher, NaN where it has none.
-            options: of the training; their temperature is that of ``kl``.
-        """
-        taught = taught * self.options.scale
-        if self.options.loss == "kl":
-            own = listwise_kl(scores / options.temperature, taught / options.temperature)
-        else:
-            own = margin_mse(scores, taught)
-        return (1 - self.options.weight) * losses + self.options.weight * own
-
-
 def margin_mse(scores: Tensor, taught: Tensor) -> Tensor:
     """(n,) mean over the answers j of ((s_0 - s_j) - (t_0 - t_j))²; Hofstätter et al., 2020.
 
     Args:
         scores: (n, k) s, -inf in a column without an answer.
-        taught: (n, k) t, NaN where it is not known; without t_0 there is no loss.
+        taught: (n, k) t, NaN where the teacher has no score; without t_0 there is no loss.
     """
-    known = torch.isfinite(scores) & torch.isfinite(taught)
-    difference = scores.masked_fill(~known, 0) - taught.masked_fill(~known, 0)
-    compared = known[:, 1:] & known[:, :1]
+    scored = torch.isfinite(scores) & torch.isfinite(taught)
+    difference = scores.masked_fill(~scored, 0) - taught.masked_fill(~scored, 0)
+    compared = scored[:, 1:] & scored[:, :1]
     squares = (difference[:, :1] - difference[:, 1:]).square() * compared
     return squares.sum(1) / compared.sum(1).clamp_min(1)
 
 
 def listwise_kl(scores: Tensor, taught: Tensor) -> Tensor:
-    """(n,) KL(softmax t ‖ softmax s) over the answers of which both are known; shapes as ``margin_mse``."""
-    known = torch.isfinite(scores) & torch.isfinite(taught)
-    log_s, log_t = (
-        F.log_softmax(one.masked_fill(~known, -1e9), dim=1) for one in (scores, taught)
-    )  # finite: a question without a known answer has no loss, and no NaN
-    return (log_t.exp() * (log_t - log_s) * known).sum(1)
+    """(n,) KL(softmax t ‖ softmax s) over the answers that both score; shapes as in ``margin_mse``."""
+    scored = torch.isfinite(scores) & torch.isfinite(taught)
+    # -1e9 instead of -inf: a question without a scored answer has loss 0, not NaN.
+    log_s = F.log_softmax(scores.masked_fill(~scored, -1e9), dim=1)
+    log_t = F.log_softmax(taught.masked_fill(~scored, -1e9), dim=1)
+    return (log_t.exp() * (log_t - log_s) * scored).sum(1)
+
+
+def distillation_loss(
+    losses: Tensor, scores: Tensor, taught: Tensor, temperature: float, options: TeacherOptions
+) -> Tensor:
+    """(n,) losses by the labels, mixed with the losses by a teacher's scores.
+
+    Args:
+        losses: (n,) by the labels.
+        scores: (n, k) of the system, the relevant answer in column 0, -inf in a column without an answer.
+        taught: (n, k) of the teacher, NaN for an answer outside the question's pool.
+        temperature: of ``kl``.
+        options: the teacher's loss, its share and the scale of its scores.
+    """
+    taught = taught * options.scale
+    if options.loss == "kl":
+        distilled = listwise_kl(scores / temperature, taught / temperature)
+    else:
+        distilled = margin_mse(scores, taught)
+    return (1 - options.weight) * losses + options.weight * distilled
+
+
+def score_batch(
+    ranker: Ranker,
+    examples: TrainingSet,
+    batch: np.ndarray,
+    in_batch: bool,
+    group: ProcessGroup = SINGLE_PROCESS,
+) -> Tensor:
+    """Score this process's shard of a minibatch; each text is encoded once.
+
+    Args:
+        ranker: in any mode.
+        examples: the training set.
+        batch: (n, 2 + k) question, its positive answer and k ≥ 0 negative answers.
+        in_batch: score every answer of the minibatch, of all processes, against every question.
+        group: the processes that share the minibatch.
+
+    Returns:
+        (n', 1 + m) for the n' questions of the shard: the positive answer, then m negatives; with
+        ``in_batch`` these are all (1 + k) n answers, -inf for a relevant answer.
+    """
+    device = next(ranker.parameters()).device
+    shard = MinibatchShard(group, len(batch))
+    rows = np.arange(len(batch))[shard.rows]  # (n',)
+    question_tokens = examples.questions.take(batch[rows, 0])
+    questions = ranker.encode(Ragged.of(question_tokens, device))
+    columns = batch.shape[1] - 1
+    all_answers = batch[:, 1:].T.reshape(-1)  # (n (1 + k),) positives, then negatives
+    columns_of = np.arange(columns)[:, None] * len(batch) + rows  # (1 + k, n') indices into all_answers
+    in_shard = columns_of.reshape(-1)
+    # Small pools are sampled repeatedly: equal answers are encoded once.
+    distinct, distinct_of = np.unique(all_answers[in_shard], return_inverse=True)
+    answer_tokens = examples.answers.take(distinct)
+    answers = ranker.encode(Ragged.of(answer_tokens, device))
+    if not in_batch:
+        # Equal pairs are scored once.
+        pairs = np.tile(np.arange(len(rows)), columns) * len(distinct) + distinct_of
+        distinct_pairs, pair_of = np.unique(pairs, return_inverse=True)
+        question_of, answer_of = distinct_pairs // len(distinct), distinct_pairs % len(distinct)
+        features = ranker.pair_features(question_tokens, answer_tokens, question_of, answer_of)
+        scores = ranker.score_pairs(questions.select(question_of), answers.select(answer_of), features)
+        return scores[send(pair_of, device)].view(columns, -1).T
+    answers = answers.select(distinct_of)
+    if not shard.complete:
+        answers = all_gather(group, answers, examples.answers.lengths[all_answers], in_shard)
+    question_of = np.repeat(np.arange(len(rows)), len(all_answers))
+    answer_of = np.tile(all_answers, len(rows))
+    features = ranker.pair_features(question_tokens, examples.answers, question_of, answer_of)
+    scores = ranker.score_matrix(questions, answers, features)  # (n', n (1 + k))
+    relevant = send(examples.positives.contain(batch[rows, 0], all_answers), device)
+    positive = scores.gather(1, send(columns_of[:1].T, device))
+    return torch.cat([positive, scores.masked_fill(relevant, -torch.inf)], dim=1)
+
+
+def batch_losses(
+    ranker: Ranker,
+    examples: TrainingSet,
+    batch: np.ndarray,
+    options: TrainingOptions,
+    group: ProcessGroup = SINGLE_PROCESS,
+) -> Tensor:
+    """(n',) losses of this process's shard of a minibatch; arguments as in ``score_batch``."""
+    scores = score_batch(ranker, examples, batch, options.in_batch, group)
+    losses = loss(scores, options)
+    if examples.teacher is None:
+        return losses
+    shard = batch[MinibatchShard(group, len(batch)).rows]  # (n', 2 + k)
+    answers = shard[:, 1:]
+    if options.in_batch:  # the columns of ``score_batch``
+        answers = np.column_stack([shard[:, 1], np.tile(batch[:, 1:].T.reshape(-1), (len(shard), 1))])
+    taught = send(examples.teacher.of(shard[:, 0], answers), scores.device)
+    return distillation_loss(losses, scores, taught, options.temperature, examples.teacher.options)

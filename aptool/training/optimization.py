@@ -1,4 +1,4 @@
-"""Optimization: optimizers, the learning rate over time, gradient clipping."""
+"""Optimizers, learning-rate schedule and gradient clipping."""
 
 from typing import Any
 
@@ -10,16 +10,15 @@ from aptool.errors import AptoolError
 from aptool.models.encoders import WordEncoder
 from aptool.models.ranker import Ranker
 
-# Entry of an optimizer's group of parameters: their learning rate relative to that of the others.
+# Entry of a parameter group: its learning rate, relative to the learning rate of the other groups.
 RELATIVE_RATE = "relative_rate"
 
 
 def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.optim.Optimizer]:
-    """The optimizers of a ranker's trainable parameters.
+    """Build the optimizers of a ranker's trainable parameters.
 
-    On a CPU the gradients of word embeddings are sparse, which SGD handles and Adam does not: for Adam they
-    have an optimizer of their own. On a GPU, where the host would wait to learn which rows they have, they
-    are dense, and the optimizer makes the same updates of them.
+    On a CPU the gradients of word embeddings are sparse, which Adam does not support: they get a separate
+    optimizer. On a GPU sparse gradients would block the host, so they are dense, with the same updates.
     """
     trainable = trainable_parameters(ranker)
     if not trainable:
@@ -55,7 +54,7 @@ def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.opt
 
 
 def _by_decay(parameters: list[nn.Parameter], decay: float) -> list[dict[str, Any]]:
-    """Two groups of parameters: weights of matrices decay, biases and norms do not."""
+    """Split parameters into two groups: matrices decay, vectors (biases, norms) do not."""
     matrices = [parameter for parameter in parameters if parameter.dim() > 1]
     vectors = [parameter for parameter in parameters if parameter.dim() < 2]
     return [
@@ -68,15 +67,15 @@ def _by_decay(parameters: list[nn.Parameter], decay: float) -> list[dict[str, An
 class LazyAdam(torch.optim.Optimizer):
     """``torch.optim.SparseAdam`` for dense gradients: rows without a gradient keep weights and moments.
 
-    It launches the same operations in every step, and nothing waits for a GPU. Its state is SparseAdam's.
+    It never synchronizes with the GPU. Its state has the layout of SparseAdam's.
     """
 
     def __init__(self, parameters: Any, lr: float, betas: tuple[float, float] = (0.9, 0.999)) -> None:
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": 1e-8})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # closures are not used here
-        """Updates the rows (n, d) that have a gradient."""
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # takes no closure
+        """Update the rows (n, d) that have a gradient."""
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             for parameter in group["params"]:
@@ -97,18 +96,12 @@ class LazyAdam(torch.optim.Optimizer):
 
 
 def trainable_parameters(ranker: nn.Module) -> list[nn.Parameter]:
-    """The parameters that receive gradients."""
+    """Return the parameters that receive gradients."""
     return [parameter for parameter in ranker.parameters() if parameter.requires_grad]
 
 
 def learning_rate(options: TrainingOptions, epoch: int, progress: float) -> float:
-    """The learning rate λ of an update.
-
-    Args:
-        options: with the schedule.
-        epoch: the current epoch, from 1.
-        progress: fraction of all epochs that is complete, from 0 to 1.
-    """
+    """Return the learning rate λ in ``epoch``, from 1, after a fraction ``progress`` of all updates."""
     if progress < options.warmup:
         return options.learning_rate * progress / options.warmup
     if options.schedule == "inverse":
@@ -119,7 +112,7 @@ def learning_rate(options: TrainingOptions, epoch: int, progress: float) -> floa
 
 
 def take_step(optimizers: list[torch.optim.Optimizer], rate: float) -> None:
-    """Updates the parameters by their gradients, at one learning rate."""
+    """Update the parameters at a learning rate."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = rate * group.get(RELATIVE_RATE, 1.0)
@@ -127,7 +120,7 @@ def take_step(optimizers: list[torch.optim.Optimizer], rate: float) -> None:
 
 
 def clip_gradients(ranker: nn.Module, max_norm: float) -> None:
-    """Scales all gradients down to a total norm of ``max_norm``; unlike torch's own, with the sparse ones."""
+    """Scale all gradients, sparse ones too, to a total norm of at most ``max_norm``."""
     gradients = []
     for parameter in ranker.parameters():
         if parameter.grad is not None:
@@ -136,6 +129,6 @@ def clip_gradients(ranker: nn.Module, max_norm: float) -> None:
             gradients.append(parameter.grad)
     norms = [(gradient.values() if gradient.is_sparse else gradient).norm() for gradient in gradients]
     norm = torch.stack(norms).norm()
-    factor = (max_norm / norm.double()).clamp(max=1).to(norm.dtype)  # a number of the device: nothing waits
+    factor = (max_norm / norm.double()).clamp(max=1).to(norm.dtype)  # stays on the device: no synchronization
     for gradient in gradients:
         gradient.mul_(factor)

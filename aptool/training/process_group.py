@@ -1,8 +1,8 @@
-"""The process group of a training: several processes that train one model in parallel.
+"""Data-parallel training: processes that train one model together.
 
-``ProcessGroup`` itself is a single process, whose collective operations do nothing; ``TorchProcessGroup`` is
-a process group of torch. All processes iterate over the same minibatches in the same order and each computes
-the gradient of its shard; the sum is the gradient that a single process would compute.
+``ProcessGroup`` is a single process, whose collective operations do nothing; ``TorchProcessGroup`` wraps
+``torch.distributed``. All processes iterate over the same minibatches, and each computes the gradient of its
+shard. The sum is the gradient that a single process computes.
 """
 
 import socket
@@ -21,68 +21,54 @@ from aptool.models.ragged import Ragged
 
 
 class ProcessGroup:
-    """A single process.
-
-    Attributes:
-        rank: of this process, from 0.
-        size: number of processes.
-        raised: the last error that several processes have raised together.
-    """
+    """A single process."""
 
     rank = 0
     size = 1
-    raised: AptoolError | None = None
+    raised: AptoolError | None = None  # the last error that all processes raised together
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, in place and identical in all of them."""
+        """Sum over all processes, in place; identical in all processes."""
         return tensor
 
     def broadcast(self, value: Any) -> Any:
-        """The value of process 0."""
+        """Return the value of process 0."""
         return value
 
     def gather(self, value: Any) -> list[Any]:
-        """The values of all processes by rank, in each of them."""
+        """Return the values of all processes, by rank."""
         return [value]
 
     def raise_in_all(self, error: AptoolError | None) -> None:
-        """Waits for all processes; raises in each of them if any passes an error."""
+        """Wait for all processes; raise in all of them if any passes an error."""
         if error is not None:
             raise error
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A block that every process runs; an AptoolError in any of them is raised in all.
-
-        All processes wait for each other at its end.
-        """
+        """Run a block in every process, with a barrier at its end; raise an AptoolError of any in all."""
         error = None
         try:
             yield
-        except AptoolError as found:
-            error = found
+        except AptoolError as raised:
+            error = raised
         self.raise_in_all(error)
 
     @contextmanager
     def first_process_first(self) -> Iterator[None]:
-        """A block that process 0 completes before the others begin, so that they find its files on disk.
+        """Run a block in process 0 before the other processes, which then find its files on disk.
 
         An AptoolError in any process is raised in all.
         """
         if self.rank > 0:
             self.raise_in_all(None)
-        error = None
-        try:
+        with self.together():
             yield
-        except AptoolError as found:
-            error = found
         if self.rank == 0:
-            self.raise_in_all(error)
-            error = None
-        self.raise_in_all(error)
+            self.raise_in_all(None)
 
     def shard(self, rows: int) -> slice:
-        """This process's part of ``rows`` rows; the parts are consecutive and disjoint."""
+        """Return this process's rows; the shards of all processes are consecutive and disjoint."""
         return slice(rows * self.rank // self.size, rows * (self.rank + 1) // self.size)
 
 
@@ -114,26 +100,20 @@ class TorchProcessGroup(ProcessGroup):
 
     @override
     def raise_in_all(self, error: AptoolError | None) -> None:
-        """The message names the node."""
-        own = None
+        message = None
         if error is not None:
-            own = error.exit_code, f"node {socket.gethostname()}: {error}"
-        for one in self.gather(own):
-            if one is not None:
-                self.raised = error_with(*one)
+            message = error.exit_code, f"node {socket.gethostname()}: {error}"
+        for gathered in self.gather(message):
+            if gathered is not None:
+                self.raised = error_with(*gathered)
                 raise self.raised
 
 
 class MinibatchShard:
-    """The rows of a minibatch whose gradient this process computes.
+    """The rows of a minibatch whose gradient this process computes, and the weight of each row's loss.
 
-    With fewer rows than processes, every process takes all rows and divides their weight, so that none is
-    without a gradient.
-
-    Attributes:
-        complete: whether the shard is all rows.
-        rows: the slice of them.
-        weight: of each row's loss.
+    With fewer rows than processes the shard is ``complete``: every process takes all rows and divides their
+    weight, so that every process has a gradient.
     """
 
     def __init__(self, group: ProcessGroup, rows: int) -> None:
@@ -142,22 +122,21 @@ class MinibatchShard:
         self.weight = 1 / group.size if self.complete else 1.0
 
 
-def all_gather(group: ProcessGroup, own: Ragged, sizes: np.ndarray, members: np.ndarray) -> Ragged:
-    """The sequences of all processes, in each of them; differentiable.
+def all_gather(group: ProcessGroup, shard: Ragged, sizes: np.ndarray, members: np.ndarray) -> Ragged:
+    """Gather the sequences of all processes; differentiable.
 
     Args:
         group: the processes.
-        own: this process's sequences, values (N', c).
+        shard: this process's sequences, values (N', c).
         sizes: (n,) lengths of all sequences.
-        members: the indices of ``own`` among them.
+        members: the indices of ``shard`` in all sequences.
 
     Returns:
         All n sequences, values (N, c).
     """
-    everything = Ragged.of_sizes(own.values.new_zeros(int(sizes.sum()), *own.values.shape[1:]), sizes)
-    values = everything.values.index_copy(0, everything.rows(members), own.values)
-    values = _AllReduce.apply(values, group)
-    return everything.with_values(values)
+    sequences = Ragged.of_sizes(shard.values.new_zeros(int(sizes.sum()), *shard.values.shape[1:]), sizes)
+    values = sequences.values.index_copy(0, sequences.rows(members), shard.values)
+    return sequences.with_values(_AllReduce.apply(values, group))
 
 
 class _AllReduce(torch.autograd.Function):
@@ -174,17 +153,9 @@ class _AllReduce(torch.autograd.Function):
 
 
 def all_reduce_gradients(group: ProcessGroup, parameters: list[nn.Parameter], totals: Tensor) -> Tensor:
-    """Sums the gradients of all processes in place, and some totals in the same message.
+    """Sum the gradients of all processes in place, and (n,) float32 ``totals`` in the same message.
 
     Sparse gradients stay sparse: only the rows that any process touched are sent.
-
-    Args:
-        group: the processes.
-        parameters: the trainable ones.
-        totals: (n,) float32 numbers to sum as well.
-
-    Returns:
-        (n,) the sums of the totals.
     """
     if group.size == 1:
         return totals
@@ -205,13 +176,13 @@ def all_reduce_gradients(group: ProcessGroup, parameters: list[nn.Parameter], to
 
 
 def _on_common_rows(group: ProcessGroup, gradient: Tensor) -> Tensor:
-    """The same sparse gradient with a row, if need be of zeros, wherever any process has one."""
-    own = gradient.indices()[0]
+    """Add rows of zeros to a sparse gradient, wherever another process has a row."""
+    indices = gradient.indices()[0]
     touched = torch.zeros(gradient.shape[0], dtype=torch.int32, device=gradient.device)
-    touched[own] = 1
+    touched[indices] = 1
     rows = group.all_reduce(touched).nonzero().squeeze(1)
     values = gradient.values().new_zeros(len(rows), *gradient.shape[1:])
-    values = values.index_copy(0, torch.searchsorted(rows, own), gradient.values())
+    values = values.index_copy(0, torch.searchsorted(rows, indices), gradient.values())
     return torch.sparse_coo_tensor(
         rows[None], values, gradient.shape, is_coalesced=True, check_invariants=False
     )

@@ -1,6 +1,6 @@
-"""A callback per epoch of training; TensorBoard, MLflow and Weights & Biases record through it.
+"""A callback per training epoch, and trackers that record epochs: TensorBoard, MLflow and Weights & Biases.
 
-Each tool's environment variables direct it to a server: ``MLFLOW_TRACKING_URI``, ``WANDB_MODE=online``.
+Environment variables of a tool select its server: ``MLFLOW_TRACKING_URI``, ``WANDB_MODE=online``.
 """
 
 import json
@@ -38,7 +38,7 @@ class Epoch(NamedTuple):
         number: number of the epoch, from 1.
         loss: mean training loss.
         dev: measures on the dev split, by name.
-        figures: all figures of the epoch's entry in the training history, by name: ``loss``, ``dev/MAP``,
+        figures: every number of the epoch's entry in the training history, by name: ``loss``, ``dev/MAP``,
             ``seconds/train``.
     """
 
@@ -51,20 +51,6 @@ class Epoch(NamedTuple):
 OnEpoch: TypeAlias = Callable[[Epoch], None]
 
 
-class Tracker(NamedTuple):
-    """An open record of a tool.
-
-    Attributes:
-        place: where the record is, for the user.
-        record: adds an epoch; epochs may come in any order.
-        close: ends the record, given whether training failed.
-    """
-
-    place: str
-    record: OnEpoch
-    close: Callable[[bool], None]
-
-
 def fit_with_callbacks(
     train: "Callable[[], Fit]",
     on_epoch: OnEpoch | None,
@@ -73,15 +59,15 @@ def fit_with_callbacks(
     recipe: Recipe,
     seed: int,
 ) -> "Fit":
-    """Trains with a callback per epoch, and records epochs with a tool.
+    """Train with a callback per epoch, and record epochs with a tracker.
 
-    Epochs before an interruption are reported after training: each epoch is reported once per call.
+    Each epoch is reported once per call; epochs before an interruption are reported after training.
 
     Args:
         train: reports its epochs to the current progress.
-        on_epoch: called after each epoch; an exception that it raises ends the training.
-        log: the tool.
-        name: name of the record: the path of the model folder.
+        on_epoch: an exception that it raises ends the training.
+        log: the tracker.
+        name: the record's name: the path of the model folder.
         recipe: recorded as parameters.
         seed: recorded with the recipe.
     """
@@ -89,7 +75,7 @@ def fit_with_callbacks(
         callbacks = [] if on_epoch is None else [on_epoch]
         if log is not None:
             callbacks.append(stack.enter_context(_tracked(log, name, recipe, seed)))
-        epochs = _Epochs(get_progress(), callbacks)
+        epochs = _EpochProgress(get_progress(), callbacks)
         with use_progress(epochs):
             fit = train()
         for entry in fit.history:
@@ -97,21 +83,21 @@ def fit_with_callbacks(
     return fit
 
 
-class _Epochs(Progress):
-    """Shows progress as before, and calls the callbacks once per epoch."""
+class _EpochProgress(Progress):
+    """Calls the callbacks once per epoch, and forwards all progress."""
 
-    def __init__(self, shown: Progress, callbacks: list[OnEpoch]) -> None:
-        self._shown = shown
+    def __init__(self, forward: Progress, callbacks: list[OnEpoch]) -> None:
+        self._forward = forward
         self._callbacks = callbacks
         self._reported: set[int] = set()
 
     @override
     def task(self, name: str) -> AbstractContextManager[Update]:
-        return self._shown.task(name)
+        return self._forward.task(name)
 
     @override
     def epoch(self, entry: dict[str, Any]) -> None:
-        self._shown.epoch(entry)
+        self._forward.epoch(entry)
         self.report(entry)
 
     def report(self, entry: Mapping[str, Any]) -> None:
@@ -119,20 +105,22 @@ class _Epochs(Progress):
         number = int(entry["epoch"])
         if number not in self._reported:
             self._reported.add(number)
+            epoch = Epoch(number, float(entry["loss"]), dict(entry["dev"]), epoch_metrics(entry))
             for callback in self._callbacks:
-                callback(Epoch(number, float(entry["loss"]), dict(entry["dev"]), figures_of(entry)))
+                callback(epoch)
 
 
-def figures_of(entry: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of an entry of a training history, by name: ``loss``, ``dev/MAP``."""
+def epoch_metrics(entry: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of an entry of the training history by name: ``loss``, ``dev/MAP``."""
     return {name: float(value) for name, value in _flat(entry, "/").items() if name != "epoch"}
 
 
 @contextmanager
 def _tracked(log: Log, name: str, recipe: Recipe, seed: int) -> Iterator[OnEpoch]:
-    """A callback that records with a tool; if recording fails, training continues without a record."""
+    """Yield a callback that records with a tracker; if recording fails, training continues."""
+    parameters = {**_flat(recipe.to_dict(), "."), "seed": seed}
     try:
-        tracker = _TRACKERS[log](_plain_name(name), {**_flat(recipe.to_dict(), "."), "seed": seed})
+        tracker = _TRACKERS[log](_plain_name(name), parameters)
     except ImportError as error:
         raise AptoolError(f"--log {log} needs {error.name}: {install_command(log)}") from error
     except Exception as error:  # each tool has its own exceptions
@@ -144,7 +132,7 @@ def _tracked(log: Log, name: str, recipe: Recipe, seed: int) -> Iterator[OnEpoch
         if recording:
             try:
                 step(value)
-            except Exception as error:  # a server that is away is no reason to lose a training
+            except Exception as error:
                 logger.warning(f"--log {log}: {first_line(error)}; nothing more is recorded")
                 recording = False
 
@@ -154,93 +142,103 @@ def _tracked(log: Log, name: str, recipe: Recipe, seed: int) -> Iterator[OnEpoch
         attempt(tracker.close, True)
         raise
     attempt(tracker.close, False)
-    logger.info(f"--log {log}: {tracker.place}")
+    logger.info(f"--log {log}: {tracker.hint}")
 
 
-def _tensorboard(name: str, parameters: Mapping[str, Any]) -> Tracker:
-    import tensorboard  # noqa: F401 - torch's own error does not name it
-    from torch.utils.tensorboard import SummaryWriter
-
-    folder = FOLDER / "tensorboard"
-    writer = SummaryWriter(str(folder / name / time.strftime("%Y%m%d-%H%M%S")))
-    writer.add_text("parameters", f"```json\n{json.dumps(parameters, indent=2)}\n```")
-
-    def record(epoch: Epoch) -> None:
-        for figure, value in epoch.figures.items():
-            writer.add_scalar(figure, value, epoch.number, new_style=True, double_precision=True)
-        writer.flush()
-
-    return Tracker(f"tensorboard --logdir {folder}", record, lambda failed: writer.close())
+# Each tracker has ``hint``, which tells the user how to show the record. Epochs may come in any order.
 
 
-def _mlflow(name: str, parameters: Mapping[str, Any]) -> Tracker:
-    from mlflow import MlflowClient
-    from mlflow.entities import Metric, Param
+class _TensorBoard:
+    def __init__(self, name: str, parameters: Mapping[str, Any]) -> None:
+        import tensorboard  # noqa: F401 - torch's own error does not name it
+        from torch.utils.tensorboard import SummaryWriter
 
-    address, artifacts = os.environ.get("MLFLOW_TRACKING_URI"), None
-    if address is None:
-        FOLDER.mkdir(exist_ok=True)
-        address = f"sqlite:///{(FOLDER / 'mlflow.db').resolve()}"
-        artifacts = (FOLDER / "mlartifacts").resolve().as_uri()
-    client = MlflowClient(address)
-    title = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-    known = client.get_experiment_by_name(title)
-    experiment = known.experiment_id if known else client.create_experiment(title, artifacts)
-    run = client.create_run(experiment, run_name=name).info.run_id
-    client.log_batch(run, params=[Param(key, str(value)) for key, value in parameters.items()])
+        folder = FOLDER / "tensorboard"
+        self.hint = f"tensorboard --logdir {folder}"
+        self._writer = SummaryWriter(str(folder / name / time.strftime("%Y%m%d-%H%M%S")))
+        self._writer.add_text("parameters", f"```json\n{json.dumps(parameters, indent=2)}\n```")
 
-    def record(epoch: Epoch) -> None:
+    def record(self, epoch: Epoch) -> None:
+        for metric, value in epoch.figures.items():
+            self._writer.add_scalar(metric, value, epoch.number, new_style=True, double_precision=True)
+        self._writer.flush()
+
+    def close(self, failed: bool) -> None:
+        self._writer.close()
+
+
+class _MLflow:
+    def __init__(self, name: str, parameters: Mapping[str, Any]) -> None:
+        from mlflow import MlflowClient
+        from mlflow.entities import Param
+
+        address, artifacts = os.environ.get("MLFLOW_TRACKING_URI"), None
+        if address is None:
+            FOLDER.mkdir(exist_ok=True)
+            address = f"sqlite:///{(FOLDER / 'mlflow.db').resolve()}"
+            artifacts = (FOLDER / "mlartifacts").resolve().as_uri()
+        self.hint = f"mlflow ui --backend-store-uri {address}"
+        self._client = MlflowClient(address)
+        title = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+        existing = self._client.get_experiment_by_name(title)
+        experiment = existing.experiment_id if existing else self._client.create_experiment(title, artifacts)
+        self._run = self._client.create_run(experiment, run_name=name).info.run_id
+        params = [Param(key, str(value)) for key, value in parameters.items()]
+        self._client.log_batch(self._run, params=params)
+
+    def record(self, epoch: Epoch) -> None:
+        from mlflow.entities import Metric
+
         now = round(1000 * time.time())
         # MLflow allows neither @ nor parentheses in names.
-        named = {re.sub(r"[^\w\-. /]", "_", key): value for key, value in epoch.figures.items()}
-        client.log_batch(run, [Metric(key, value, now, epoch.number) for key, value in named.items()])
+        metrics = {re.sub(r"[^\w\-. /]", "_", key): value for key, value in epoch.figures.items()}
+        self._client.log_batch(
+            self._run, [Metric(key, value, now, epoch.number) for key, value in metrics.items()]
+        )
 
-    def close(failed: bool) -> None:
-        client.set_terminated(run, "FAILED" if failed else "FINISHED")
-
-    return Tracker(f"mlflow ui --backend-store-uri {address}", record, close)
-
-
-def _wandb(name: str, parameters: Mapping[str, Any]) -> Tracker:
-    import wandb
-
-    FOLDER.mkdir(exist_ok=True)
-    run = wandb.init(
-        project=os.environ.get("WANDB_PROJECT", PROJECT),
-        name=name,
-        dir=str(FOLDER.resolve()),  # its service has a current folder of its own
-        mode=os.environ.get("WANDB_MODE", "offline"),
-        config=dict(parameters),
-        settings=wandb.Settings(console="off", silent=True),
-    )
-    # W&B's steps only increase, but epochs before an interruption are reported last.
-    run.define_metric("*", step_metric="epoch")
-    return Tracker(
-        run.url or f"wandb sync {Path(run.dir).parent}",
-        lambda epoch: run.log({**epoch.figures, "epoch": epoch.number}),
-        lambda failed: run.finish(exit_code=int(failed)),
-    )
+    def close(self, failed: bool) -> None:
+        self._client.set_terminated(self._run, "FAILED" if failed else "FINISHED")
 
 
-_TRACKERS: dict[Log, Callable[[str, Mapping[str, Any]], Tracker]] = {
-    "tensorboard": _tensorboard,
-    "mlflow": _mlflow,
-    "wandb": _wandb,
-}
+class _WandB:
+    def __init__(self, name: str, parameters: Mapping[str, Any]) -> None:
+        import wandb
+
+        FOLDER.mkdir(exist_ok=True)
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            name=name,
+            dir=str(FOLDER.resolve()),  # its service has another current folder
+            mode=os.environ.get("WANDB_MODE", "offline"),
+            config=dict(parameters),
+            settings=wandb.Settings(console="off", silent=True),
+        )
+        # W&B's steps only increase, but epochs before an interruption are reported last.
+        self._run.define_metric("*", step_metric="epoch")
+        self.hint = self._run.url or f"wandb sync {Path(self._run.dir).parent}"
+
+    def record(self, epoch: Epoch) -> None:
+        self._run.log({**epoch.figures, "epoch": epoch.number})
+
+    def close(self, failed: bool) -> None:
+        self._run.finish(exit_code=int(failed))
+
+
+_TRACKERS: dict[Log, Any] = {"tensorboard": _TensorBoard, "mlflow": _MLflow, "wandb": _WandB}
 
 
 def _flat(entries: Mapping[str, Any], separator: str) -> dict[str, Any]:
-    """Nested entries by their joined keys."""
+    """Return nested entries by their joined keys."""
     flat: dict[str, Any] = {}
     for key, value in entries.items():
         if isinstance(value, Mapping):
-            flat |= {f"{key}{separator}{name}": one for name, one in _flat(value, separator).items()}
+            flat |= {f"{key}{separator}{name}": item for name, item in _flat(value, separator).items()}
         else:
             flat[key] = value
     return flat
 
 
 def _plain_name(name: str) -> str:
-    """A path or URL as parts of a path below a folder."""
+    """Return a path or URL as a relative path."""
     parts = [part for part in re.split(r"[/\\:]+", name) if part not in ("", ".", "..")]
     return "/".join(parts) or "model"

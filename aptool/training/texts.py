@@ -1,5 +1,6 @@
-"""Texts and relevant answers of one or more collections, read from files."""
+"""Texts, relevant answers and a teacher's scores of the collections of a training, read from files."""
 
+import hashlib
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,14 +12,18 @@ import pyarrow as pa
 from aptool.config import Recipe
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
+from aptool.formats.location import location
 from aptool.formats.pools import list_units, read_answers, read_pools
-from aptool.formats.trec import read_qrels
+from aptool.formats.trec import read_qrels, read_run
 from aptool.options import expected_without
-from aptool.training.data import IndexLists, TrainingTexts
+from aptool.training.data import IndexLists, Teacher, TrainingTexts
+
+# Until aptool 0.2.0, FOLDER@SHARE took a share of a collection.
+_WITH_SHARE = re.compile(r".+@\d*\.?\d+(?:e-?\d+)?")
 
 
 def split_texts(collection: CollectionFiles, split: str) -> Iterator[str]:
-    """Every question and answer of a split, judged or not; an answer appears once per row group."""
+    """Yield every question and answer of a split; an answer appears once per row group."""
     shared = read_answers(collection.answers) if collection.answers else None
     for unit in list_units([collection.pools(split)]):
         pools = read_pools(unit, shared)
@@ -27,21 +32,15 @@ def split_texts(collection: CollectionFiles, split: str) -> Iterator[str]:
 
 
 class NumberedPairs(NamedTuple):
-    """The pairs of a split's pools, by number.
+    """The pairs of a split's pools."""
 
-    Attributes:
-        questions: texts, one a pool.
-        answers: the distinct texts.
-        frame: question_id, answer_id, question and answer: the rows of the two in the lists above.
-    """
-
-    questions: list[str]
-    answers: list[str]
-    frame: pl.DataFrame
+    questions: list[str]  # one per pool
+    answers: list[str]  # distinct
+    frame: pl.DataFrame  # question_id, answer_id, and question and answer: their indices in the lists
 
 
 def numbered_pairs(collection: CollectionFiles, split: str) -> NumberedPairs:
-    """Reads a split's pools; answers are numbered by their text."""
+    """Read a split's pools; answers are numbered by their text."""
     shared = read_answers(collection.answers) if collection.answers else None
     questions: list[str] = []
     answers: dict[str, int] = {}
@@ -64,29 +63,21 @@ def numbered_pairs(collection: CollectionFiles, split: str) -> NumberedPairs:
 
 
 def read_texts(collection: CollectionFiles, split: str) -> TrainingTexts:
-    """Reads a split's pools and qrels.
-
-    Relevant answers that are in no pool of the split are ignored: their text is unknown.
-    """
+    """Read a split's pools and qrels; relevant answers that no pool has are ignored."""
     questions, answers, pairs = numbered_pairs(collection, split)
     relevant = read_qrels(collection.qrels(split)).filter(pl.col("relevance") > 0)
     positive = pairs.join(relevant, on=["question_id", "answer_id"], how="semi")
     positives = IndexLists.of(positive["question"].to_numpy(), positive["answer"].to_numpy(), len(questions))
     if not len(positives.values):
-        wanted = "at least one relevant answer in a pool"
-        raise InputError(
-            collection.qrels(split), problem=f"none for {collection.pools(split).name}", expected=wanted
-        )
-    whole_pools = IndexLists.of(pairs["question"].to_numpy(), pairs["answer"].to_numpy(), len(questions))
-    return TrainingTexts(questions, answers, positives, whole_pools)
-
-
-# Until aptool 0.2.0, FOLDER@SHARE took a share of a collection.
-_WITH_SHARE = re.compile(r".+@\d*\.?\d+(?:e-?\d+)?")
+        problem = f"none for {collection.pools(split).name}"
+        expected = "at least one relevant answer in a pool"
+        raise InputError(collection.qrels(split), problem=problem, expected=expected)
+    pools = IndexLists.of(pairs["question"].to_numpy(), pairs["answer"].to_numpy(), len(questions))
+    return TrainingTexts(questions, answers, positives, pools)
 
 
 def sources(collection: CollectionFiles, recipe: Recipe) -> list[CollectionFiles]:
-    """The collections of a training, the first one first."""
+    """Open the collections of a training; ``collection`` comes first."""
     opened = [collection]
     for number, text in enumerate(recipe.mixture.collections):
         place = f"mixture.collections, item {number}"
@@ -100,30 +91,19 @@ def sources(collection: CollectionFiles, recipe: Recipe) -> list[CollectionFiles
     return opened
 
 
-def check_sources(collection: CollectionFiles, recipe: Recipe, split: str) -> None:
-    """Checks that each collection has the training split. Raises like ``sources``."""
-    for source in sources(collection, recipe):
-        source.qrels(split)
-
-
-def fingerprints(collection: CollectionFiles, recipe: Recipe) -> list[str]:
-    """Fingerprints of the recipe's further collections. Raises like ``sources``."""
-    return [source.fingerprint for source in sources(collection, recipe)[1:]]
-
-
 def all_texts(collection: CollectionFiles, recipe: Recipe) -> Iterator[str]:
-    """Every question and answer of every split of every collection."""
+    """Yield every question and answer of every split of every collection."""
     for source in sources(collection, recipe):
         for split in source.splits:
             yield from split_texts(source, split)
 
 
 def read_mixture(collection: CollectionFiles, recipe: Recipe, split: str) -> TrainingTexts:
-    """The training split of every collection as one: equal answers of two collections are one answer."""
-    found = sources(collection, recipe)
-    if len(found) == 1:
+    """Read the training split of every collection as one; equal answers of two collections are one."""
+    collections = sources(collection, recipe)
+    if len(collections) == 1:
         return read_texts(collection, split)
-    parts = [read_texts(source, split) for source in found]
+    parts = [read_texts(source, split) for source in collections]
     index: dict[str, int] = {}
     for part in parts:
         for text in part.answers:
@@ -138,7 +118,40 @@ def read_mixture(collection: CollectionFiles, recipe: Recipe, split: str) -> Tra
 
 
 def _joined(parts: list[IndexLists], renumbered: list[np.ndarray]) -> IndexLists:
-    """The lists of all parts, one part after the other, with the answers' new numbers."""
+    """Concatenate the lists of all parts, with the answers' new numbers."""
     values = np.concatenate([new[part.values] for part, new in zip(parts, renumbered, strict=True)])
     lengths = np.concatenate([part.lengths for part in parts])
     return IndexLists.of(np.repeat(np.arange(len(lengths)), lengths), values, len(lengths))
+
+
+def read_teacher(collection: CollectionFiles, recipe: Recipe, split: str) -> Teacher | None:
+    """Read the scores of a recipe's teacher; None without a teacher."""
+    options = recipe.teacher
+    if not options.run:
+        return None
+    pairs = numbered_pairs(collection, split)
+    scored = pairs.frame.join(read_run(options.run).frame, on=["question_id", "answer_id"], how="left")
+    missing = scored.filter(pl.col("score").is_null())
+    if len(missing) == len(scored):
+        expected = f"scores of the pairs of {collection.pools(split)}"
+        raise InputError(options.run, problem="scores of other pools only", expected=expected)
+    if len(missing):
+        question, answer = missing.select("question_id", "answer_id").row(0)
+        problem = f"{len(missing):,} of {len(scored):,} training pairs have no score"
+        place = f"question {question!r}, answer {answer!r}"
+        raise InputError(options.run, place=place, problem=problem, expected="a score of every pair")
+    keys = scored["question"].to_numpy() * len(pairs.answers) + scored["answer"].to_numpy()
+    keys, first = np.unique(keys, return_index=True)  # an answer may have two ids
+    return Teacher(keys, scored["score"].to_numpy()[first].astype(np.float32), len(pairs.answers), options)
+
+
+def teacher_fingerprint(recipe: Recipe) -> str | None:
+    """Return the hash of the teacher's run file; None without a teacher."""
+    if not recipe.teacher.run:
+        return None
+    path = location(recipe.teacher.run)
+    if path.is_dir():
+        raise InputError(path, problem="a folder", expected=expected_without("a run file as a teacher"))
+    if not path.is_file():
+        raise InputError(path, problem="file not found", expected="a run that scores the training pools")
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

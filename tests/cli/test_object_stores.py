@@ -91,7 +91,7 @@ def test_train_writes_and_resumes_and_explain_reads(aptool, there, model_folder,
     again = ok(
         aptool("train", f"{there}/c", "--preset", "qa-cnn", "--vectors", "random", "--output", out, *recipe)
     )
-    assert any("already trained" in line for line in again.err)
+    assert any("up to date" in line for line in again.err)
     ok(aptool("score", f"{there}/c/test.pools.parquet", "--model", out, "--output", f"{there}/t.run"))
     html = f"{there}/x.html"
     ok(aptool("explain", "--model", f"{there}/m", "--question", "who", "--answer", "me", "--html", html))

@@ -233,9 +233,7 @@ def test_a_training_that_is_done_is_not_done_again(aptool, folder, collection_fo
     first, again = aptool(*command), aptool(*command)
 
     assert (again.code, again.out) == (0, first.out)
-    assert again.err == [
-        "model: already trained, by this recipe on this collection; remove the folder to train anew"
-    ]
+    assert again.err == ["model: up to date: same recipe, data and seed. Delete the folder to train again."]
     other = aptool(*command, "--seed", "1")
     assert other.err[0].startswith(
         "model: replacing its model, of another recipe, seed, collection or version"
@@ -274,7 +272,7 @@ def test_seeds_that_are_done_are_not_trained_again(aptool, folder, collection_fo
     more = aptool(*command, 3)
 
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert sum("already trained" in line for line in more.err) == 2
+    assert sum("up to date" in line for line in more.err) == 2
     result = json.loads("\n".join(more.out))
     assert (result["output"], list(result["seeds"])) == ("m", ["0", "1", "2"])
     assert {key: result[key] for key in ("best_seed", "dev", "seeds")} == json.loads(

@@ -44,7 +44,7 @@ def test_train(run, there, collection_folder, address, tmp_path):
     # Ray marks its folders by empty objects, and leaves them.
     assert {name.partition("/")[0] for name in names(f"{there}/m.training")} <= {"ray"}
     again = run("-m", "aptool", "train", f"{there}/c", "--output", f"{there}/m", *words)
-    assert any("already trained" in line for line in again.err)
+    assert any("up to date" in line for line in again.err)
 
 
 def test_train_from_vectors_and_a_model_on_a_store(run, there, collection_folder, address, tmp_path):

@@ -174,7 +174,7 @@ def test_from_a_collection_to_a_run_file_in_a_bucket(submit, object_server, coll
     run.unlink()
     retry = submit("store-retry", entrypoint.replace("s3://BUCKET", bucket))
     assert (retry.code, retry.status) == (0, "SUCCEEDED"), retry.out
-    assert "already trained" in retry.out
+    assert "up to date" in retry.out
     assert run.read_bytes() == scores
 
 

@@ -316,4 +316,4 @@ def test_a_complete_model_is_not_trained_again(cluster, collection_folder, toget
     _, told = trained(cluster, collection_folder, together, workers=2)
 
     assert (len(told.messages), told.epochs) == (1, [])
-    assert told.messages[0].startswith(f"{together}: already trained")
+    assert told.messages[0].startswith(f"{together}: up to date")

@@ -13,7 +13,7 @@ from aptool.config import load_recipe
 from aptool.errors import AptoolError
 from aptool.progress import get_progress
 from aptool.training.fit import Fit
-from aptool.training.recorders import Epoch, Tracker, figures_of, fit_with_callbacks
+from aptool.training.recorders import Epoch, epoch_metrics, fit_with_callbacks
 from aptool.version import install_command
 
 EPOCHS = 3
@@ -26,7 +26,7 @@ def train(aptool, collection_folder, output, *more):
 
 def history(output):
     text = (Path(output) / "training" / "history.jsonl").read_text(encoding="utf-8")
-    return {entry["epoch"]: figures_of(entry) for entry in map(json.loads, text.splitlines())}
+    return {entry["epoch"]: epoch_metrics(entry) for entry in map(json.loads, text.splitlines())}
 
 
 def of_tensorboard(folder):
@@ -160,16 +160,21 @@ def full_disk(monkeypatch):
     """A tool whose disk is full from the second epoch on; returns its calls."""
     calls = []
 
-    def record(epoch):
-        calls.append(epoch.number)
-        if epoch.number > 1:
-            raise OSError("no space left\nat all")
+    class FullDisk:
+        hint = "nowhere"
 
-    def tool(name, parameters):
-        calls.append((name, parameters["seed"]))
-        return Tracker("nowhere", record, lambda failed: calls.append(failed))
+        def __init__(self, name, parameters):
+            calls.append((name, parameters["seed"]))
 
-    monkeypatch.setattr("aptool.training.recorders._TRACKERS", {"wandb": tool})
+        def record(self, epoch):
+            calls.append(epoch.number)
+            if epoch.number > 1:
+                raise OSError("no space left\nat all")
+
+        def close(self, failed):
+            calls.append(failed)
+
+    monkeypatch.setattr("aptool.training.recorders._TRACKERS", {"wandb": FullDisk})
     return calls
 
 

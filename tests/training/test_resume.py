@@ -22,8 +22,7 @@ from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.text.tokenizer import WordTokenizer
 from aptool.training import loop
 from aptool.training.checkpoint import save_state, training_folder
-from aptool.training.checks import check_training
-from aptool.training.fit import fit
+from aptool.training.fit import check_training, fit
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
 # Everything that has a memory: Adam in both its kinds, dropout, negatives that are drawn, learned vectors.
@@ -105,7 +104,7 @@ def test_killed_when_all_but_the_sweeping_was_done(undisturbed, collection_folde
 
     taken, done = told.messages
     assert taken.endswith("has ended: its output is taken over")
-    wanted = "already trained, by this recipe on this collection; remove the folder to train anew"
+    wanted = "up to date: same recipe, data and seed. Delete the folder to train again."
     assert done == f"{tmp_path / 'model'}: {wanted}"
     assert same(tmp_path / "model", undisturbed)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -142,5 +142,5 @@ def test_another_start_is_another_training(model_folder, other, tmp_path, aptool
     changed = aptool(*arguments, "--start", tmp_path / "start")
 
     assert [finished.code for finished in (first, again, changed)] == [0, 0, 0]
-    assert any("already trained" in line for line in again.err)
+    assert any("up to date" in line for line in again.err)
     assert any("replacing its model" in line for line in changed.err)

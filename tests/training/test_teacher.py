@@ -20,11 +20,11 @@ from aptool.models.model import load_model
 from aptool.models.start import training_recipe
 from aptool.scoring.baselines import RandomSystem
 from aptool.scoring.score import score
+from aptool.training.data import Teacher
 from aptool.training.fit import fit
 from aptool.training.loop import train
-from aptool.training.losses import Teacher, listwise_kl, margin_mse
-from aptool.training.minibatch import batch_losses, score_batch
-from aptool.training.negatives import read_teacher
+from aptool.training.losses import batch_losses, distillation_loss, listwise_kl, margin_mse, score_batch
+from aptool.training.texts import read_teacher
 
 NONE, UNKNOWN = -math.inf, math.nan
 
@@ -48,9 +48,9 @@ def test_divergence_by_hand():
 @pytest.mark.parametrize("kind", ["margin-mse", "kl"])
 def test_no_gradient_where_the_student_equals_the_teacher(kind):
     scores = torch.tensor([[0.5, 0.1, NONE, 0.3], [0.2, 0.9, 0.4, 0.1]], requires_grad=True)
-    teacher = Teacher(np.zeros(0), np.zeros(0), 1, TeacherOptions("run", kind, weight=1.0))
+    options = TeacherOptions("run", kind, weight=1.0)
 
-    losses = teacher.mixed(torch.ones(2), scores, scores.detach(), TrainingOptions())
+    losses = distillation_loss(torch.ones(2), scores, scores.detach(), 0.05, options)
     losses.sum().backward()
 
     assert losses.tolist() == pytest.approx([0, 0], abs=1e-6)
@@ -59,11 +59,11 @@ def test_no_gradient_where_the_student_equals_the_teacher(kind):
 
 def test_weight_and_scale():
     scores, taught = torch.tensor([[0.5, 0.1]]), torch.tensor([[20.0, 10.0]])
-    teacher = Teacher(np.zeros(0), np.zeros(0), 1, TeacherOptions("run", "margin-mse", 0.25, scale=0.1))
+    options = TeacherOptions("run", "margin-mse", 0.25, scale=0.1)
 
-    found = teacher.mixed(torch.tensor([8.0]), scores, taught, TrainingOptions())
+    losses = distillation_loss(torch.tensor([8.0]), scores, taught, 0.05, options)
 
-    assert found.tolist() == pytest.approx([0.75 * 8 + 0.25 * (0.4 - 1) ** 2])
+    assert losses.tolist() == pytest.approx([0.75 * 8 + 0.25 * (0.4 - 1) ** 2])
 
 
 @pytest.mark.parametrize("in_batch", [False, True])

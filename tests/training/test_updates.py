@@ -12,7 +12,7 @@ from tiny import SYSTEMS, answer_words, question_words, tokens, training_set
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.training.loop import train
-from aptool.training.minibatch import score_batch
+from aptool.training.losses import score_batch
 
 
 def score(system, question, answer):

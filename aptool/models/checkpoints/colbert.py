@@ -1,8 +1,8 @@
 """ColBERT in the layouts of PyLate, of sentence-transformers (MultiVectorEncoder) and of Stanford.
 
-A question and an answer are sequences of unit vectors; the score is the sum over the question's of the best
-inner product with the answer's. Each text begins with a mark of its role, questions are filled up with mask
-tokens, and some answer tokens, punctuation, are read but not matched.
+The score is MaxSim: the sum over the question's tokens of the best inner product with an answer token. Each
+text starts with a marker token of its role, questions are padded with mask tokens, and skipped words of an
+answer, such as punctuation, are read but not matched.
 """
 
 import string
@@ -30,7 +30,7 @@ from aptool.models.checkpoints.parts import (
 )
 from aptool.models.checkpoints.sentence import read_prompts
 from aptool.models.matching import MaxSimPooling
-from aptool.models.pooling import Dense, DenseOptions
+from aptool.models.pooling import Dense
 from aptool.models.ranker import Ranker
 from aptool.text.forms import TextForm
 from aptool.text.subwords import SubwordTokenizer
@@ -40,12 +40,12 @@ METADATA = "artifact.metadata"
 
 _PREFIXES = ("query_prefix", "document_prefix")
 
-# PyLate's lengths where a checkpoint has none.
+# PyLate's default lengths.
 _QUESTION_TOKENS, _ANSWER_TOKENS = 32, 180
 
 
 def read_colbert(layout: Layout) -> Checkpoint:
-    """A ColBERT."""
+    """Read a ColBERT model."""
     opened = open_encoder(layout)
     if layout.modules is None:
         layers = _stanford_projection(layout, opened.encoder.size)
@@ -67,12 +67,12 @@ def read_colbert(layout: Layout) -> Checkpoint:
             forms, limits = _native_forms(layout, opened)
         else:
             forms, limits = _pylate_forms(path, layout.about, opened)
-    own = opened.tokenizer.prefix_length + opened.tokenizer.suffix_length
+    special = opened.tokenizer.prefix_length + opened.tokenizer.suffix_length
     for form, limit in zip(forms.values(), limits, strict=True):
-        least = own + (form.mark >= 0) + 1
+        least = special + (form.mark >= 0) + 1
         if not least <= limit <= opened.max_tokens:
-            wanted = f"{least} to {opened.max_tokens}, as the network takes, special tokens included"
-            raise InputError(path, problem=f"texts of {limit} tokens", expected=wanted)
+            expected = f"{least} to {opened.max_tokens}, as the network takes, special tokens included"
+            raise InputError(path, problem=f"texts of {limit} tokens", expected=expected)
     opened.encoder.backbone.has_fillers = forms["question"].filler >= 0
     means = layout.about.get("similarity_fn_name") == "meanmaxsim"
     size = layers[-1].outputs if layers else opened.encoder.size
@@ -84,27 +84,25 @@ def read_colbert(layout: Layout) -> Checkpoint:
 
 
 def _projection(layout: Layout, size: int) -> list[Dense]:
-    """The Dense layers after the network; all of them are of tokens."""
+    """Read the Dense layers after the network."""
     layers = []
-    for module in layout.modules or []:
-        if module.kind == "Dense":
-            layers.append(read_dense(module, size))
-            size = layers[-1].outputs
-    named = [module.kind for module in layout.modules or []]
-    if layout.about.get("model_type") == "MultiVectorEncoder" and "Normalize" not in named:
+    for module in layout.named("Dense"):
+        layers.append(read_dense(module, size))
+        size = layers[-1].outputs
+    if layout.about.get("model_type") == "MultiVectorEncoder" and not layout.named("Normalize"):
         raise InputError(layout.folder, problem="vectors of any length", expected="a module Normalize")
     return layers
 
 
 def _stanford_projection(layout: Layout, size: int) -> list[Dense]:
-    """The projection that stands among the weights of the network."""
+    """Read the projection in the weights of the network."""
     path = layout.folder / WEIGHTS
     shape = shapes(path).get("linear.weight")
     if shape is None or len(shape) != 2 or shape[1] != size:
         raise InputError(
             path, place="linear.weight", value=shape, expected=f"a projection of {size} features"
         )
-    layer = Dense(DenseOptions(size, shape[0]))
+    layer = Dense(size, shape[0])
     layer.linear.load_state_dict({"weight": read_tensor(path, "linear.weight")})
     return [layer]
 
@@ -112,7 +110,7 @@ def _stanford_projection(layout: Layout, size: int) -> list[Dense]:
 def _pylate_forms(
     path: Path, about: dict[str, Any], opened: OpenedEncoder
 ) -> tuple[dict[Role, TextForm], tuple[int, int]]:
-    """The forms of texts and their limits by the entries of PyLate."""
+    """Return the forms of texts and their maximum lengths, from PyLate's entries."""
     fill_to = positive_integer(path, about, "query_length", _QUESTION_TOKENS)
     longest = positive_integer(path, about, "document_length", _ANSWER_TOKENS)
     prefixes = about.get("query_prefix", "[Q] "), about.get("document_prefix", "[D] ")
@@ -130,7 +128,7 @@ def _pylate_forms(
 
 
 def _native_forms(layout: Layout, opened: OpenedEncoder) -> tuple[dict[Role, TextForm], tuple[int, int]]:
-    """The forms of texts and their limits by the modules of sentence-transformers."""
+    """Return the forms of texts and their maximum lengths, from sentence-transformers' modules."""
     path, options = layout.folder / ABOUT, opened.options
     limits = [
         positive_integer(path, options, name, opened.max_tokens)
@@ -153,16 +151,16 @@ def _native_forms(layout: Layout, opened: OpenedEncoder) -> tuple[dict[Role, Tex
         limits[0] = fill_to if expansion["strategy"] == "fixed" else max(limits[0], fill_to)
     skipped: tuple[int, ...] = ()
     for mask in layout.named("MultiVectorMask"):
-        own, config = mask.folder / CONFIG, mask.config
+        mask_path, config = mask.folder / CONFIG, mask.config
         if config.get("keep_only_token_ids") or config.get("skiplist_tasks") not in (None, ["document"]):
-            raise InputError(own, problem="another mask", expected="a skip list of documents")
-        skipped = _ids(own, config.get("skiplist_words") or [], opened)
+            raise InputError(mask_path, problem="another mask", expected="a skip list of documents")
+        skipped = _ids(mask_path, config.get("skiplist_words") or [], opened)
     answer = TextForm(prompt=prompts["answer"], unpooled=skipped)
     return {"question": question, "answer": answer}, (limits[0], limits[1])
 
 
 def _mark(path: Path, name: str, prefix: object, opened: OpenedEncoder) -> int:
-    """The id of the token that marks a role; -1 for none."""
+    """Return the id of the token that marks a role; -1 without a mark."""
     if prefix in (None, ""):
         return -1
     token = opened.words.get_vocab().get(prefix) if isinstance(prefix, str) else None
@@ -172,18 +170,18 @@ def _mark(path: Path, name: str, prefix: object, opened: OpenedEncoder) -> int:
 
 
 def _filler(path: Path, opened: OpenedEncoder, token: object) -> int:
-    """The id of the token that questions are filled up with: the one named, or the mask token."""
+    """Return the id of the token that pads questions: the named token, or the mask token."""
     words = opened.words
     if token is not None:
         return _mark(path, "query_expansion", token, opened)
-    found = words.mask_token_id if words.mask_token_id is not None else words.eos_token_id
-    if found is None:
+    filler = words.mask_token_id if words.mask_token_id is not None else words.eos_token_id
+    if filler is None:
         raise InputError(path, problem="no mask token", expected="a tokenizer with one, to fill questions up")
-    return int(found)
+    return int(filler)
 
 
 def _ids(path: Path, words: object, opened: OpenedEncoder) -> tuple[int, ...]:
-    """The ids of the words of a skip list; a word that is no token is left out."""
+    """Return the ids of the words of a skip list that are tokens."""
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise InputError(path, place="skiplist_words", value=words, expected="a list of words")
     vocabulary = opened.words.get_vocab()

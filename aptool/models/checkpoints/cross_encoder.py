@@ -1,9 +1,8 @@
-"""Cross-encoders with their own head: ``AutoModelForSequenceClassification`` with one label or two.
+"""Cross-encoders: ``AutoModelForSequenceClassification`` with one label or two.
 
-With one label, the score is its logit after the checkpoint's activation, as ``CrossEncoder.predict`` of
-sentence-transformers gives it. With two, it is the difference of those of the relevant label, 1, and the
-other, 0: the log odds, whose sigmoid is the probability of label 1. (Probabilities themselves would tie where
-fp32 cannot tell them from one.)
+With one label, the score is its logit after the checkpoint's activation, as in ``CrossEncoder.predict`` of
+sentence-transformers. With two labels, it is the difference of the logits of label 1 (relevant) and label 0:
+the log odds of label 1. Probabilities would tie near one in fp32.
 """
 
 import copy
@@ -28,7 +27,7 @@ from aptool.text.subwords import SpecialTokens, SubwordTokenizer
 
 
 class HeadPooling(PairPooling):
-    """The score of a pair is the output of the network's own head."""
+    """The score of a pair is the output of the network's head."""
 
     def __init__(
         self,
@@ -50,23 +49,20 @@ class HeadPooling(PairPooling):
 
     @override
     def in_bf16(self) -> "HeadPooling":
-        """The network is in bf16, its head is not."""
-        other = copy.deepcopy(self)
-        other.classifier.lower_precision()
-        return other
+        pooling = copy.deepcopy(self)
+        pooling.classifier.lower_precision()
+        return pooling
 
     @override
     def bare_lengths(self, questions: np.ndarray, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The longer text of a pair is truncated first."""
-        room = self.max_tokens - self.special_count
-        return longest_first(questions, answers, room)
+        return longest_first(questions, answers, self.max_tokens - self.special_count)
 
 
 def longest_first(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths of the texts of pairs, truncated to ``room`` tokens by the rule "longest first".
+    """Truncate the lengths of the texts of pairs to ``room`` tokens in total, the longest text first.
 
-    As the library ``tokenizers`` has it: the shorter text stays whole where the longer one can make room, and
-    else each gets half of it, the longer one the odd token.
+    As in the library ``tokenizers``: the shorter text stays complete if truncating the longer one suffices,
+    otherwise each gets half of ``room``, the longer text the odd token.
     """
     short, long = np.minimum(first, second), np.maximum(first, second)
     cut = np.where(short > room, short, np.minimum(long, np.maximum(short, room - short)))
@@ -77,7 +73,7 @@ def longest_first(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.
 
 
 def read_cross_encoder(layout: Layout) -> Checkpoint:
-    """A cross-encoder with its own head."""
+    """Read a cross-encoder with its head."""
     folder = layout.transformer
     if layout.modules is not None and len(layout.modules) > 1:
         kinds = ", ".join(module.kind for module in layout.modules[1:])
@@ -104,7 +100,7 @@ def read_cross_encoder(layout: Layout) -> Checkpoint:
 
 
 def _activation(layout: Layout, labels: int) -> str:
-    """The function of the logits: the checkpoint's, else a sigmoid for one label and none for two."""
+    """Return the activation of the logits: by default a sigmoid for one label and none for two."""
     saved = layout.config.get("sentence_transformers")
     name = layout.about.get("activation_fn")
     name = name or (saved.get("activation_fn") if isinstance(saved, dict) else None)

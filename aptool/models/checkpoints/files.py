@@ -1,4 +1,4 @@
-"""Files of a checkpoint: its folder, or its name on the hub; JSON and small weights, read with limits."""
+"""Files of a checkpoint: its folder or hub name, its layout, its JSON files and weights."""
 
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -14,125 +14,24 @@ from aptool.formats.urls import is_object_url
 from aptool.models import hub
 from aptool.models.pretrained import check_network_config
 
-# Files of a checkpoint that are fetched from the hub: no code and no pickles.
-_WANTED = ("*.json", "*.safetensors", "*.txt", "*.model", "artifact.metadata")
-
-EXPECTED = "a file of the checkpoint, in JSON"
-
-CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
-
-
-def find_folder(name: PathOrUrl) -> Location:
-    """The folder of a model: as given, or where the hub's files of that name are kept on this machine."""
-    if is_object_url(name):
-        return location(name)
-    url = _hub_url(name)
-    if url is not None:
-        return hub.local_folder(url, _WANTED)
-    text = str(name)
-    if Path(text).is_dir():
-        return Path(text)
-    if Path(text).exists():
-        raise InputError(text, problem="a file", expected="the folder of a model")
-    raise AptoolError(
-        f"{text}: folder not found; expected a model "
-        f"(`aptool train COLLECTION --output {text}` trains one), or a name on the Hugging Face hub"
-    )
-
-
-def pinned_name(name: PathOrUrl) -> str:
-    """Return a model's name on every node: its folder, or its URL on the hub at this machine's commit."""
-    folder, url = find_folder(name), _hub_url(name)
-    return str(folder) if url is None else hub.pinned(url, Path(str(folder)))
-
-
-def _hub_url(name: PathOrUrl) -> str | None:
-    text = str(name)
-    if hub.is_url(text):
-        return text
-    return f"hf://{text}" if is_hub_name(text) and not Path(text).is_dir() else None
-
-
-def is_hub_name(name: str) -> bool:
-    """Whether a name can be one of the hub, ``OWNER/NAME``, and is no path in a folder that exists.
-
-    ``models`` is no owner, but the folder that ``aptool train`` writes to.
-    """
-    owner, slash, rest = name.partition("/")
-    is_pair = bool(slash and rest and "/" not in rest)
-    return is_pair and owner not in ("", ".", "..", "~", "models") and not Path(owner).exists()
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
-    found = read_json(path, EXPECTED)
-    if not isinstance(found, dict):
-        raise InputError(path, value=found, expected="a JSON object")
-    return found
-
-
-def optional_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; an empty one if there is no such file."""
-    return read_object(path) if path.is_file() else {}
-
-
-def shapes(path: Path) -> dict[str, list[int]]:
-    """The shape of each tensor in a safetensors file, from its header."""
-    if not path.is_file():
-        wanted = "weights in a safetensors file; pickled ones are not read"
-        raise InputError(path, problem="file not found", expected=wanted)
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise InputError(path, problem=str(error), expected="a safetensors file") from error
-
-
-def read_tensor(path: Path, name: str) -> Tensor:
-    """A tensor of a safetensors file."""
-    if name not in shapes(path):
-        raise InputError(path, place=name, problem="missing", expected="the weights of the checkpoint")
-    with safe_open(path, framework="pt") as file:
-        tensor: Tensor = file.get_tensor(name)
-    if tensor.is_floating_point():
-        tensor = tensor.float()
-        if not torch.isfinite(tensor).all():
-            raise InputError(path, place=name, problem="NaN or infinite", expected="finite weights")
-    return tensor
-
-
-def fill(module: nn.Module, path: Path) -> None:
-    """Loads all weights of a module from a safetensors file, by their names."""
-    found = shapes(path)
-    for name, weight in module.state_dict().items():
-        if name not in found:
-            raise InputError(path, place=name, problem="missing", expected="the weights of the checkpoint")
-        if found[name] != list(weight.shape):
-            expected = f"shape {list(weight.shape)}, as its {CONFIG} says"
-            raise InputError(path, place=name, value=found[name], expected=expected)
-    module.load_state_dict({name: read_tensor(path, name) for name in module.state_dict()})
-
-
-def checked_shape(path: Path, name: str, expected: list[int]) -> None:
-    """Compares the shape of a tensor with what a configuration says, before a module is built for it."""
-    found = shapes(path).get(name)
-    if found != expected:
-        wanted = f"shape {expected}, as its {CONFIG} says"
-        raise InputError(path, place=name, value=found, expected=wanted)
-
-
 Kind = Literal["aptool", "sentence-transformers", "cross-encoder", "colbert", "static"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
-# A network without a head and without modules: sentence-transformers takes the mean of its states.
+# A network without a head and without modules: sentence-transformers pools the mean of its states.
 NETWORK = "a network without head"
 
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
 MODULES = "modules.json"
 ABOUT = "config_sentence_transformers.json"
 
-# The modules that are read, by the last part of their names; others are code that comes with a model.
-_KNOWN = (
+EXPECTED = "a file of the checkpoint, in JSON"
+
+# Files to fetch from the hub: no code and no pickles.
+_FETCHED = ("*.json", "*.safetensors", "*.txt", "*.model", "artifact.metadata")
+
+# Classes of modules, by the last part of their names.
+_MODULES = (
     *("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"),
     *("StaticEmbedding", "MultiVectorMask"),
 )
@@ -149,34 +48,118 @@ _MODEL_TYPES: dict[str, Kind] = {
 _PYLATE = ("query_prefix", "document_prefix", "do_query_expansion", "attend_to_expansion_tokens")
 
 
-class Module(NamedTuple):
-    """One of the modules of a folder.
+def find_folder(name: PathOrUrl) -> Location:
+    """Return a model's folder, or the local copy of a model on the hub."""
+    if is_object_url(name):
+        return location(name)
+    url = _hub_url(name)
+    if url is not None:
+        return hub.local_folder(url, _FETCHED)
+    text = str(name)
+    if Path(text).is_dir():
+        return Path(text)
+    if Path(text).exists():
+        raise InputError(text, problem="a file", expected="the folder of a model")
+    raise AptoolError(
+        f"{text}: folder not found; expected a model "
+        f"(`aptool train COLLECTION --output {text}` trains one), or a name on the Hugging Face hub"
+    )
 
-    Attributes:
-        kind: the last part of its class's name, such as ``Pooling``.
-        folder: the folder of its files.
-        config: its configuration; empty where it has none.
+
+def pinned_name(name: PathOrUrl) -> str:
+    """Return a model's name for every node: its folder, or its URL on the hub at this machine's commit."""
+    folder, url = find_folder(name), _hub_url(name)
+    return str(folder) if url is None else hub.pinned(url, Path(str(folder)))
+
+
+def _hub_url(name: PathOrUrl) -> str | None:
+    text = str(name)
+    if hub.is_url(text):
+        return text
+    return f"hf://{text}" if is_hub_name(text) and not Path(text).is_dir() else None
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether a name can be ``OWNER/NAME`` on the hub, and is not a path in an existing folder.
+
+    ``models`` is not an owner: it is the folder that ``aptool train`` writes to.
     """
+    owner, _, model = name.partition("/")
+    is_pair = bool(model and "/" not in model)
+    return is_pair and owner not in ("", ".", "..", "~", "models") and not Path(owner).exists()
 
-    kind: str
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read the object in a JSON file."""
+    content = read_json(path, EXPECTED)
+    if not isinstance(content, dict):
+        raise InputError(path, value=content, expected="a JSON object")
+    return content
+
+
+def optional_object(path: Path) -> dict[str, Any]:
+    """Read the object in a JSON file; empty without the file."""
+    return read_object(path) if path.is_file() else {}
+
+
+def shapes(path: Path) -> dict[str, list[int]]:
+    """Read the shape of each tensor from the header of a safetensors file."""
+    if not path.is_file():
+        expected = "weights in a safetensors file; pickled ones are not read"
+        raise InputError(path, problem="file not found", expected=expected)
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise InputError(path, problem=str(error), expected="a safetensors file") from error
+
+
+def read_tensor(path: Path, name: str) -> Tensor:
+    """Read a tensor of a safetensors file; floating-point values as fp32."""
+    if name not in shapes(path):
+        raise InputError(path, place=name, problem="missing", expected="the weights of the checkpoint")
+    with safe_open(path, framework="pt") as file:
+        tensor: Tensor = file.get_tensor(name)
+    if tensor.is_floating_point():
+        tensor = tensor.float()
+        if not torch.isfinite(tensor).all():
+            raise InputError(path, place=name, problem="NaN or infinite", expected="finite weights")
+    return tensor
+
+
+def fill(module: nn.Module, path: Path) -> None:
+    """Load all weights of a module from a safetensors file, by name."""
+    for name, weight in module.state_dict().items():
+        check_shape(path, name, list(weight.shape))
+    module.load_state_dict({name: read_tensor(path, name) for name in module.state_dict()})
+
+
+def check_shape(path: Path, name: str, shape: list[int]) -> None:
+    """Raise unless a tensor has the configured shape."""
+    in_file = shapes(path)
+    if name not in in_file:
+        raise InputError(path, place=name, problem="missing", expected="the weights of the checkpoint")
+    if in_file[name] != shape:
+        raise InputError(
+            path, place=name, value=in_file[name], expected=f"shape {shape}, as its {CONFIG} says"
+        )
+
+
+class Module(NamedTuple):
+    """A module that a folder lists."""
+
+    kind: str  # last part of the class name, such as ``Pooling``
     folder: Path
-    config: dict[str, Any]
+    config: dict[str, Any]  # empty without a file
 
 
 class Layout(NamedTuple):
-    """What a folder says of itself.
-
-    Attributes:
-        folder: the folder.
-        config: its ``config.json``; empty where it has none.
-        about: its ``config_sentence_transformers.json``; likewise.
-        modules: the modules that ``modules.json`` lists; None where there is no such file.
-    """
+    """The description that a folder has of its model; files that it lacks are empty."""
 
     folder: Path
-    config: dict[str, Any]
-    about: dict[str, Any]
-    modules: list[Module] | None
+    config: dict[str, Any]  # ``config.json``
+    about: dict[str, Any]  # ``config_sentence_transformers.json``
+    modules: list[Module] | None  # from ``modules.json``; None without the file
 
     @property
     def transformer(self) -> Path:
@@ -184,37 +167,32 @@ class Layout(NamedTuple):
         return self.modules[0].folder if self.modules else self.folder
 
     def named(self, kind: str) -> list[Module]:
-        """The modules of a kind, in order."""
+        """Return the modules of a kind, in order."""
         return [module for module in self.modules or [] if module.kind == kind]
 
 
 def read_layout(folder: Path) -> Layout:
-    """Reads what a folder says of itself."""
+    """Read the layout of a folder."""
     modules = _read_modules(folder) if (folder / MODULES).is_file() else None
     return Layout(folder, optional_object(folder / CONFIG), optional_object(folder / ABOUT), modules)
 
 
-def kind_of(layout: Layout, asked: str = "auto") -> Kind:
-    """Which kind of model a folder holds.
-
-    Args:
-        layout: the folder.
-        asked: the kind that the user says it is; ``auto`` finds out.
-    """
-    if asked not in ("auto", *KINDS):
-        raise UsageError(f"kind {asked!r}: expected one of auto, {', '.join(KINDS)}")
+def kind_of(layout: Layout, requested: str = "auto") -> Kind:
+    """Return the kind of model in a folder; ``auto`` detects it."""
+    if requested not in ("auto", *KINDS):
+        raise UsageError(f"kind {requested!r}: expected one of auto, {', '.join(KINDS)}")
     candidates = _candidates(layout)
-    if asked != "auto" and not (asked == "sentence-transformers" and candidates == [NETWORK]):
-        if asked not in candidates:
+    if requested != "auto" and not (requested == "sentence-transformers" and candidates == [NETWORK]):
+        if requested not in candidates:
             has = " and ".join(candidates) or "no model"
-            raise InputError(layout.folder, problem=f"{has} here", expected=f"a model of kind {asked}")
-        candidates = [asked]
+            raise InputError(layout.folder, problem=f"{has} here", expected=f"a model of kind {requested}")
+        candidates = [requested]
     if len(candidates) == 1:
-        found: Any = candidates[0]
-        return "sentence-transformers" if found == NETWORK else found
+        kind: Any = candidates[0]
+        return "sentence-transformers" if kind == NETWORK else kind
     if candidates:
-        problem, wanted = f"two models here: {' and '.join(candidates)}", "one, or --kind to say which"
-        raise InputError(layout.folder, problem=problem, expected=wanted)
+        problem, expected = f"two models here: {' and '.join(candidates)}", "one, or --kind to say which"
+        raise InputError(layout.folder, problem=problem, expected=expected)
     inside = sorted(path.name for path in layout.folder.iterdir() if _is_model(path))
     problem = f"{len(inside)} models here: {', '.join(inside)}" if inside else "no model here"
     raise InputError(layout.folder, problem=problem, expected="the folder of one model")
@@ -225,41 +203,41 @@ def _is_model(folder: Path) -> bool:
 
 
 def _candidates(layout: Layout) -> list[str]:
-    """The kinds of models that a folder holds."""
+    """Return the kinds of models that a folder may hold."""
     if layout.config.get("model_type") == "aptool":
-        return ["aptool"]  # written for other libraries too, but it is one model
-    named = layout.about.get("model_type")
-    if isinstance(named, str) and named in _MODEL_TYPES:
-        return [_MODEL_TYPES[named]]
-    if named not in (None, "SentenceTransformer"):
-        wanted = f"a model of kind {', '.join(KINDS)}"
-        raise InputError(layout.folder / ABOUT, place="model_type", value=named, expected=wanted)
+        return ["aptool"]
+    model_type = layout.about.get("model_type")
+    if isinstance(model_type, str) and model_type in _MODEL_TYPES:
+        return [_MODEL_TYPES[model_type]]
+    if model_type not in (None, "SentenceTransformer"):
+        expected = f"a model of kind {', '.join(KINDS)}"
+        raise InputError(layout.folder / ABOUT, place="model_type", value=model_type, expected=expected)
     architectures = layout.config.get("architectures") or [""]
     if not isinstance(architectures, list):
         where, expected = layout.folder / CONFIG, "a list of names"
         raise InputError(where, place="architectures", value=architectures, expected=expected)
     architecture = str(architectures[0])
-    found: list[str] = []
+    kinds: list[str] = []
     if layout.modules is not None:
         if layout.named("StaticEmbedding"):
-            found.append("static")
+            kinds.append("static")
         elif layout.named("MultiVectorMask") or any(name in layout.about for name in _PYLATE):
-            found.append("colbert")
+            kinds.append("colbert")
         else:
-            found.append("sentence-transformers")
+            kinds.append("sentence-transformers")
     elif architecture == "HF_ColBERT":
-        found.append("colbert")
+        kinds.append("colbert")
     elif layout.config.get("model_type") == "model2vec" or architecture == "StaticModel":
-        found.append("static")
+        kinds.append("static")
     if architecture.endswith("ForSequenceClassification"):
-        found.append("cross-encoder")
-    if not found and layout.config.get("model_type"):
-        found.append(NETWORK)
-    return found
+        kinds.append("cross-encoder")
+    if not kinds and layout.config.get("model_type"):
+        kinds.append(NETWORK)
+    return kinds
 
 
 def _read_modules(folder: Path) -> list[Module]:
-    """The modules that ``modules.json`` lists."""
+    """Read the modules that ``modules.json`` lists."""
     path = folder / MODULES
     entries = read_json(path, EXPECTED)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries) or not entries:
@@ -268,14 +246,14 @@ def _read_modules(folder: Path) -> list[Module]:
     for number, entry in enumerate(entries):
         name, place = str(entry.get("type")), f"module {number}"
         kind = name.rpartition(".")[2]
-        if not name.startswith(_LIBRARIES) or kind not in _KNOWN:
-            wanted = f"one of {', '.join(_KNOWN)} of sentence-transformers; no code of a model is run"
-            raise InputError(path, place=f"{place}: type", value=name, expected=wanted)
-        own = folder / str(entry.get("path", ""))
-        if not own.resolve().is_relative_to(folder.resolve()):
+        if not name.startswith(_LIBRARIES) or kind not in _MODULES:
+            expected = f"one of {', '.join(_MODULES)} of sentence-transformers; no code of a model is run"
+            raise InputError(path, place=f"{place}: type", value=name, expected=expected)
+        subfolder = folder / str(entry.get("path", ""))
+        if not subfolder.resolve().is_relative_to(folder.resolve()):
             raise InputError(path, place=f"{place}: path", value=entry["path"], expected="a folder within it")
-        config = {} if kind in ("Transformer", "StaticEmbedding") else optional_object(own / CONFIG)
-        modules.append(Module(kind, own, config))
+        config = {} if kind in ("Transformer", "StaticEmbedding") else optional_object(subfolder / CONFIG)
+        modules.append(Module(kind, subfolder, config))
     networks = [module for module in modules if module.kind in ("Transformer", "StaticEmbedding")]
     if len(networks) != 1 or networks[0] is not modules[0]:
         problem = f"{len(networks)} networks" if len(networks) != 1 else f"{modules[0].kind} comes first"
@@ -284,16 +262,16 @@ def _read_modules(folder: Path) -> list[Module]:
 
 
 def transformer_options(layout: Layout) -> dict[str, Any]:
-    """The options of the network's module: its length limit and, of ColBERT, how questions are filled up."""
+    """Read the options of the network's module, such as ``max_seq_length``."""
     for path in sorted(layout.transformer.glob("sentence_*_config.json")):
-        found = optional_object(path)
-        check_network_config(path, {"model_args": found.get("model_args") or {}}, "model_args")
-        return found
+        options = optional_object(path)
+        check_network_config(path, {"model_args": options.get("model_args") or {}}, "model_args")
+        return options
     return {}
 
 
 def positive_integer(path: Path, table: dict[str, Any], name: str, default: int) -> int:
-    """An entry that is a length or a size; ``default`` where there is none."""
+    """Return an entry that is a length or a size."""
     value = table.get(name)
     if value is None:
         return default

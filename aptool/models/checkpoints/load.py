@@ -1,4 +1,4 @@
-"""Load the folder of any model, of aptool or of another library, as a ranker."""
+"""Loading a model of aptool or of another library."""
 
 import hashlib
 from importlib.metadata import version
@@ -25,41 +25,40 @@ _READERS = {
     "static": read_static,
 }
 
-
-# Files that decide the scores of a checkpoint, by the ends of their names.
+# Suffixes of files that decide the scores of a checkpoint.
 _DECISIVE = (".json", ".txt", ".safetensors", ".metadata", ".model")
 
 
 def load_any(name: PathOrUrl, device: torch.device | str = "cpu", kind: Kind | str = "auto") -> LoadedModel:
-    """Reads a model of aptool or of another library.
+    """Load a model of aptool or of another library.
 
     Args:
-        name: a folder, an object store's URL of a model of aptool, or a name on the Hugging Face hub.
+        name: a folder, a URL of a model of aptool on an object store, or a name on the Hugging Face hub.
         device: device for the network.
-        kind: what it is, where a folder could be several things; ``auto`` finds out.
+        kind: checkpoint type; ``auto`` detects it.
     """
     folder = find_folder(name)
     if not isinstance(folder, Path):
-        return load_model(folder, device)  # on an object store there are only models of aptool
-    layout = read_layout(folder)
-    found = kind_of(layout, kind)
-    if found == "aptool":
         return load_model(folder, device)
-    checkpoint = _READERS[found](layout)
+    layout = read_layout(folder)
+    model_type = kind_of(layout, kind)
+    if model_type == "aptool":
+        return load_model(folder, device)
+    checkpoint = _READERS[model_type](layout)
     to_device(checkpoint.ranker.requires_grad_(False).eval(), device)
     config: dict[str, Any] = {
-        "model_type": found,
+        "model_type": model_type,
         "recipe": checkpoint.recipe.to_dict(),
         "vocabulary": len(checkpoint.tokenizer),
         "versions": {"aptool": __version__, "torch": version("torch")},
     }
     return LoadedModel(
-        checkpoint.ranker, checkpoint.tokenizer, checkpoint.recipe, config, _fingerprint(folder, found)
+        checkpoint.ranker, checkpoint.tokenizer, checkpoint.recipe, config, _fingerprint(folder, model_type)
     )
 
 
 def _fingerprint(folder: Path, kind: str) -> str:
-    """Hash of the kind and of all files that can decide a score."""
+    """Hash the kind and all files that decide scores."""
     digest = hashlib.sha256(f"{__version__}\0{kind}\0{checkpoint_name(folder)}".encode())
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name.endswith(_DECISIVE):

@@ -1,4 +1,4 @@
-"""Parts that several layouts share: activations, Dense layers, and a network with the forms of its texts."""
+"""Parts that several layouts share: the network, Dense layers and activations."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,13 +13,13 @@ from aptool.models.checkpoints.files import (
     WEIGHTS,
     Layout,
     Module,
-    checked_shape,
+    check_shape,
     fill,
     positive_integer,
     transformer_options,
 )
 from aptool.models.initialization import EncoderSpec
-from aptool.models.pooling import ACTIVATIONS, Dense, DenseOptions
+from aptool.models.pooling import ACTIVATIONS, Dense
 from aptool.models.pretrained import open_network
 from aptool.models.ranker import Ranker
 from aptool.models.transformer import TransformerEncoder
@@ -27,39 +27,25 @@ from aptool.text.subwords import SubwordTokenizer
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint of another library, as a ranker.
-
-    Attributes:
-        ranker: the ranker, on the CPU.
-        tokenizer: the tokenizer of its texts.
-        recipe: what it is and the limits of its texts; it was not trained by this recipe.
-    """
+    """A checkpoint of another library as a ranker, on the CPU."""
 
     ranker: Ranker
     tokenizer: SubwordTokenizer
-    recipe: Recipe
+    recipe: Recipe  # the components and the maximum lengths of texts
 
 
 class OpenedEncoder(NamedTuple):
-    """The network of a checkpoint.
-
-    Attributes:
-        encoder: computes the states.
-        words: its tokenizer, of ``transformers``.
-        tokenizer: the same, of aptool.
-        max_tokens: the longest text that it takes.
-        options: the options of its module.
-    """
+    """The network of a checkpoint."""
 
     encoder: TransformerEncoder
-    words: Any
-    tokenizer: SubwordTokenizer
-    max_tokens: int
-    options: dict[str, Any]
+    words: Any  # the tokenizer, of ``transformers``
+    tokenizer: SubwordTokenizer  # the same tokenizer
+    max_tokens: int  # maximum length of a text
+    options: dict[str, Any]  # options of the module
 
 
 def open_encoder(layout: Layout) -> OpenedEncoder:
-    """The network of a checkpoint, without a head."""
+    """Open the network of a checkpoint, without a head."""
     folder = layout.transformer
     require_safetensors(folder)
     opened = open_network(str(folder))
@@ -83,20 +69,20 @@ def open_encoder(layout: Layout) -> OpenedEncoder:
 
 
 def require_safetensors(folder: Path) -> None:
-    """Checks that a folder has weights that can be read without running code."""
+    """Raise unless a folder has weights that can be read without running code."""
     if not any(folder.glob("*.safetensors")):
-        wanted = "weights in safetensors files; pickled ones are not read"
-        raise InputError(folder / WEIGHTS, problem="file not found", expected=wanted)
+        expected = "weights in safetensors files; pickled ones are not read"
+        raise InputError(folder / WEIGHTS, problem="file not found", expected=expected)
 
 
 def recipe_of(layout: Layout, encoder: str, pooling: str, question_tokens: int, answer_tokens: int) -> Recipe:
-    """What a checkpoint is, in the words of a recipe; its name is that of the folder."""
+    """Describe a checkpoint as a recipe."""
     text = TextOptions(max_question_tokens=question_tokens, max_answer_tokens=answer_tokens)
     return Recipe(checkpoint_name(layout.folder), {"type": encoder}, {"type": pooling}, text=text)
 
 
 def checkpoint_name(folder: Path) -> str:
-    """The name of a checkpoint: that of its folder, or of the model on the hub that it is a copy of."""
+    """Return the name of a checkpoint's folder, or of the model on the hub that it is a copy of."""
     path = folder.absolute()
     for part in path.parts:
         if part.startswith("models--"):
@@ -105,21 +91,16 @@ def checkpoint_name(folder: Path) -> str:
 
 
 def activation_of(path: Path, name: object) -> str:
-    """The name of an activation function from that of torch's class."""
-    found = str(name).rpartition(".")[2].lower()
-    if found not in ACTIVATIONS or not str(name).startswith("torch."):
-        wanted = f"torch's class for one of {', '.join(ACTIVATIONS)}"
-        raise InputError(path, place="activation_function", value=name, expected=wanted)
-    return found
+    """Return the name of an activation function, given the name of torch's class."""
+    activation = str(name).rpartition(".")[2].lower()
+    if activation not in ACTIVATIONS or not str(name).startswith("torch."):
+        expected = f"torch's class for one of {', '.join(ACTIVATIONS)}"
+        raise InputError(path, place="activation_function", value=name, expected=expected)
+    return activation
 
 
 def read_dense(module: Module, inputs: int) -> Dense:
-    """A Dense layer with its weights.
-
-    Args:
-        module: the module.
-        inputs: features of what it is applied to.
-    """
+    """Read a Dense layer with ``inputs`` input features, and its weights."""
     path, weights = module.folder / CONFIG, module.folder / WEIGHTS
     config = module.config
     if positive_integer(path, config, "in_features", 0) != inputs:
@@ -127,13 +108,18 @@ def read_dense(module: Module, inputs: int) -> Dense:
         raise InputError(path, place="in_features", value=config.get("in_features"), expected=expected)
     outputs = positive_integer(path, config, "out_features", 0)
     activation = activation_of(path, config.get("activation_function", "torch.nn.modules.activation.Tanh"))
-    bias, residual = config.get("bias", True), config.get("use_residual", False)
-    checked_shape(weights, "linear.weight", [outputs, inputs])
-    layer = Dense(DenseOptions(inputs, outputs, bool(bias), activation, bool(residual)))
+    check_shape(weights, "linear.weight", [outputs, inputs])  # before memory is allocated
+    layer = Dense(
+        inputs,
+        outputs,
+        bias=bool(config.get("bias", True)),
+        activation=activation,
+        residual=bool(config.get("use_residual", False)),
+    )
     fill(layer, weights)
     return layer
 
 
 def stacked(layers: list[Dense]) -> nn.Module | None:
-    """Layers, one after another."""
+    """Chain layers; None without a layer."""
     return nn.Sequential(*layers) if layers else None

@@ -1,9 +1,8 @@
-"""Sentence encoders in the layout of sentence-transformers: a network, a pooling, Dense layers, a similarity.
+"""Sentence encoders of sentence-transformers: a network, a pooling, Dense layers and a similarity.
 
 The score is ``model.similarity(model.encode_query(question), model.encode_document(answer))``.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,7 +27,7 @@ from aptool.text.forms import TextForm
 from aptool.text.subwords import SubwordTokenizer
 from aptool.text.tokenizer import Role
 
-# Modes of the module Pooling, in the order in which they are concatenated, by their names in older files.
+# Modes of the module Pooling in the order of concatenation, by their names in older files.
 _MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -38,12 +37,12 @@ _MODES = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 
-# Prompts of each role, the first that there is.
+# Names of each role's prompt; the first name wins.
 _PROMPTS: dict[Role, tuple[str, ...]] = {"question": ("query",), "answer": ("document", "passage", "corpus")}
 
 
 class SentencePooling(IndependentPooling):
-    """r = the pooled states after some layers, as sentence-transformers computes an embedding."""
+    """r = the embedding of sentence-transformers: the pooled states after some layers."""
 
     def __init__(self, modes: list[str], layers: list[nn.Module], similarity: Similarity) -> None:
         super().__init__(0, StateOptions())
@@ -53,8 +52,8 @@ class SentencePooling(IndependentPooling):
 
     @override
     def represent(self, states: Ragged) -> Tensor:
-        found: Tensor = self.layers(torch.cat([pool(states, mode) for mode in self.modes], 1))
-        return found
+        embeddings: Tensor = self.layers(torch.cat([pool(states, mode) for mode in self.modes], 1))
+        return embeddings
 
 
 def pool(states: Ragged, mode: str) -> Tensor:
@@ -67,8 +66,8 @@ def pool(states: Ragged, mode: str) -> Tensor:
         return segment_max(states.values, states)
     if mode == "weightedmean":
         weights = (states.positions()[0] + 1.0)[:, None]  # (N, 1)
-        both = torch.cat([states.values * weights, weights], 1)
-        sums = torch.segment_reduce(both, "sum", lengths=states.lengths, axis=0)
+        weighted = torch.cat([states.values * weights, weights], 1)
+        sums = torch.segment_reduce(weighted, "sum", lengths=states.lengths, axis=0)
         return sums[:, :-1] / sums[:, -1:]
     mean = torch.segment_reduce(states.values, "mean", lengths=states.lengths, axis=0)
     return mean * states.lengths.sqrt()[:, None] if mode == "mean_sqrt_len_tokens" else mean
@@ -115,11 +114,9 @@ _SIMILARITIES: dict[str, type[Similarity]] = {
 
 
 def read_sentence(layout: Layout) -> Checkpoint:
-    """A sentence encoder; a network without modules is one with mean pooling, as in sentence-transformers."""
+    """Read a sentence encoder; a network without modules has mean pooling, as in sentence-transformers."""
     opened = open_encoder(layout)
-    modules = [] if layout.modules is None else layout.modules[1:]
-    if layout.modules is None:
-        modules = [Module("Pooling", layout.folder, {})]
+    modules = [Module("Pooling", layout.folder, {})] if layout.modules is None else layout.modules[1:]
     size = opened.encoder.size
     before: list[Dense] = []
     layers: list[nn.Module] = []
@@ -150,7 +147,7 @@ def read_sentence(layout: Layout) -> Checkpoint:
     if not modes:
         raise InputError(layout.folder, problem="no module Pooling", expected="a sentence encoder")
     if "weightedmean" in modes and not pools_prompt and any(read_prompts(layout).values()):
-        # Its weights count the prompt's tokens too, those of a question otherwise than those of an answer.
+        # The weights would count the tokens of the prompt.
         problem = "weightedmean of texts without their prompts"
         raise InputError(layout.folder, problem=problem, expected="another mode, or include_prompt")
     tokenizer = SubwordTokenizer(
@@ -165,7 +162,7 @@ def read_sentence(layout: Layout) -> Checkpoint:
 
 
 def _read_pooling(module: Module, size: int) -> tuple[list[str], bool]:
-    """The modes of a module Pooling, and whether the tokens of a prompt are pooled."""
+    """Return the modes of a module Pooling, and whether it pools the tokens of a prompt."""
     path, config = module.folder / CONFIG, module.config
     dim = config.get("embedding_dimension", config.get("word_embedding_dimension", size))
     if dim != size:
@@ -180,14 +177,14 @@ def _read_pooling(module: Module, size: int) -> tuple[list[str], bool]:
 
 
 def _read_norm(module: Module, size: int) -> nn.Module:
-    """A module LayerNorm with its weights."""
+    """Read a module LayerNorm with its weights."""
     norm = nn.ModuleDict({"norm": nn.LayerNorm(size)})
     fill(norm, module.folder / WEIGHTS)
     return norm["norm"]
 
 
 def _read_similarity(layout: Layout) -> Similarity:
-    """The similarity of embeddings; the cosine where none is named."""
+    """Return the similarity of embeddings; by default the cosine."""
     name = layout.about.get("similarity_fn_name") or "cosine"
     if not isinstance(name, str) or name not in _SIMILARITIES:
         expected = f"one of {', '.join(_SIMILARITIES)}"
@@ -196,7 +193,7 @@ def _read_similarity(layout: Layout) -> Similarity:
 
 
 def read_prompts(layout: Layout) -> dict[Role, str]:
-    """The prompt of each role; empty where there is none."""
+    """Return the prompt of each role; empty without a prompt."""
     prompts: Any = layout.about.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(
         text is None or isinstance(text, str) for text in prompts.values()
@@ -210,10 +207,11 @@ def read_prompts(layout: Layout) -> dict[Role, str]:
 
 
 def _forms(layout: Layout, tokenizer: SubwordTokenizer, pools_prompt: bool) -> dict[Role, TextForm]:
+    """Return the forms of the roles that have a prompt."""
     forms = {}
     for role, prompt in read_prompts(layout).items():
         if not prompt:
             continue
-        own = 0 if pools_prompt else len(tokenizer.encode([prompt]).ids) - tokenizer.suffix_length
-        forms[role] = replace(TextForm(), prompt=prompt, prompt_tokens=own)
+        unpooled = 0 if pools_prompt else len(tokenizer.encode([prompt]).ids) - tokenizer.suffix_length
+        forms[role] = TextForm(prompt=prompt, prompt_tokens=unpooled)
     return forms

@@ -1,6 +1,6 @@
 """Static embeddings: model2vec, and ``StaticEmbedding`` of sentence-transformers.
 
-A token has one vector whatever stands around it; a text is the mean of its tokens' vectors.
+A token has the same vector in every text; a text is the mean of its tokens' vectors.
 """
 
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from aptool.errors import InputError, first_line
 from aptool.models.checkpoints.files import (
+    CONFIG,
     WEIGHTS,
     Layout,
     positive_integer,
@@ -31,12 +32,12 @@ from aptool.text.subwords import SubwordTokenizer
 
 TOKENIZER = "tokenizer.json"
 
-# model2vec's limit of tokens where a folder names none, and that of StaticEmbedding, which has none.
+# Default maximum length of model2vec, and of StaticEmbedding, which has no limit.
 _TOKENS, _UNLIMITED = 512, 1 << 20
 
 
 class StaticEncoder(Encoder):
-    """The state of a token is its vector, times its weight."""
+    """The state of a token is its vector times its weight."""
 
     Tokenizer = SubwordTokenizer
     vectors: Tensor  # (rows, c)
@@ -58,34 +59,33 @@ class StaticEncoder(Encoder):
 
 
 def read_static(layout: Layout) -> Checkpoint:
-    """A static embedding model."""
+    """Read a static embedding model."""
     folder = layout.transformer
     path = folder / WEIGHTS
-    named = shapes(path)
-    of_model2vec = "embeddings" in named
-    vectors = read_tensor(path, "embeddings" if of_model2vec else "embedding.weight").float()
+    names = shapes(path)
+    is_model2vec = "embeddings" in names
+    vectors = read_tensor(path, "embeddings" if is_model2vec else "embedding.weight").float()
     words = _read_tokenizer(folder / TOKENIZER)
     size = words.get_vocab_size(with_added_tokens=True)
     if vectors.dim() != 2 or not vectors.numel():
         raise InputError(path, value=list(vectors.shape), expected="a vector of each token")
-    rows = read_tensor(path, "mapping").long() if "mapping" in named else torch.arange(len(vectors))
-    weights = read_tensor(path, "weights").float() if "weights" in named else torch.ones(len(rows))
+    rows = read_tensor(path, "mapping").long() if "mapping" in names else torch.arange(len(vectors))
+    weights = read_tensor(path, "weights").float() if "weights" in names else torch.ones(len(rows))
     if len(rows) != size or rows.dim() != 1 or weights.shape != rows.shape:
-        raise InputError(
-            path, problem=f"vectors of {len(rows)} tokens", expected=f"{size}, as {TOKENIZER} has"
-        )
+        expected = f"{size}, as {TOKENIZER} has"
+        raise InputError(path, problem=f"vectors of {len(rows)} tokens", expected=expected)
     if not 0 <= int(rows.min()) <= int(rows.max()) < len(vectors):
         raise InputError(path, place="mapping", value=int(rows.max()), expected=f"rows below {len(vectors)}")
     form, characters, limit = TextForm(), 0, _UNLIMITED
     tokenizer = SubwordTokenizer(words)
-    if of_model2vec:
-        config = read_object(folder / "config.json")
-        limit = positive_integer(folder / "config.json", config, "max_length", _TOKENS)
+    if is_model2vec:
+        config = read_object(folder / CONFIG)
+        limit = positive_integer(folder / CONFIG, config, "max_length", _TOKENS)
         characters = limit * int(np.median([len(token) for token in words.get_vocab()]))
         if tokenizer.unknown >= 0:
             form = TextForm(unpooled=(tokenizer.unknown,))
             weights = weights.clone()
-            weights[tokenizer.unknown] = 0  # a text without any known token is the zero vector
+            weights[tokenizer.unknown] = 0  # a text of unknown tokens only is the zero vector
     tokenizer = SubwordTokenizer(words, {"question": form, "answer": form}, characters=characters)
     encoder = StaticEncoder(vectors, rows, weights)
     ranker = Ranker(encoder, MeanPooling(encoder.size, StateOptions()))
@@ -93,12 +93,12 @@ def read_static(layout: Layout) -> Checkpoint:
 
 
 def _read_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer, without special tokens around a text."""
+    """Read the tokenizer, without special tokens."""
     if not path.is_file():
         raise InputError(path, problem="file not found", expected="the tokenizer of the model")
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing more special
+    except Exception as error:  # the library raises bare Exception
         raise InputError(path, problem=first_line(error), expected="a tokenizer.json") from error
     tokenizer.post_processor = None
     return tokenizer

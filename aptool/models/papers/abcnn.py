@@ -1,7 +1,7 @@
-"""ABCNN: convolutions that see how the words of both texts attend to each other (Yin et al. 2015).
+"""ABCNN: convolutions with attention between the words of both texts (Yin et al. 2015).
 
-The encoder gives word vectors; everything else depends on the partner. Columns of a pair are the cosines of
-the mean states of every level, from the word vectors up.
+The encoder gives word vectors. The columns of a pair are the cosines of the mean states at every level, from
+the word vectors up.
 """
 
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ from aptool.options import bounded
 
 
 class AbcnnPooling(Pooling):
-    """Blocks of wide convolution and pooling of windows, with attention before and after the convolution.
+    """Blocks of wide convolution and window pooling, with attention before and after the convolution.
 
-    One block, on padded states Q (n, M, d) and A (n, L, d) of the two texts:
+    One block, on padded states Q (n, M, d) and A (n, L, d) of both texts:
 
     - attention on the input (ABCNN-1): G = attend(Q, A) (n, M, L); a second channel of the input is G A W for
       the question and Gᵀ Q W for the answer;
     - convolution over windows of w states of all channels, wide (M + w − 1 states), with tanh;
-    - attention on the output (ABCNN-2): G of the convolved states; the sum of a row or column weighs a state
-      in the sum over windows of w states, which brings back M and L states.
+    - attention on the output (ABCNN-2): G of the convolved states; the sum of a row or column is the weight
+      of a state in the sum over windows of w states, which gives M and L states.
     """
 
     many_columns = True
@@ -60,7 +60,7 @@ class AbcnnPooling(Pooling):
         self.convolutions = nn.ModuleList(
             nn.Linear(options.window * channels * before, after) for before, after in pairwise(sizes)
         )
-        # The paper's W_0 (d, L) and W_1 (d, M) are for texts of one length; here W (d, d) for any length.
+        # The paper's W_0 (d, L) and W_1 (d, M) require texts of one length; W (d, d) allows any length.
         self.attended = nn.ModuleList(
             nn.Linear(before, before, bias=False) for before in sizes[:-1] if self.on_input
         )
@@ -68,7 +68,6 @@ class AbcnnPooling(Pooling):
     @property
     @override
     def columns(self) -> int:
-        """One per block, and one of the word vectors."""
         return 1 + self.options.layers
 
     @classmethod
@@ -80,7 +79,6 @@ class AbcnnPooling(Pooling):
 
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """(n, C)."""
         Q, mask_q = questions.padded()  # (n, M, d), (n, M)
         A, mask_a = answers.padded()  # (n, L, d), (n, L)
         columns = [_cosine_of_means(Q, mask_q, A, mask_a)]
@@ -90,7 +88,7 @@ class AbcnnPooling(Pooling):
         return torch.stack(columns, dim=1)
 
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-        """(n, M) and (n, L): each word's share of the attention between the word vectors of n pairs."""
+        """(n, M) and (n, L) shares of the attention between the word vectors of n pairs."""
         Q, mask_q = questions.padded()
         A, mask_a = answers.padded()
         G = attend(Q, mask_q, A, mask_a)
@@ -133,7 +131,7 @@ class AbcnnPooling(Pooling):
 
 def attend(Q: Tensor, mask_q: Tensor, A: Tensor, mask_a: Tensor) -> Tensor:
     """G (n, M, L) = 1 / (1 + ‖q_i − a_j‖) of states (n, M, d) and (n, L, d); 0 on padding (equation 1)."""
-    # Not by products, which cancel where states are close.
+    # Products would cancel for close states.
     distance = torch.cdist(Q, A, compute_mode="donot_use_mm_for_euclid_dist")
     return 1 / (1 + distance) * (mask_q[:, :, None] & mask_a[:, None])
 

@@ -1,7 +1,7 @@
-"""Word alignment: how well some word of the other text matches each word (Wang and Ittycheriah 2015).
+"""Word alignment: the best match of each word in the other text (Wang and Ittycheriah 2015).
 
-The encoder gives word vectors. A word's similarity to the other text is the greatest cosine with any of its
-words; what is missing to 1 is its dissimilar part. Columns of a pair summarize both parts of both texts.
+The encoder gives word vectors. A word's similarity to the other text is the greatest cosine with its words;
+the dissimilarity is 1 minus that. The columns of a pair summarize both for both texts.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from aptool.models.pooling import Pooling
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import unit
 
-# A word is aligned from this cosine on.
+# Minimum cosine of an aligned word.
 _ALIGNED = 0.99
 
 
@@ -30,14 +30,13 @@ class AlignmentPooling(Pooling):
 
     def __init__(self, size: int, options: Options) -> None:
         super().__init__()
-        # The importance of a word is a softmax over its text of v · x: zero at first, all words alike.
+        # The importance of a word is a softmax of v · x over its text; initially uniform.
         self.v = nn.Parameter(torch.zeros(size))
 
     @property
     @override
     def columns(self) -> int:
-        """Four of each text."""
-        return 8
+        return 8  # four per text
 
     @classmethod
     @override
@@ -46,10 +45,10 @@ class AlignmentPooling(Pooling):
 
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """(n, 8), for the question and then the answer.
+        """(n, 8) columns, four for the question and four for the answer.
 
-        The mean similarity of its words; the mean weighted by importance; the dissimilarity 1 − similarity
-        of the words that are not aligned, over all words; that of its worst word.
+        Mean similarity; mean similarity weighted by importance; sum of the dissimilarity of words that are
+        not aligned, divided by the length; greatest dissimilarity.
         """
         best_q, mask_q, best_a, mask_a = self._best(questions, answers)
         columns = []
@@ -57,17 +56,17 @@ class AlignmentPooling(Pooling):
             length = mask.sum(1)
             importance = texts.with_values(texts.values @ self.v).padded()[0]
             weights = importance.masked_fill(~mask, -torch.inf).softmax(1)
-            apart = (1 - best) * mask
+            dissimilarity = (1 - best) * mask
             columns += [
                 (best * mask).sum(1) / length,
                 (best * weights).sum(1),
-                (apart * (best < _ALIGNED)).sum(1) / length,
-                apart.amax(1),
+                (dissimilarity * (best < _ALIGNED)).sum(1) / length,
+                dissimilarity.amax(1),
             ]
         return torch.stack(columns, dim=1)
 
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-        """(n, M) and (n, L): each word's share of the similarity of its text."""
+        """(n, M) and (n, L) shares of the words in the similarity of their text."""
         best_q, mask_q, best_a, mask_a = self._best(questions, answers)
         shares = []
         for best, mask in ((best_q, mask_q), (best_a, mask_a)):
@@ -80,7 +79,7 @@ class AlignmentPooling(Pooling):
         return unit(questions) @ unit(answers).T
 
     def _best(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Greatest cosines (n, M) of the question's words and their mask, then (n, L) of the answer's."""
+        """(n, M) greatest cosines of the question's words and their mask, then (n, L) of the answer's."""
         Q, mask_q = questions.with_values(unit(questions.values)).padded()
         A, mask_a = answers.with_values(unit(answers.values)).padded()
         S = Q @ A.transpose(1, 2)  # (n, M, L)

@@ -1,4 +1,4 @@
-"""The joint LSTM: a stacked biLSTM reads the question and then the answer (Wang and Nyberg 2015)."""
+"""The joint LSTM, which reads question and answer as one (Wang and Nyberg 2015), and one-way attention."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -9,15 +9,15 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from typing_extensions import override
 
-from aptool.models.pooling import Pooling, VectorPooling, segment_max
+from aptool.models.pooling import Pooling, VectorPooling, segment_max, segment_mean
 from aptool.models.ragged import Ragged
 from aptool.options import bounded
 
 
 class JointPooling(Pooling):
-    """The score of a pair is a linear function of the mean state of both texts, read as one.
+    """The score is a linear function of the mean state of a stacked biLSTM over question and answer.
 
-    The encoder gives word vectors; a learned vector stands between question and answer.
+    The encoder gives word vectors; a learned vector separates question and answer.
     """
 
     @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class JointPooling(Pooling):
         return scores[:, 0]
 
     def _joined(self, questions: Ragged, answers: Ragged) -> Ragged:
-        """The states of each question, the vector between, the states of its answer."""
+        """Concatenate the states of each question, the separating vector and the states of its answer."""
         n = len(questions.sizes)
         between = Ragged.of_sizes(self.between.expand(n, -1), np.ones(n, dtype=np.int64))
         parts = Ragged.concatenate([questions, between, answers])
@@ -67,28 +67,22 @@ class JointPooling(Pooling):
 
 
 class OneWay(NamedTuple):
-    """What one-way attention computes for n pairs.
+    """Vectors and attention weights of n pairs; a row of weights sums to one and is zero on padding."""
 
-    Attributes:
-        r_q: (n, c) vectors of the questions.
-        r_a: (n, c) vectors of the answers.
-        sigma_a: (n, L) attention weights of the answers; a row sums to one and is zero on padding.
-    """
-
-    r_q: Tensor
-    r_a: Tensor
-    sigma_a: Tensor
+    r_q: Tensor  # (n, c)
+    r_a: Tensor  # (n, c)
+    sigma_a: Tensor  # (n, L)
 
 
 class OneWayPooling(VectorPooling):
-    """m_t = tanh(W_a h_t + W_q o_q), s_t ∝ exp(wᵀ m_t); the states h_t s_t are pooled as the question's."""
+    """m_t = tanh(W_a h_t + W_q o_q), s_t ∝ exp(wᵀ m_t); the states h_t s_t are pooled like the question's."""
 
     @dataclass(frozen=True)
     class Options:
         """Options of ``one_way`` pooling.
 
         Attributes:
-            pool: How the states of both texts are pooled: ``max`` or ``mean``.
+            pool: Pooling of the states of both texts: ``max`` or ``mean``.
         """
 
         pool: Literal["max", "mean"] = "max"
@@ -105,25 +99,19 @@ class OneWayPooling(VectorPooling):
     def max_weights(cls, size: int, options: Any) -> int:
         return 2 * size * size + size
 
+    @override
     def forward(self, questions: Ragged, answers: Ragged) -> OneWay:
-        """Vectors and attention weights of n pairs.
-
-        Args:
-            questions: states, values (N, c), of n questions.
-            answers: states, values (N', c), of n answers of up to L tokens; pair i is question i with answer
-                i.
-        """
         r_q = self._pooled(questions)  # (n, c): o_q
         A, mask = answers.padded()  # (n, L, c), (n, L)
         m = (self.W_a(A) + self.W_q(r_q)[:, None]).tanh()  # (n, L, c)
         sigma_a = self.w(m)[..., 0].masked_fill(~mask, -torch.inf).softmax(1)  # (n, L)
-        # As many times the weights as there are states: with even weights, states stay as they are.
+        # Scale weights by text length, so that uniform weights change nothing.
         weights = sigma_a * mask.sum(1, keepdim=True)
         r_a = self._pooled(answers.with_values(answers.values * weights[mask][:, None]))
         return OneWay(r_q, r_a, sigma_a)
 
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-        """(n, M) even weights of the questions, which attend to nothing, and σ (n, L) of the answers."""
+        """(n, M) uniform weights of the questions and σ (n, L) of the answers."""
         mask_q = questions.padded()[1]
         return mask_q / mask_q.sum(1, keepdim=True), self(questions, answers).sigma_a
 
@@ -131,4 +119,4 @@ class OneWayPooling(VectorPooling):
         """(n, c) the maximum or the mean of the states of each text."""
         if self.pool == "max":
             return segment_max(states.values, states)
-        return torch.segment_reduce(states.values, "mean", lengths=states.lengths, axis=0)
+        return segment_mean(states)
