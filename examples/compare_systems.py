@@ -13,7 +13,7 @@ MEASURES = ["MAP", "MRR", "P@1"]
 
 
 def main(folder: str) -> None:
-    """Prints the means, and the p-value of each system against BM25."""
+    """Print the means, and the p-value of each system against BM25."""
     data = aptool.Collection(folder)
     pools, qrels = data.pools("dev"), data.qrels("dev")
 
@@ -25,8 +25,8 @@ def main(folder: str) -> None:
     for name, run in runs.items():
         means = aptool.evaluate(qrels, run, MEASURES).means
         print(f"{name:8}", *(f"{measure} {value:.4f}" for measure, value in means.items()))
-    baseline, *others = runs.values()
-    for name, result in zip(list(runs)[1:], aptool.compare(baseline, others, qrels, ["MAP"]), strict=True):
+    baseline, *systems = runs.values()
+    for name, result in zip(list(runs)[1:], aptool.compare(baseline, systems, qrels, ["MAP"]), strict=True):
         print(f"{name:8} MAP {result.difference:+.4f} over bm25, p = {result.permutation_holm:.4f}")
 
 

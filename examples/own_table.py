@@ -1,7 +1,7 @@
 """From tables of your own to a ranking: ``python own_table.py train.csv dev.csv "May I change my plan?"``.
 
-The tables have the columns question, answer and label (1 relevant, 0 not). The best epoch is the one
-that ranks the answers of dev.csv best. The answers to choose from are all those of train.csv.
+The tables have the columns question, answer and label (1 relevant, 0 not). dev.csv selects the best epoch.
+The candidates are all answers of train.csv.
 """
 
 import csv
@@ -12,7 +12,7 @@ import aptool
 
 
 def main(train: str, dev: str, question: str) -> None:
-    """Trains on the tables once, then ranks the answers for the question."""
+    """Train on the tables once, then rank the answers for the question."""
     if not Path("models/faq").is_dir():
         data = aptool.Collection.from_rows({"train": train, "dev": dev}, "data/faq")
         model = aptool.train(data, preset="qa-cnn", set={"training.epochs": 3})

@@ -1,8 +1,8 @@
 """Reranks a first-stage run: ``python rerank_a_run.py data/scifact test models/ap-cnn``.
 
-The collection is one that `aptool data import beir` or `aptool data pools` made: its pools are the
-candidates of the first stage. A relevant document that is not among them is missed by any reranker, so
-the best figure that an order of these candidates can have is printed beside.
+The pools of a collection of `aptool data import beir` or `aptool data pools` are the candidates of the first
+stage. A reranker cannot find a relevant document that is not among them, so the measures of the best order
+of the candidates are printed as an upper bound.
 """
 
 import sys
@@ -11,7 +11,7 @@ import aptool
 
 
 def main(folder: str, split: str, model: str) -> None:
-    """Prints nDCG@10 and MRR@10 of BM25, of the model, and of the best order of the candidates."""
+    """Print nDCG@10 and MRR@10 of BM25, of the model, and of the best order of the candidates."""
     data = aptool.Collection(folder)
     pools, qrels = data.pools(split), data.qrels(split)
     relevance = qrels.to_dict()

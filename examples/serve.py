@@ -1,4 +1,4 @@
-"""Serve a model over HTTP: known answers are encoded once, and each request ranks them.
+"""Serve a model over HTTP: the answers are encoded once, and each request ranks them.
 
 MODEL=models/ap-cnn ANSWERS=answers.txt uvicorn serve:app
 
@@ -27,7 +27,7 @@ class Ranked(BaseModel):
 
 
 class Pool(BaseModel):
-    """A question with candidates of its own."""
+    """A question with its candidates."""
 
     question: str
     answers: list[str]
@@ -36,13 +36,13 @@ class Pool(BaseModel):
 
 @app.get("/rank")
 def rank(question: str, top_k: int = 10) -> list[Ranked]:
-    """The best of the known answers."""
+    """The best encoded answers."""
     ranking = model.rank(question, encoded, top_k=max(top_k, 1))
     return [Ranked(answer=answers[row], score=score) for row, score in ranking]
 
 
 @app.post("/rank")
 def rank_pool(pool: Pool) -> list[Ranked]:
-    """The best of the answers in the request."""
+    """The best answers of the request."""
     ranking = model.rank(pool.question, pool.answers, top_k=pool.top_k)
     return [Ranked(answer=pool.answers[row], score=score) for row, score in ranking]

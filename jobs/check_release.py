@@ -1,4 +1,4 @@
-"""Checks, before a release is tagged, that all say the same version: ``make release VERSION=0.2.0``."""
+"""Checks, before a release is tagged, that all versions agree: ``make release VERSION=0.2.0``."""
 
 import re
 import subprocess
@@ -11,23 +11,25 @@ ROOT = Path(__file__).parents[1]
 
 
 def problems(version: str) -> list[str]:
-    """What keeps this commit from being the release ``version``."""
-    found = []
+    """Reasons why this commit cannot be the release ``version``."""
+    reasons = []
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
-        found.append(f"VERSION={version!r}: expected three numbers, such as 0.2.0")
+        reasons.append(f"VERSION={version!r}: expected three numbers, such as 0.2.0")
     if version != __version__:
-        found.append(f"aptool/version.py: {__version__}; expected {version}")
+        reasons.append(f"aptool/version.py: {__version__}; expected {version}")
     if not RELEASED:
-        found.append("aptool/version.py: RELEASED is False; expected True")
+        reasons.append("aptool/version.py: RELEASED is False; expected True")
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     if not re.fullmatch(re.escape(version) + r", \d{4}-\d{2}-\d{2}", headings[0]):
-        found.append(f"CHANGELOG.md: {headings[0]!r}; expected '{version}, YYYY-MM-DD' as the first heading")
+        reasons.append(
+            f"CHANGELOG.md: {headings[0]!r}; expected '{version}, YYYY-MM-DD' as the first heading"
+        )
     changed = subprocess.run(
         ["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     if changed:
-        found.append(f"files are not committed: {', '.join(line[3:] for line in changed.splitlines())}")
-    return found
+        reasons.append(f"files are not committed: {', '.join(line[3:] for line in changed.splitlines())}")
+    return reasons
 
 
 if __name__ == "__main__":

@@ -102,9 +102,9 @@ def start_node(
     ]
     with log.open("wb") as file:
         node = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
-    until = time.monotonic() + TIMEOUT_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while b"Ray runtime started" not in log.read_bytes():
-        if node.poll() is not None or time.monotonic() > until:
+        if node.poll() is not None or time.monotonic() > deadline:
             node.kill()
             sys.exit(f"node {number} did not start:\n{log.read_text(errors='replace')}")
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""The paper's tables 3 to 5 beside our results: ``python jobs/paper_tables.py FOLDER``.
+"""The paper's tables 3 to 5 with our results: ``python jobs/paper_tables.py FOLDER``.
 
 FOLDER is the output of ``aptool matrix jobs/reproduce.toml``; the tables also go to its ``paper.md``.
 """

@@ -1,8 +1,8 @@
 """Two new poolings with parameters: m learned codes attend to a text, which gives m vectors.
 
-`polyencoder` (Humeau et al., 2020) mixes the m vectors of the question for each answer; `multi-vector`
+`polyencoder` (Humeau et al., 2020) weights the m vectors of the question for each answer; `multi-vector`
 (ME-BERT, Luan et al., 2021) takes the best of the m vectors of the answer. Both give one vector per text of a
-pair, so they are a `VectorPooling`, whose score is the similarity of the two vectors.
+pair, so they are a `VectorPooling`: the score is the similarity of the two vectors.
 
     import code_poolings
     aptool.train(data, preset="examples/extending/polyencoder.toml")
@@ -21,7 +21,7 @@ from aptool.options import bounded
 
 
 class CodePooling(VectorPooling):
-    """The codes, and the vectors that they give a text."""
+    """The codes, and the m vectors of a text."""
 
     @dataclass(frozen=True)
     class Options(StateOptions):
@@ -63,7 +63,7 @@ class PolyEncoderPooling(CodePooling):
 
 
 class MultiVectorPooling(CodePooling):
-    """r_q is the mean, and r_a the one of the answer's vectors that is most similar to it."""
+    """r_q is the mean, and r_a the most similar vector of the answer."""
 
     def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """(n, c) r_q and (n, c) r_a of n pairs."""

@@ -1,8 +1,8 @@
 """A new measure: expected reciprocal rank (Chapelle et al., 2009), with grades up to 4.
 
-What trec_eval lacks is computed from the ranking. A measure has a name, the form of which is in `FAMILIES`,
-and a figure: a polars expression over the candidates of one question in trec_eval's order, with their rank
-and relevance. Policies on ties, missing questions and unjudged candidates are those of every other measure.
+Measures that trec_eval lacks are computed from the ranking. `FAMILIES` has the form of the name. The value is
+a polars expression over the candidates of one question in trec_eval's order, with their rank and relevance.
+Ties, missing questions and unjudged candidates are handled as for every other measure.
 
     import err_measure
     aptool.evaluate(qrels, run, ["ERR", "ERR@10"])
@@ -19,7 +19,7 @@ HIGHEST_GRADE = 4
 def expected_reciprocal_rank(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
     """Sum over ranks r of 1/r times the probability that a user stops there.
 
-    Grade g satisfies with probability (2^g - 1) / 2^4, and who is satisfied reads no further.
+    Grade g satisfies a user with probability (2^g - 1) / 2^4; a satisfied user stops.
     """
     grade = pl.col("relevance").fill_null(0).clip(0, HIGHEST_GRADE).cast(pl.Float64)
     satisfied = (pl.lit(2.0).pow(grade) - 1) / 2**HIGHEST_GRADE

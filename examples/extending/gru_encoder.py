@@ -1,8 +1,8 @@
 """A new encoder: a GRU over word embeddings (Cho et al., 2014).
 
-An encoder turns token ids into one state per token. Over word embeddings it is a `WordEncoder`, which brings
-the vocabulary and the word vectors. What is left is the network, its options, and how many weights it has:
-that is checked before memory is taken for a model that somebody else wrote.
+An encoder turns token ids into one state per token. A `WordEncoder` provides the vocabulary and the word
+vectors; a subclass adds the network, its options and its number of weights. That number is checked before
+memory is allocated for a model folder of unknown origin.
 
     import gru_encoder
     aptool.train(data, preset="examples/extending/gru.toml")
@@ -30,7 +30,7 @@ class GruEncoder(WordEncoder):
         """Options of a ``gru`` encoder.
 
         Attributes:
-            hidden: Hidden size, which is c, the features of a state.
+            hidden: Hidden size c: features of a state.
         """
 
         hidden: int = bounded(200, least=1, below=WIDEST + 1)
@@ -51,7 +51,7 @@ class GruEncoder(WordEncoder):
         return int(options.hidden)
 
     def forward(self, tokens: Ragged) -> Ragged:
-        """States (N, c) of N tokens; padding is read after a text and changes none of its states."""
+        """States (N, c) of N tokens; padding follows a text and does not change its states."""
         ids, _ = tokens.padded()  # (n, T)
         states, _ = self.gru(self.embedding(ids))  # (n, T, c)
         return tokens.with_values(states.flatten(0, 1)[tokens.slots(ids.shape[1])])

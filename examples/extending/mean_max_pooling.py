@@ -1,8 +1,8 @@
-"""A new pooling: the mean of the states beside their maximum, a vector of 2 c features.
+"""A new pooling: the mean and the maximum of the states, concatenated to a vector of 2 c features.
 
-A pooling reduces the states of two texts to a score. One that pools each text by itself is an
-`IndependentPooling`: it gives the vector, and the similarity of the two vectors is the score. Scoring many
-pairs works at once; a kernel of its own (`aptool/scoring/kernels`) would make it faster.
+A pooling reduces the states of two texts to a score. An `IndependentPooling` pools each text alone; the score
+is the similarity of the two vectors. It can score files without a kernel; a kernel in
+`aptool/scoring/kernels` would make it faster.
 
     import mean_max_pooling
     aptool.train(data, preset="examples/extending/mean-max.toml")
@@ -22,7 +22,7 @@ class MeanMaxPooling(IndependentPooling):
     """r = [mean of the states, tanh of their maximum]."""
 
     def represent(self, states: Ragged) -> Tensor:
-        """(n, 2 c) the vector of each of n texts, from their states, values (N, c)."""
+        """(n, 2 c) vectors of n texts, from their states, values (N, c)."""
         mean = torch.segment_reduce(states.values, "mean", lengths=states.lengths, axis=0, unsafe=True)
         return torch.cat([mean, segment_max(states.values, states).tanh()], dim=1)
 

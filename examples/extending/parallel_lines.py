@@ -1,8 +1,8 @@
 """A new data set: two files of parallel lines, questions in one and their answers in the other.
 
-An importer reads its format into pairs, each with the line that it is from, so that an error can name it.
-`pools_of` groups them by question; `write_collection` applies the policies, counts every row and writes the
-files. The other candidates of a question are the answers of the questions after it.
+An importer reads its format into pairs, each with its line for error messages. `pools_of` groups them by
+question; `write_collection` applies the policies, counts every row and writes the files. The other candidates
+of a question are the answers of the next questions.
 
     from parallel_lines import build
     build("data/mine", {"train": ("train.questions.txt", "train.answers.txt")}, candidates=10)
@@ -20,7 +20,7 @@ from aptool.formats.collection import CollectionFiles
 def build(
     output: str | Path, splits: Mapping[str, tuple[str, str]], *, candidates: int = 10
 ) -> CollectionFiles:
-    """Imports each split from its two files.
+    """Import each split from its two files.
 
     Args:
         output: folder of the collection to write.
@@ -41,15 +41,19 @@ def build(
 
 
 def _pairs(questions: str, answers: str, candidates: int) -> Iterator[Pair]:
-    """A question with its own answer, then with the answers of the lines after it."""
-    asked = Path(questions).read_text(encoding="utf-8").splitlines()
-    told = Path(answers).read_text(encoding="utf-8").splitlines()
-    if len(told) != len(asked):
-        raise InputError(answers, problem=f"{len(told)} lines", expected=f"{len(asked)}, as in {questions}")
-    for line, text in enumerate(asked):
+    """Pairs of a question with its answer, then with the answers of the next lines."""
+    question_lines = Path(questions).read_text(encoding="utf-8").splitlines()
+    answer_lines = Path(answers).read_text(encoding="utf-8").splitlines()
+    if len(answer_lines) != len(question_lines):
+        raise InputError(
+            answers,
+            problem=f"{len(answer_lines)} lines",
+            expected=f"{len(question_lines)}, as in {questions}",
+        )
+    for line, text in enumerate(question_lines):
         check_text(questions, f"line {line + 1}", "question", text)
-        for step in range(min(candidates, len(told))):
-            other = (line + step) % len(told)
-            check_text(answers, f"line {other + 1}", "answer", told[other])
-            place, relevance = f"line {line + 1}", int(step == 0)
-            yield Pair(place, f"Q{line}", text, f"A{other}", told[other], relevance)
+        for step in range(min(candidates, len(answer_lines))):
+            index = (line + step) % len(answer_lines)
+            check_text(answers, f"line {index + 1}", "answer", answer_lines[index])
+            relevance = int(step == 0)
+            yield Pair(f"line {line + 1}", f"Q{line}", text, f"A{index}", answer_lines[index], relevance)
