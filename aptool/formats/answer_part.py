@@ -107,7 +107,7 @@ def read_part(path: Location, owner: str) -> AnswerPart:
     if not is_complete:
         raise DamagedPartError(path, "changed since it was written")
     if metadata["owner"] != owner:
-        raise InputError(path, problem="a part of another store", expected=_EXPECTED)
+        raise InputError(path, problem="a part of another answer store", expected=_EXPECTED)
     starts = begin + first + (np.cumsum(counts) - counts) * width
     return AnswerPart(path, index["keys"], counts, index["sums"], starts, width)
 

@@ -1,11 +1,8 @@
-"""Claims: an output is written by one process at a time, which a file beside it or in it names.
+"""Claims: one process at a time writes an output; a file beside it or in it names the process.
 
-The file is created where there is none, and replaced only as it was last seen, on a disk as in an object
-store. Its owner renews it while it runs. A claim whose process has ended, or on another machine is no longer
-renewed, is taken over; what its owner left running finds that at the next ``check`` or ``holds``.
-
-What grows in a folder of its own until it is whole is claimed there (``claimed_folder``), what is made
-elsewhere beside it (``claimed_beside``).
+The file is created and replaced atomically, on a disk as on an object store, and renewed while its owner
+runs. A claim is taken over once its process has ended or, on another machine, stops renewing it. Workers of
+the previous owner notice at the next ``check`` or ``holds``.
 """
 
 import contextlib
@@ -31,11 +28,11 @@ from aptool.formats.stores import store_of
 
 logger = logging.getLogger(__name__)
 
-# Seconds between two renewals, and without one after which an owner on another machine is given up.
+# Seconds between renewals, and without one until an owner on another machine counts as ended.
 RENEWAL_SECONDS = 5.0
 PATIENCE_SECONDS = 30.0
 
-# The file of the claim in a folder of parts or of a training: the process that drives the work.
+# The claim in a folder of parts or of a training; its owner drives the work.
 DRIVER = "driver"
 
 
@@ -47,30 +44,25 @@ class SupersededError(AptoolError):
 
 
 class Claim:
-    """The right to write an output, from ``claimed``.
-
-    Attributes:
-        path: the file of the claim.
-        token: of the owner; with the path it tells other processes whose claim it is, see ``holds``.
-    """
+    """The right to write an output, from ``claimed``; ``path`` and ``token`` identify it to workers."""
 
     def __init__(self, path: Location, output: object) -> None:
-        """A claim that has yet to be taken."""
+        """An untaken claim."""
         self.path = path
         self.token = secrets.token_hex(8)
         self._output = output
         self._store, self._key = store_of(path)
-        self._since = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        self._start = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         self._renewals = 0
         self._lock = threading.Lock()  # of the thread that renews and the one that works
 
     def check(self) -> None:
-        """Check that the claim still is this process's, as before what cannot be undone."""
+        """Raise if another process took over; call before irreversible steps."""
         if not holds(self.path, self.token):
             raise SupersededError(self._output)
 
     def take(self) -> None:
-        """Take the claim, from a process that has ended if need be."""
+        """Take the claim, also from a process that has ended; raise if its owner is running."""
         while not self._create():
             try:
                 data, version = self._store.read_versioned(self._key)
@@ -87,18 +79,18 @@ class Claim:
                 return
 
     def _create(self) -> bool:
-        """Create the claim, and its folder, which an owner that ends just now may remove."""
+        """Create the claim and its folder, which an owner that ends at this moment may remove."""
         while True:
             try:
                 self.path.parent.mkdir(exist_ok=True)
             except FileExistsError as error:
-                problem, expected = "a file, or a link to nothing", "a folder, or nothing yet"
+                problem, expected = "a file or a broken link", "a folder, or a new path"
                 raise InputError(self.path.parent, problem=problem, expected=expected) from error
             with contextlib.suppress(FileNotFoundError):
                 return self._store.create(self._key, self._record())
 
     def reissue(self) -> None:
-        """Change the token, so that processes that have the old one no longer hold the claim."""
+        """Change the token, so that workers with the old token no longer hold the claim."""
         with self._lock:
             before, self.token = self.token, secrets.token_hex(8)
             data, version = self._store.read_versioned(self._key)
@@ -108,7 +100,7 @@ class Claim:
                 raise SupersededError(self._output)
 
     def renew(self) -> None:
-        """Show that the owner is alive; no longer does if another process has taken over."""
+        """Show that the owner is alive, unless another process has taken over."""
         with self._lock:
             data, version = self._store.read_versioned(self._key)
             if _parsed(data).get("token") == self.token:
@@ -116,7 +108,7 @@ class Claim:
                 self._store.swap(self._key, self._record(), version)
 
     def release(self) -> None:
-        """Remove the claim, if it still is this process's."""
+        """Remove the claim, unless another process has taken over."""
         with contextlib.suppress(OSError, AptoolError):  # the claim of an ended process is taken over
             if holds(self.path, self.token):
                 self._store.delete([self._key])
@@ -128,7 +120,7 @@ class Claim:
             "machine": _machine(),
             "process": os.getpid(),
             "started": _started(os.getpid()),
-            "since": self._since,
+            "since": self._start,
             "renewals": self._renewals,
         }
         return (json.dumps(record) + "\n").encode()
@@ -141,8 +133,8 @@ class Claim:
             f"{self._output}: claimed by {_described(owner)}: "
             f"waiting {PATIENCE_SECONDS:.0f} s to see whether it is still running"
         )
-        until = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < until:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
             time.sleep(min(1.0, PATIENCE_SECONDS / 10))
             try:
                 if self._store.read_versioned(self._key)[0] != data:
@@ -154,12 +146,7 @@ class Claim:
 
 @contextmanager
 def claimed(path: Location, output: object) -> Iterator[Claim]:
-    """Claim an output while the block runs.
-
-    Args:
-        path: the file of the claim; its folder is created.
-        output: what is claimed, for messages.
-    """
+    """Claim ``output`` by the file ``path`` while the block runs."""
     claim = Claim(path, output)
     claim.take()
     remove_leftovers(path)  # of owners that were killed while they renewed it
@@ -176,7 +163,7 @@ def claimed(path: Location, output: object) -> Iterator[Claim]:
 
 @contextmanager
 def claimed_folder(folder: Location, output: object, name: str = DRIVER) -> Iterator[Claim]:
-    """Claim an output by a file in a folder; the folder is removed at the end if nothing else is in it."""
+    """Claim an output by a file in a folder, which is removed at the end if it is empty."""
     try:
         with claimed(folder / name, output) as claim:
             yield claim
@@ -187,16 +174,16 @@ def claimed_folder(folder: Location, output: object, name: str = DRIVER) -> Iter
 
 @contextmanager
 def claimed_beside(output: PathOrUrl) -> Iterator[Claim]:
-    """Claim an output that is made elsewhere by a hidden file beside it, ``.NAME.claim``."""
-    there = location(output)
-    if isinstance(there, Path):
-        there = resolved(there)
-    with claimed(there.with_name(f".{there.name}.claim"), output) as claim:
+    """Claim an output by a hidden file beside it, ``.NAME.claim``."""
+    path = location(output)
+    if isinstance(path, Path):
+        path = resolved(path)
+    with claimed(path.with_name(f".{path.name}.claim"), output) as claim:
         yield claim
 
 
 def holds(path: Location, token: str) -> bool:
-    """Whether the claim in a file is the one with this token."""
+    """Whether the claim file has this token."""
     store, key = store_of(path)
     try:
         return bool(_parsed(store.read(key)).get("token") == token)
@@ -206,27 +193,27 @@ def holds(path: Location, token: str) -> bool:
 
 def _renew_until(claim: Claim, ended: threading.Event) -> None:
     while not ended.wait(RENEWAL_SECONDS):
-        with contextlib.suppress(OSError, AptoolError):  # a store that fails for a moment: at the next turn
+        with contextlib.suppress(OSError, AptoolError):  # retried at the next renewal
             claim.renew()
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """The record of a claim; an empty one where the file was damaged, whose owner then is on no machine."""
+    """The record of a claim; empty if the file is damaged."""
     try:
-        found = parse_json(data.decode("utf-8"), "claim")
+        record = parse_json(data.decode("utf-8"), "claim")
     except (ValueError, InputError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
 def _described(owner: dict[str, Any]) -> str:
-    process, host, since = (one_line(str(owner.get(name, "?"))) for name in ("process", "host", "since"))
-    return f"process {process} on {host}, since {since}"
+    process, host, start = (one_line(str(owner.get(name, "?"))) for name in ("process", "host", "since"))
+    return f"process {process} on {host}, since {start}"
 
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    """Name the machine, and the container in it, in which a process id means something."""
+    """Identify the machine and container in which a process id is unique."""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -234,10 +221,7 @@ def _machine() -> str:
 
 
 def _started(process: object) -> str | None:
-    """When a process of this machine was started, in the kernel's ticks; None if there is none.
-
-    A process id alone may have been given to another process since.
-    """
+    """Start time of a local process in kernel ticks, None if it has ended; ids are reused."""
     if not isinstance(process, int):
         return None
     try:

@@ -1,8 +1,8 @@
-"""Collections: a folder with a manifest, pools and qrels per split, and perhaps shared answers.
+"""Collections: a folder with a manifest, pools and qrels per split, and optional shared answers.
 
-All collections are written by ``CollectionWriter``. Importers pass it labelled pools; it applies the policies
-on duplicates, unanswerable questions and relevant answers missing from a pool, and the manifest counts the
-rows that each of them touched. Texts that several pools have are stored once.
+``CollectionWriter`` writes all collections. It applies the policies on duplicates, unanswerable questions and
+relevant answers missing from a pool; the manifest counts the affected rows. Texts of several pools are stored
+once.
 """
 
 import hashlib
@@ -33,28 +33,20 @@ QUESTION_POLICIES = ("all", "answerable", "both-labels")
 
 
 class LabelledPool(NamedTuple):
-    """A question, its candidates and their relevance, as an importer yields it.
+    """A question, its candidates and their relevance, from an importer."""
 
-    Attributes:
-        question_id: a legal id, see ``formats.ids``.
-        question: its text.
-        answer_ids: the pool, in the source's order; the writer drops and counts repeated ids.
-        texts: the candidates' texts, or None where they are among the collection's shared answers.
-        relevance: answer id -> judgement, for every judged answer, in the pool or not.
-    """
-
-    question_id: str
+    question_id: str  # a legal id, see ``formats.ids``
     question: str
-    answer_ids: list[str]
-    texts: list[str] | None
-    relevance: dict[str, int]
+    answer_ids: list[str]  # in the source's order; the writer drops and counts repeated ids
+    texts: list[str] | None  # of the candidates; None if they are shared answers
+    relevance: dict[str, int]  # answer id -> judgement, for every judged answer, in the pool or not
 
 
 class CollectionFiles:
     """A collection on disk, opened for reading."""
 
     def __init__(self, path: PathOrUrl) -> None:
-        """Open the collection at ``path``."""
+        """Open the collection at ``path``, and validate its manifest."""
         self.path = location(path)
         manifest = self.path / MANIFEST
         if not manifest.is_file():
@@ -105,7 +97,7 @@ class CollectionFiles:
 
     @property
     def answers(self) -> Location | None:
-        """The file of shared answers; None if pools have their own. Raises like ``verify``."""
+        """The file of shared answers; None if pools have their own texts."""
         path = self.path / ANSWERS
         if not path.is_file():
             return None
@@ -124,7 +116,7 @@ class CollectionFiles:
         return path
 
     def verify(self, name: str) -> None:
-        """Check that a file has the content that the manifest has the hash of."""
+        """Raise if a file is missing or its hash differs from the manifest."""
         file, digest = self.path / name, self.manifest["files"].get(name)
         if not file.is_file():
             raise InputError(file, problem="file not found", expected=f"the file that {MANIFEST} lists")
@@ -135,20 +127,18 @@ class CollectionFiles:
 
 
 def answers_of_all(pools: Sequence[PathOrUrl]) -> Location | None:
-    """The shared answers that stand beside some pools files, if they are the same for all files.
+    """The shared answers of some pools files, if they are the same for all; else None.
 
-    None for files of several collections: ``read_pools`` then takes the answers beside each.
+    ``read_pools`` then takes the answers beside each file.
     """
     folders = {str(location(path).parent): path for path in pools}
-    found = [answers for path in folders.values() if (answers := answers_beside(path)) is not None]
-    same = len(found) == len(folders) and len({_digest(answers) for answers in found}) == 1
-    return found[0] if same else None
+    files = [answers for path in folders.values() if (answers := answers_beside(path)) is not None]
+    are_same = len(files) == len(folders) and len({_digest(answers) for answers in files}) == 1
+    return files[0] if are_same else None
 
 
 class CollectionWriter(AbstractContextManager["CollectionWriter"]):
     """Context manager that writes a collection; the folder is replaced only if the block succeeds.
-
-    One process at a time writes it.
 
     with CollectionWriter("data/mine", name="mine", source="my own questions") as writer:
         writer.add_split("train", pools)
@@ -166,11 +156,11 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         """Prepare to write.
 
         Args:
-            path: the collection's folder; a collection at that path is replaced, other files in it are kept.
+            path: the folder; a collection at that path is replaced, other files in it are kept.
             name: one word.
-            source: description of where the text comes from.
-            questions: which questions are kept: ``all``, ``answerable`` (at least one relevant answer in the
-                pool or the qrels) or ``both-labels`` (a relevant and a non-relevant candidate in the pool).
+            source: origin of the texts.
+            questions: policy: ``all``, ``answerable`` (at least one relevant answer in the pool or the qrels)
+                or ``both-labels`` (a relevant and a non-relevant candidate in the pool).
             details: further entries of the manifest; may be changed until the block ends.
         """
         if questions not in QUESTION_POLICIES:
@@ -205,23 +195,17 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         return self._entered.__exit__(kind, error, trace)
 
     def count(self, policy: str, split: str, rows: int) -> None:
-        """Record in the manifest that a policy of the importer touched ``rows`` rows of a split."""
+        """Record that a policy of the importer affected ``rows`` rows of a split."""
         self._policies[policy][split] += rows
 
     def add_answers(self, answers: Iterable[tuple[str, str]]) -> None:
-        """Write the ``(answer id, text)`` pairs that the pools share.
-
-        Pools that have texts of their own then keep them.
-        """
+        """Write the ``(answer id, text)`` pairs that the pools share; texts in pools then stay there."""
         write_answers(self._into / ANSWERS, self._with_legal_ids(answers))
 
     def add_split(self, split: str, pools: Iterable[LabelledPool], *, labelled: bool = True) -> None:
-        """Write one split, pool by pool, in the order given; memory holds one row group and the qrels.
+        """Write a split, pool by pool; memory holds one row group and the qrels.
 
-        Args:
-            split: its name.
-            pools: its pools.
-            labelled: whether the pools have labels; if not, all are kept and the split has no qrels.
+        Without labels all pools are kept, and the split has no qrels.
         """
         legal = load_schema("collection")["properties"]["splits"]["propertyNames"]["pattern"]
         if not re.fullmatch(legal, split):
@@ -262,7 +246,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         self._splits[split] = {key: counts[key] for key in counted}
 
     def _clean(self, split: str, pool: LabelledPool, labelled: bool) -> PoolRecord | None:
-        """Apply the policies to one pool; None where the question is dropped."""
+        """Apply the policies to a pool; None if the question is dropped."""
         place = f"split {split!r}, question {pool.question_id!r}"
         if not pool.answer_ids:
             raise InputError(self._path, place=place, value=[], expected="a pool of at least one candidate")
@@ -287,7 +271,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
             yield answer_id, text
 
     def _share_texts(self) -> None:
-        """Move the texts that several pools have to the answers file, unless ``add_answers`` wrote it."""
+        """Move texts of several pools to the answers file, unless ``add_answers`` wrote it."""
         answers = self._into / ANSWERS
         if not answers.exists():
             self._texts.move([self._into / f"{split}{POOLS_SUFFIX}" for split in self._splits], answers)
@@ -306,7 +290,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
 
 
 def keeps_question(questions: str, answer_ids: Iterable[str], relevance: Mapping[str, int]) -> bool:
-    """Whether a questions policy keeps a pool; see `CollectionWriter`."""
+    """Whether a questions policy keeps a pool; see ``CollectionWriter``."""
     if questions == "all":
         return True
     if questions == "answerable":
@@ -315,7 +299,7 @@ def keeps_question(questions: str, answer_ids: Iterable[str], relevance: Mapping
 
 
 def _own_files(folder: Path) -> set[str]:
-    """The files of a collection that aptool wrote and that are as it wrote them: name and hash say so."""
+    """The files of a collection that aptool wrote and nobody changed."""
     try:
         collection = CollectionFiles(folder)
     except InputError:
@@ -329,19 +313,17 @@ def _own_files(folder: Path) -> set[str]:
     return {MANIFEST, *written}
 
 
-def _known_sha256(path: Path) -> str:
-    """The hash of a file, computed once as long as the file is the same by size and time."""
-    found = path.stat()
-    return _sha256_of(str(path.absolute()), found.st_size, found.st_mtime_ns)
+def _digest(file: Location) -> str:
+    """SHA-256 of a file; of a local file computed once per size and time."""
+    if not isinstance(file, Path):
+        return _sha256(file)
+    status = file.stat()
+    return _cached_sha256(str(file.absolute()), status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=256)
-def _sha256_of(path: str, size: int, changed: int) -> str:
+def _cached_sha256(path: str, size: int, changed: int) -> str:
     return _sha256(Path(path))
-
-
-def _digest(file: Location) -> str:
-    return _known_sha256(file) if isinstance(file, Path) else _sha256(file)
 
 
 def _sha256(path: Location) -> str:

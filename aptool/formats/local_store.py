@@ -1,4 +1,4 @@
-"""The store of this machine's disks, and of shared ones that it has mounted."""
+"""The store of local disks and mounted shared file systems."""
 
 import contextlib
 import fcntl
@@ -22,18 +22,18 @@ from aptool.formats.store import ReplacedError, Stat, Store
 
 _DIGITS = string.digits + string.ascii_lowercase
 
-# Buffers that one call of the system fills.
+# Buffers per system call.
 _BUFFERS = os.sysconf("SC_IOV_MAX")
 
-# Folders that this process has made for outputs.
-_made: list[Path] = []
+# Folders that this process has created for outputs.
+_created_folders: list[Path] = []
 
-# How libraries written in Rust name an error of the system.
+# System errors in the messages of Rust libraries.
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 class LocalStore(Store):
-    """See ``Store``; keys are absolute paths."""
+    """Local files; keys are absolute paths."""
 
     @override
     def stat(self, key: str) -> Stat:
@@ -50,7 +50,7 @@ class LocalStore(Store):
 
     @override
     def read_into(self, key: str, ranges: Sequence[tuple[int, Sequence[memoryview]]]) -> bool:
-        """Straight into the buffers."""
+        """Read straight into the buffers."""
         with Path(key).open("rb", buffering=0) as file:
             return all(_fill(file, start, deque(buffers)) for start, buffers in ranges)
 
@@ -78,7 +78,7 @@ class LocalStore(Store):
 
     @override
     def swap(self, key: str, data: bytes, version: str) -> bool:
-        """All who swap lock the file, so that one of them succeeds."""
+        """All swaps lock the file, so that one of them succeeds."""
         try:
             with Path(key).open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -98,7 +98,7 @@ class LocalStore(Store):
     @override
     @contextmanager
     def scratch(self, key: str) -> Iterator[Path]:
-        """The file is in the folder where it will be."""
+        """The temporary file is in the folder of the final one."""
         self.check_writable(key)
         final = resolved(key)  # the target of a link is replaced, not the link
         remove_leftovers(final)
@@ -134,10 +134,10 @@ class LocalStore(Store):
         """Creates the folder of the file."""
         check_parent(key)
         if Path(key).is_dir():
-            raise InputError(key, problem="a folder", expected="a file, or nothing yet")
+            raise InputError(key, problem="a folder", expected="a file, or a new path")
         if Path(key).exists() and not Path(key).is_file():
-            # Renaming a file to it would replace it.
-            raise InputError(key, problem="a device or a pipe", expected="a file, or nothing yet")
+            # A rename would replace it.
+            raise InputError(key, problem="a device or a pipe", expected="a file, or a new path")
 
     @staticmethod
     def _check(key: str, file: IO[bytes], version: str | None) -> None:
@@ -159,7 +159,7 @@ class LocalStore(Store):
 
 
 def _fill(file: IO[bytes], start: int, buffers: deque[memoryview]) -> bool:
-    """Fill buffers, none of them empty, from a byte of a file on; whether it has as many."""
+    """Fill non-empty buffers from the byte ``start`` of a file on; return whether it has enough."""
     while buffers:
         count = os.preadv(file.fileno(), [*islice(buffers, _BUFFERS)], start)
         if not count:
@@ -172,77 +172,71 @@ def _fill(file: IO[bytes], start: int, buffers: deque[memoryview]) -> bool:
     return True
 
 
-def _token(found: os.stat_result) -> str:
-    """A version that also differs between files of one size and one tick of the clock."""
-    return f"{_stat(found).version}-{found.st_ino}"
+def _token(status: os.stat_result) -> str:
+    """A version that also differs between files with the same size and time."""
+    return f"{_stat(status).version}-{status.st_ino}"
 
 
-def _stat(found: os.stat_result) -> Stat:
-    return Stat(found.st_size, f"{found.st_size}-{found.st_mtime_ns}")
+def _stat(status: os.stat_result) -> Stat:
+    return Stat(status.st_size, f"{status.st_size}-{status.st_mtime_ns}")
 
 
 def resolved(path: str | Path) -> Path:
     """The absolute path of an output, without links."""
     try:
-        found = Path(path).resolve()
-        str(found).encode("utf-8")
+        final = Path(path).resolve()
+        str(final).encode("utf-8")
     except (RuntimeError, OSError) as error:
         raise InputError(path, problem="a link to itself", expected="a path to write to") from error
     except UnicodeEncodeError as error:
-        expected = "a path to write to whose name is UTF-8"
+        expected = "a UTF-8 name"
         raise InputError(path, problem="a name that is not UTF-8", expected=expected) from error
-    return found
+    return final
 
 
 @contextmanager
 def writing(path: object, *passed: type[OSError]) -> Iterator[None]:
-    """Name the output in what a disk raises, also through libraries that have errors of their own.
-
-    Args:
-        path: the output.
-        passed: errors that are raised as they are.
-    """
-    as_they_are: tuple[type[Exception], ...] = (AptoolError, *passed)
+    """Raise disk errors as an InputError that names the output, except for ``passed`` errors."""
     try:
         yield
-    except as_they_are:
+    except (AptoolError, *passed):
         raise
     except OSError as error:
         raise InputError(
             path, problem=error.strerror or str(error), expected="a writable file or folder"
         ) from error
     except Exception as error:
-        found = _SYSTEM_ERROR.search(str(error))
-        if found is None:
+        match = _SYSTEM_ERROR.search(str(error))
+        if match is None:
             raise
-        reason = os.strerror(int(found[1]))
+        reason = os.strerror(int(match[1]))
         raise InputError(path, problem=reason, expected="a writable file or folder") from error
 
 
 def temporary_name(final: Path) -> Path:
-    """A new name beside an output, by which ``remove_leftovers`` knows the process that made it."""
+    """A new hidden name beside an output, which contains this process's id."""
     token = _base36(os.getpid(), 5) + _base36(secrets.randbelow(36**3), 3)
     return final.with_name(f".{final.name}.{token}.part")
 
 
 def _base36(number: int, digits: int) -> str:
-    return "".join(_DIGITS[number // 36**place % 36] for place in reversed(range(digits)))
+    return "".join(_DIGITS[number // 36**digit % 36] for digit in reversed(range(digits)))
 
 
 @contextmanager
 def in_use(temporary: Path) -> Iterator[None]:
-    """Mark a temporary file or folder as that of a running process, which ``remove_leftovers`` keeps."""
+    """Mark a temporary file or folder as that of a running process; ``remove_leftovers`` keeps it."""
     with _locked(temporary):
         yield
 
 
 def remove_leftovers(final: Path) -> None:
-    """Remove the temporary files and folders that a process which was killed left for an output.
+    """Remove the temporary files and folders of an output that killed processes left.
 
-    Those of a running process of this machine stay, and those of another machine that are locked. A folder
-    that was about to be replaced, where the new one had not taken its place, is put back.
+    Those of running processes of this machine, and locked ones of other machines, stay. A replaced folder
+    without its successor is restored.
     """
-    # The names of ``temporary_name``: those of a neighbour with a longer name differ.
+    # The pattern of ``temporary_name`` for this name alone.
     ours = re.compile(rf"\.{re.escape(final.name)}\.[a-z0-9_]{{8}}\.part(\.old)?")
     with contextlib.suppress(OSError):
         for piece in sorted(path for path in final.parent.iterdir() if ours.fullmatch(path.name)):
@@ -252,7 +246,7 @@ def remove_leftovers(final: Path) -> None:
 
 def _remove_leftover(piece: Path, final: Path) -> None:
     replacement = piece.with_suffix("") if piece.suffix == ".old" else piece
-    # A file is there for a moment before it is locked.
+    # A new file is unlocked for a moment.
     with contextlib.suppress(ValueError):
         maker = int(replacement.name.rsplit(".", 2)[1][:5], 36)
         if maker != os.getpid() and Path(f"/proc/{maker}").exists():
@@ -271,7 +265,7 @@ def _remove_leftover(piece: Path, final: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Lock a file or folder while the block runs; false where another has, or the disk knows no locks."""
+    """Lock a file or folder while the block runs; yield False if it is locked or locks are unsupported."""
     handle = os.open(path, os.O_RDONLY)
     try:
         try:
@@ -285,28 +279,29 @@ def _locked(path: Path) -> Iterator[bool]:
 
 
 def check_parent(path: str | Path) -> None:
-    """Create the folder of ``path`` and checks that it can be written to."""
+    """Create the folder of ``path`` and raise if it is not writable or the name is too long.
+
+    After an error, no new folder is left.
+    """
     final = resolved(path)
-    made: list[Path] = []  # those further in come first
+    created: list[Path] = []  # innermost first
     try:
-        made += [folder for folder in final.parents if not folder.exists()]
+        created += [folder for folder in final.parents if not folder.exists()]
         final.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=final.parent):
             pass
         with contextlib.suppress(FileNotFoundError):
             temporary_name(final).lstat()
     except OSError as error:
-        _remove_empty(made)
-        raise InputError(
-            path, problem=error.strerror or str(error), expected="a place that can be written to"
-        ) from error
-    _made[:0] = made
+        _remove_empty(created)
+        raise InputError(path, problem=error.strerror or str(error), expected="a writable folder") from error
+    _created_folders[:0] = created
 
 
 def remove_empty_folders() -> None:
-    """Remove the folders that were made for outputs, as far as nothing is in them: after a failure."""
-    _remove_empty(_made)
-    _made.clear()
+    """Remove the empty folders that were created for outputs, after a failure."""
+    _remove_empty(_created_folders)
+    _created_folders.clear()
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:
@@ -322,7 +317,7 @@ def flush(path: Path) -> None:
 
 
 def umask() -> int:
-    """The permissions that this process takes away from new files."""
+    """The permission bits that this process removes from new files."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -9,15 +9,14 @@ from aptool.formats.object_store import RangedFile
 from aptool.formats.stores import store_of
 from aptool.formats.urls import is_object_url, whole_url
 
-# Bytes that are fetched at one time from a file that is read as a stream.
+# Bytes per request of a stream.
 _STREAM_BYTES = 4 << 20
 
 
 class ObjectPath:
-    """A URL of an object, or of what all objects of a common prefix are in: its folder.
+    """A URL of an object or of a prefix, which acts as a folder, with methods of ``pathlib.Path``.
 
-    Has the methods of ``pathlib.Path`` that are used here. Not an ``os.PathLike``: what opens a file by its
-    path cannot open this one.
+    Not an ``os.PathLike``: functions that open files by path cannot open it.
     """
 
     def __init__(self, url: str) -> None:
@@ -50,12 +49,12 @@ class ObjectPath:
 
     @property
     def suffix(self) -> str:
-        """The ending of the name, with its dot."""
+        """The extension with its dot."""
         return PurePosixPath(self.name).suffix
 
     @property
     def stem(self) -> str:
-        """The name without its ending."""
+        """The name without its extension."""
         return PurePosixPath(self.name).stem
 
     @property
@@ -69,7 +68,7 @@ class ObjectPath:
         return self.parent / name
 
     def with_suffix(self, suffix: str) -> "ObjectPath":
-        """Another object of the same folder, whose name has another ending."""
+        """An object of the same folder with another extension."""
         return self.parent / f"{self.stem}{suffix}"
 
     def absolute(self) -> "ObjectPath":
@@ -87,7 +86,7 @@ class ObjectPath:
         """Do nothing: a store has no folders."""
 
     def is_file(self) -> bool:
-        """Whether there is an object of this name."""
+        """Whether an object with this name exists."""
         store, key = store_of(self._url)
         try:
             store.stat(key)
@@ -96,12 +95,12 @@ class ObjectPath:
         return True
 
     def is_dir(self) -> bool:
-        """Whether there are objects below this prefix."""
+        """Whether objects below this prefix exist."""
         store, key = store_of(self._url)
         return bool(store.names(key))
 
     def exists(self) -> bool:
-        """Whether there is an object of this name, or below it."""
+        """Whether an object with this name, or below it, exists."""
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator["ObjectPath"]:
@@ -126,7 +125,7 @@ class ObjectPath:
         return io.BufferedReader(self.ranged(), _STREAM_BYTES)
 
     def ranged(self) -> RangedFile:
-        """A file whose reads fetch what they ask for and no more."""
+        """A file whose reads fetch only the requested bytes."""
         store, key = store_of(self._url)
         return RangedFile(store, key, store.stat(key))
 
@@ -145,7 +144,7 @@ PathOrUrl: TypeAlias = str | Path | ObjectPath
 def location(path: PathOrUrl) -> Location:
     """The path or URL as an object with the methods of a path.
 
-    A URL of another protocol, which can only be read, stays a ``Path``: see ``storage``.
+    A read-only URL of another protocol stays a ``Path``: see ``storage``.
     """
     if isinstance(path, ObjectPath):
         return path

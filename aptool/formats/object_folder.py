@@ -1,9 +1,8 @@
-"""Folders on an object store, which has none: files first, and last the one that makes them a whole.
+"""Folders on an object store: the files first, then the file that marks the folder as complete.
 
-A model has to be whole also while it is replaced: its files get names with a hash of their content, and one
-PUT of its configuration, which lists them under ``objects``, changes from the old model to the new one. The
-files of a collection keep their names, for other programs to read: while it is replaced it has no manifest,
-and so is no collection.
+A model is replaced in one step: files have names with a hash of their content, and one PUT of the
+configuration, which lists them under ``objects``, switches to the new model. Files of a collection keep their
+names for other programs; while a collection is replaced, it has no manifest.
 """
 
 import hashlib
@@ -21,29 +20,26 @@ from aptool.errors import AptoolError, InputError, error_with
 from aptool.formats.location import Location, ObjectPath
 from aptool.formats.stores import store_of
 
-# The entry of the marking file that has the names of the others: {name: name on the store}.
+# The entry of the marking file with the names of the other files: {name: name on the store}.
 OBJECTS = "objects"
 
 _ADDRESSED = re.compile(r".+-[0-9a-f]{16}(\.\w+)?")
 
 
 def check_object_folder(folder: ObjectPath, mark: str) -> None:
-    """Check that a folder on a store is new, or one with the file ``mark``, which may be replaced."""
+    """Raise unless a folder on a store is new or has the file ``mark``, so that it may be replaced."""
     store, key = store_of(folder)
     store.check_writable(key)
     names = store.names(key)
     if names and mark not in names:
-        raise InputError(folder, problem=f"no {mark} in it", expected="a folder to replace, or nothing yet")
+        raise InputError(folder, problem=f"no {mark} in it", expected="a folder to replace, or a new path")
 
 
 @contextmanager
 def published(folder: ObjectPath, mark: str, *, by_content: bool) -> Iterator[Path]:
-    """Yield a temporary folder of this machine, which is uploaded if the block succeeds.
+    """Yield a temporary local folder, which is uploaded if the block succeeds; the PUT of ``mark`` commits.
 
-    Args:
-        folder: where to.
-        mark: the file, JSON if ``by_content``, whose PUT is the commit.
-        by_content: name the other files by their content.
+    ``by_content`` names the other files by their content; ``mark`` is JSON then.
     """
     with tempfile.TemporaryDirectory(prefix="aptool-") as name:
         temporary = Path(name)
@@ -62,19 +58,19 @@ def published(folder: ObjectPath, mark: str, *, by_content: bool) -> Iterator[Pa
             return
         before = _objects(folder / mark)
         names = {relative: _addressed(relative, file) for relative, file in files.items()}
-        there = set(store.names(key))
+        existing = set(store.names(key))
         for relative, file in files.items():
-            if names[relative] not in there:
+            if names[relative] not in existing:
                 store.upload(f"{key}/{names[relative]}", file)
         document = read_json(temporary / mark)
         (temporary / mark).write_text(_dumped({**document, OBJECTS: names}), encoding="utf-8")
         store.upload(f"{key}/{mark}", temporary / mark)
-        gone = set(before.values()) - set(names.values())
-        store.delete([f"{key}/{old}" for old in sorted(gone) if _ADDRESSED.fullmatch(old)])
+        stale = set(before.values()) - set(names.values())
+        store.delete([f"{key}/{old}" for old in sorted(stale) if _ADDRESSED.fullmatch(old)])
 
 
 def remove_published(folder: ObjectPath, mark: str) -> None:
-    """Remove what ``published`` wrote by content; first the file that makes it a whole."""
+    """Remove the files that ``published`` wrote by content, ``mark`` first."""
     names = _objects(folder / mark).values()
     store, key = store_of(folder)
     store.delete([f"{key}/{mark}"])
@@ -82,46 +78,40 @@ def remove_published(folder: ObjectPath, mark: str) -> None:
 
 
 @contextmanager
-def fetched(folder: Location, mark: str, wanted: tuple[str, ...]) -> Iterator[Path]:
-    """Some files of a folder as a folder of this machine: itself, or one that is removed after the block.
-
-    Args:
-        folder: as ``published`` or ``atomic_folder`` writes it.
-        mark: its file that may list where the others are.
-        wanted: files to fetch; one that is not there is left out.
-    """
+def fetched(folder: Location, mark: str, names: tuple[str, ...]) -> Iterator[Path]:
+    """Some files of a folder as a local folder: itself, or a temporary copy; missing files are left out."""
     objects = _objects(folder / mark)
     if isinstance(folder, Path) and not objects:
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="aptool-") as name:
-        temporary = Path(name)
+    with tempfile.TemporaryDirectory(prefix="aptool-") as created:
+        temporary = Path(created)
         try:
-            _fetch(folder, mark, wanted, objects, temporary)
+            _fetch(folder, mark, names, objects, temporary)
             yield temporary
-        except AptoolError as error:  # names a file there
-            raise error_with(error.exit_code, str(error).replace(name, str(folder))) from error
+        except AptoolError as error:  # may name a temporary file
+            raise error_with(error.exit_code, str(error).replace(created, str(folder))) from error
 
 
 def located(folder: Location, mark: str, name: str) -> Location:
-    """Where a file of a folder is; see ``published``."""
+    """The location of a file of a folder; see ``published``."""
     return folder / _objects(folder / mark).get(name, name)
 
 
 def _fetch(
-    folder: Location, mark: str, wanted: tuple[str, ...], objects: dict[str, str], temporary: Path
+    folder: Location, mark: str, names: tuple[str, ...], objects: dict[str, str], temporary: Path
 ) -> None:
     try:
         document = (folder / mark).read_bytes()
     except FileNotFoundError:
         return
     if objects:
-        # As it was written, so that it is the same file wherever the folder is.
+        # The original document, so that its bytes do not depend on the storage.
         plain = json.loads(document)
         del plain[OBJECTS]
         document = _dumped(plain).encode()
     (temporary / mark).write_bytes(document)
-    for relative in wanted:
+    for relative in names:
         if relative == mark:
             continue
         target = temporary / relative
@@ -133,14 +123,14 @@ def _fetch(
 
 
 def copy_to(source: Location, target: Path) -> None:
-    """Copy a file to this machine."""
+    """Copy a file to this machine; raise FileNotFoundError if it is missing."""
     with source.open("rb") as opened, target.open("wb") as file:
         shutil.copyfileobj(opened, file, 8 << 20)
 
 
 @contextmanager
 def local_copy(path: Location) -> Iterator[Path]:
-    """A file as one of this machine: itself, or a copy that is removed after the block."""
+    """A local file: itself, or a temporary copy."""
     if isinstance(path, Path):
         yield path
         return
@@ -151,16 +141,16 @@ def local_copy(path: Location) -> Iterator[Path]:
 
 
 def _objects(mark: Location) -> dict[str, str]:
-    """Where the files of a folder are, by name; empty where they have their own names."""
+    """The names of a folder's files on the store; empty if files have their own names."""
     try:
         document: Any = json.loads(mark.read_bytes())
-        found = document.get(OBJECTS, {})
-        plain = {str(name): str(path) for name, path in found.items()}
+        objects = document.get(OBJECTS, {})
+        names = {str(name): str(path) for name, path in objects.items()}
     except (OSError, ValueError, AttributeError, RecursionError):
         return {}
-    if any(PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts for path in plain.values()):
-        raise InputError(mark, place=OBJECTS, value=plain, expected="names of files in the same folder")
-    return plain
+    if any(PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts for path in names.values()):
+        raise InputError(mark, place=OBJECTS, value=names, expected="names of files in the same folder")
+    return names
 
 
 def _addressed(relative: str, file: Path) -> str:

@@ -1,6 +1,6 @@
 """Object stores: S3, Google Cloud Storage and Azure through ``obstore``, the extra ``cloud``.
 
-A request that fails is repeated by the library, with growing pauses. What is left ends in one line.
+The library retries failed requests with growing pauses. Remaining errors are raised as one line.
 """
 
 import errno
@@ -25,31 +25,31 @@ from aptool.version import install_command
 
 T = TypeVar("T")
 
-# A request is repeated this often, and for so long.
+# Limits of the retries of a request.
 RETRIES = 10
 RETRY_SECONDS = 60.0
 
-# Ranges of an object that are read at one time.
+# Concurrent range requests.
 _REQUESTS = 16
 
-# Bytes of one part of an upload: S3 takes 10,000 parts, so a file of 160 GB.
+# Bytes per part of an upload: S3 allows 10,000 parts, so 160 GB per file.
 PART_BYTES = 16 << 20
 
-# What the environment has where a machine or a pod is given its credentials without keys.
+# Variables of machines and pods whose role has credentials without keys.
 _ROLE_VARIABLES = (
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
 
-# What names the credentials of each store in the environment, by the first letter of its protocol.
+# Variables with the credentials of each store, by the first letter of its protocol.
 _VARIABLES = {
     "s": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "g": "GOOGLE_APPLICATION_CREDENTIALS",
     "a": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
 
-# What the libraries' messages contain, the problem that it means, and what is expected instead.
+# Patterns of the libraries' messages, the problem, and the expectation.
 _ALLOWED = "credentials that may read and write it"
 _FAULTS = (
     (
@@ -73,17 +73,13 @@ _FAULTS = (
 
 
 class ObjectStore(Store):
-    """See ``Store``; the objects of one bucket."""
+    """The objects of one bucket."""
 
     def __init__(self, bucket: str) -> None:
-        """Open a bucket, without a request.
-
-        Args:
-            bucket: its URL, such as ``s3://bucket``.
-        """
+        """Open a bucket such as ``s3://bucket``, without a request."""
         self._bucket = bucket
         self._scheme = bucket.partition(":")[0].lower()
-        # What a conditional PUT compares: Google's store has generations for it, the others ETags.
+        # Conditional PUTs compare generations on Google's store, ETags on the others.
         self._compared: Literal["version", "e_tag"] = "version" if self._scheme == "gs" else "e_tag"
         if importlib.util.find_spec("obstore") is None:
             raise InputError(bucket, problem="obstore is not installed", expected=install_command("cloud"))
@@ -96,11 +92,11 @@ class ObjectStore(Store):
 
         with self._one_line(key):
             try:
-                found = obstore.head(self._objects, key)
+                metadata = obstore.head(self._objects, key)
             except FileNotFoundError:
-                # The answer to HEAD has no text, which would tell a missing bucket from a missing object.
-                found = obstore.get(self._objects, key).meta
-            return _stat(found)
+                # The response to HEAD has no text that distinguishes a missing bucket from a missing object.
+                metadata = obstore.get(self._objects, key).meta
+            return _stat(metadata)
 
     @override
     def read(self, key: str, start: int = 0, end: int | None = None, version: str | None = None) -> bytes:
@@ -118,10 +114,10 @@ class ObjectStore(Store):
 
     @override
     def read_into(self, key: str, ranges: Sequence[tuple[int, Sequence[memoryview]]]) -> bool:
-        """A request for each range, some at a time."""
+        """One request per range, some concurrently."""
 
-        def read(one: tuple[int, Sequence[memoryview]]) -> bool:
-            start, buffers = one
+        def read(item: tuple[int, Sequence[memoryview]]) -> bool:
+            start, buffers = item
             size = sum(len(buffer) for buffer in buffers)
             data = memoryview(self.read(key, start, start + size))
             if len(data) < size:
@@ -137,8 +133,8 @@ class ObjectStore(Store):
         import obstore
 
         with self._one_line(key):
-            found = obstore.get(self._objects, key)
-            return bytes(found.bytes()), str(found.meta[self._compared])
+            response = obstore.get(self._objects, key)
+            return bytes(response.bytes()), str(response.meta[self._compared])
 
     @override
     def create(self, key: str, data: bytes) -> bool:
@@ -149,7 +145,7 @@ class ObjectStore(Store):
         return self._put(key, data, {self._compared: version})
 
     def _put(self, key: str, data: bytes, mode: Any) -> bool:
-        """One conditional PUT. A repeated one may meet what the first has written, which is then ours."""
+        """One conditional PUT; a retry may meet the object of the first attempt, which counts as success."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, NotFoundError, PreconditionError
 
@@ -163,7 +159,7 @@ class ObjectStore(Store):
         return True
 
     def _holds(self, key: str, data: bytes) -> bool:
-        """Whether an object has just these bytes: perhaps of a PUT of ours whose answer was lost."""
+        """Whether an object has these bytes, perhaps from a PUT whose response was lost."""
         try:
             return self.read(key) == data
         except FileNotFoundError:
@@ -172,7 +168,7 @@ class ObjectStore(Store):
     @override
     @contextmanager
     def writer(self, key: str) -> Iterator[IO[bytes]]:
-        """An upload in parts, whose completion is the commit."""
+        """A multipart upload, whose completion is the commit."""
         import obstore
 
         with self._one_line(key), obstore.open_writer(self._objects, key, buffer_size=PART_BYTES) as file:
@@ -201,9 +197,9 @@ class ObjectStore(Store):
 
         prefix = folder.rstrip("/") + "/" if folder.strip("/") else ""
         with self._one_line(folder):
-            found = [one["path"] for page in obstore.list(self._objects, prefix or None) for one in page]
-        # Other tools mark a folder by an empty object ``folder/``, which the library calls ``folder``.
-        return sorted(path.removeprefix(prefix) for path in found if path.startswith(prefix))
+            paths = [item["path"] for page in obstore.list(self._objects, prefix or None) for item in page]
+        # Other tools mark folders by an empty object ``folder/``, which the library lists as ``folder``.
+        return sorted(path.removeprefix(prefix) for path in paths if path.startswith(prefix))
 
     @override
     def delete(self, keys: Iterable[str]) -> None:
@@ -215,14 +211,14 @@ class ObjectStore(Store):
         with self._one_line(paths[0]):
             try:
                 obstore.delete(self._objects, paths)
-            except FileNotFoundError:  # S3 is silent; the others stop at one that is not there
+            except FileNotFoundError:  # S3 ignores missing objects; other stores stop
                 for path in paths:
                     with suppress(FileNotFoundError):
                         obstore.delete(self._objects, path)
 
     @override
     def check_writable(self, key: str) -> None:
-        """A store says only at a PUT whether it is allowed."""
+        """Stores report missing permissions only at a PUT."""
         import obstore
 
         if not key or key.endswith("/"):
@@ -232,18 +228,18 @@ class ObjectStore(Store):
 
     @contextmanager
     def _one_line(self, key: str) -> Iterator[None]:
-        """Name the object in what the library raises, in one line; a missing one stays FileNotFoundError."""
+        """Raise errors of the library as one line with the object; missing objects stay FileNotFoundError."""
         path = f"{self._bucket}/{key}"
         try:
             yield
         except (AptoolError, OSError) as error:
             if not isinstance(error, FileNotFoundError) or error.errno is not None:
                 raise
-            fault = self._fault(error)  # the library's error for what is not there has only a long message
+            fault = self._fault(error)  # the library's error for a missing object has only a long message
             if fault is not None:
                 raise InputError(path, problem=fault[0], expected=fault[1]) from error
             raise FileNotFoundError(errno.ENOENT, "file not found", path) from None
-        except ValueError as error:  # of a name that no bucket, or no object, can have
+        except ValueError as error:  # an illegal name of a bucket or an object
             problem, expected = first_line(error), "the name of an object"
             raise InputError(path, problem=problem, expected=expected) from error
         except Exception as error:
@@ -253,11 +249,11 @@ class ObjectStore(Store):
 
             if isinstance(error, PreconditionError):
                 raise ReplacedError(path) from error
-            problem, expected = self._fault(error) or (_reason(error), "a store that answers")
+            problem, expected = self._fault(error) or (_reason(error), "a reachable store")
             raise InputError(path, problem=problem, expected=expected) from error
 
     def _fault(self, error: BaseException) -> tuple[str, str] | None:
-        """The problem that a message of the library means, and what is expected instead."""
+        """The problem and the expectation that a message of the library means."""
         text = str(error)
         for pattern, problem, expected in _FAULTS:
             if re.search(pattern, text):
@@ -271,7 +267,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 class _Writer(io.RawIOBase):
-    """The library's writer takes ``bytes`` alone; others write views of buffers."""
+    """Adapts the library's writer, which takes only ``bytes``, to buffer views."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -302,7 +298,7 @@ def _opened(bucket: str) -> Any:
 
 
 def _profile() -> Callable[[], Any] | None:
-    """The credentials of ~/.aws, where the environment has none and ``boto3``, which reads them, is there."""
+    """The credentials of ~/.aws, if the environment has none and ``boto3`` is installed."""
     environment = os.environ
     if "AWS_ACCESS_KEY_ID" in environment or environment.get("AWS_SKIP_SIGNATURE", "").lower() == "true":
         return None
@@ -312,12 +308,12 @@ def _profile() -> Callable[[], Any] | None:
 
     try:
         return Boto3CredentialProvider()
-    except ValueError:  # there are none
+    except ValueError:  # no credentials
         return None
 
 
-def _stat(found: Any) -> Stat:
-    return Stat(int(found["size"]), str(found["e_tag"] or found["version"] or found["last_modified"]))
+def _stat(meta: Any) -> Stat:
+    return Stat(int(meta["size"]), str(meta["e_tag"] or meta["version"] or meta["last_modified"]))
 
 
 def _reason(error: BaseException) -> str:
@@ -326,51 +322,51 @@ def _reason(error: BaseException) -> str:
 
 
 class RangedFile(io.RawIOBase):
-    """A file of one version; reading ends with an error if another takes its place."""
+    """A file of one version; reading raises if another replaces it."""
 
     def __init__(self, store: Store, key: str, stat: Stat) -> None:
-        """Open it, without a request."""
+        """Open without a request."""
         self._store, self._key, self._stat = store, key, stat
-        self._at = 0
+        self._position = 0
 
     @property
     def version(self) -> str:
-        """The version that is read."""
+        """The version of the file."""
         return self._stat.version
 
+    @override
     def readable(self) -> bool:
-        """True."""
         return True
 
+    @override
     def seekable(self) -> bool:
-        """True."""
         return True
 
+    @override
     def tell(self) -> int:
-        """The place of the next byte."""
-        return self._at
+        return self._position
 
+    @override
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to another place; fetches nothing."""
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._stat.size}[whence]
-        self._at = max(0, start + offset)
-        return self._at
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._stat.size}[whence]
+        self._position = max(0, start + offset)
+        return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer, less at the end of the file."""
+        """Fill a buffer, partly at the end of the file."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
+    @override
     def read(self, size: int | None = -1) -> bytes:
-        """At most ``size`` bytes, all that are left if it is negative."""
-        end = self._stat.size if size is None or size < 0 else min(self._at + size, self._stat.size)
-        if end <= self._at:
+        end = self._stat.size if size is None or size < 0 else min(self._position + size, self._stat.size)
+        if end <= self._position:
             return b""
-        data = self._store.read(self._key, self._at, end, self._stat.version)
-        self._at += len(data)
+        data = self._store.read(self._key, self._position, end, self._stat.version)
+        self._position += len(data)
         return data
 
+    @override
     def readall(self) -> bytes:
-        """All bytes that are left, in one request."""
         return self.read()

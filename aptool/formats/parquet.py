@@ -1,4 +1,4 @@
-"""Parquet files opened for reading, local or at a URL; a failure names the file and the place."""
+"""Parquet files, local or at a URL, and their footers; an error names the file and the row group."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -16,23 +16,20 @@ from aptool.formats.unpacking import MOST_TIMES
 
 T = TypeVar("T")
 
-# A row group that unpacks to more than this, and to more than MOST_TIMES its size, is no text.
+# A row group that unpacks to more than this, and to more than MOST_TIMES its size, is refused.
 MOST_BYTES = 256 << 20
+
+# Types of Thrift's compact protocol, and the deepest nesting that is read.
+_BINARY, _LIST, _SET, _STRUCT = 8, 9, 10, 12
+_DEEPEST = 32
 
 
 class RowGroup(NamedTuple):
-    """What a footer says of a row group.
+    """The metadata of a row group."""
 
-    Attributes:
-        values: the number of values of each column, by its path.
-        packed: bytes of all columns in the file.
-        unpacked: bytes of all columns when they are read; repeated texts count each time, where the footer
-            says so.
-    """
-
-    values: dict[tuple[str, ...], int]
-    packed: int
-    unpacked: int
+    values: dict[tuple[str, ...], int]  # number of values of each column, by its path
+    packed: int  # bytes of all columns in the file
+    unpacked: int  # bytes of all columns in memory; the footer may count a repeated text once
 
 
 class _Footer(NamedTuple):
@@ -40,7 +37,7 @@ class _Footer(NamedTuple):
     groups: list[RowGroup]
 
 
-# The footers of the files that were last read: each row group is a unit of work, which opens its file anew.
+# LRU cache of footers: each row group is a unit of work, which opens its file again.
 _footers: OrderedDict[tuple[str, str], _Footer] = OrderedDict()
 _MOST_FOOTERS = 8
 
@@ -49,18 +46,12 @@ class ParquetReader:
     """An open Parquet file."""
 
     def __init__(self, path: PathOrUrl, file: pa.NativeFile, version: str | None = None) -> None:
-        """Read the footer, unless that of this version of the file was read before.
-
-        Args:
-            path: its path or URL, for messages.
-            file: as ``storage.open_native`` opens it.
-            version: the version of the file, if it is known.
-        """
+        """Read the footer, unless it is cached for this ``version``; ``path`` is for messages."""
         self._path = str(path)
         self._source = file
         self._threads = not isinstance(file, pa.PythonFile)  # see storage.open_native
-        self._known = None if version is None else (self._path, version)
-        footer = None if self._known is None else _footers.get(self._known)
+        self._cache_key = None if version is None else (self._path, version)
+        footer = None if self._cache_key is None else _footers.get(self._cache_key)
         metadata = None if footer is None else footer.metadata
         self._groups = None if footer is None else footer.groups
         self._file = self._checked(
@@ -72,13 +63,13 @@ class ParquetReader:
         self.metadata: pq.FileMetaData = self._file.metadata
 
     def read(self, columns: list[str]) -> pa.Table:
-        """Some columns of all rows."""
+        """Some columns of all rows; raises if they unpack to far more than text does."""
         for group in range(self.metadata.num_row_groups):
             self._check_size(group)
         return self._checked("file", lambda: self._file.read(columns, use_threads=self._threads))
 
     def read_row_group(self, group: int, columns: list[str]) -> pa.Table:
-        """Some columns of a row group."""
+        """Some columns of a row group; raises if they unpack to far more than text does."""
         self._check_size(group)
         place = f"row group {group}"
         return self._checked(
@@ -86,7 +77,7 @@ class ParquetReader:
         )
 
     def candidate_counts(self) -> list[int]:
-        """The number of candidates in each row group of a pools file; see ``footer.candidate_counts``."""
+        """The number of candidates in each row group of a pools file."""
         return self._checked(None, lambda: candidate_counts(self._row_groups()))
 
     def rows(self, columns: list[str]) -> Iterator[dict[str, Any]]:
@@ -96,7 +87,7 @@ class ParquetReader:
             yield from self._checked(f"row group {group}", table.to_pylist)
 
     def _check_size(self, group: int) -> None:
-        """Checks, by the footer, that a row group unpacks to no more than text does."""
+        """Raise if, by the footer, a row group unpacks to far more than text does."""
         found = self._checked(None, lambda: self._row_groups()[group])
         if found.unpacked > MOST_BYTES and found.unpacked > MOST_TIMES * found.packed:
             problem = f"unpacks to {found.unpacked:,} bytes, more than {MOST_TIMES} times its size"
@@ -106,8 +97,8 @@ class ParquetReader:
     def _row_groups(self) -> list[RowGroup]:
         if self._groups is None:
             self._groups = row_groups(read_footer(self._source))
-            if self._known is not None:
-                _footers[self._known] = _Footer(self.metadata, self._groups)
+            if self._cache_key is not None:
+                _footers[self._cache_key] = _Footer(self.metadata, self._groups)
                 while len(_footers) > _MOST_FOOTERS:
                     _footers.popitem(last=False)
         return self._groups
@@ -123,33 +114,26 @@ class ParquetReader:
 
 
 def _names(field: pa.Field) -> list[str]:
-    """The names of a column and of all that it contains; raises where one is not UTF-8."""
+    """The names of a column and its nested columns; raises if one is not UTF-8."""
     kind = field.type
     return [field.name, *(name for i in range(kind.num_fields) for name in _names(kind.field(i)))]
 
 
 @contextmanager
 def open_parquet(path: PathOrUrl, version: str | None = None) -> Iterator[ParquetReader]:
-    """Open a Parquet file.
-
-    Args:
-        path: the file.
-        version: the one that it must have; see ``storage.open_native``.
-    """
+    """Open a Parquet file, at an expected version; see ``storage.open_native``."""
     with storage.open_native(path, version) as file:
         yield ParquetReader(path, file, version)
 
 
 def parquet_writer(path: PathOrUrl, schema: pa.Schema) -> pq.ParquetWriter:
-    """Write a Parquet file whose pages have checksums; readers find a changed bit."""
+    """A writer of Parquet files with page checksums, by which readers find a changed bit."""
     return pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
 
 
-_STRUCT, _LIST, _SET, _BINARY, _MAP = 12, 9, 10, 8, 11
-_DEEPEST = 32
+class _ThriftReader:
+    """Reads values of Thrift's compact protocol."""
 
-
-class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
@@ -221,18 +205,19 @@ def read_footer(file: Any) -> bytes:
 
 
 def row_groups(footer: bytes) -> list[RowGroup]:
-    """The row groups of a footer."""
+    """The row groups of a footer; raises ValueError for other bytes and encrypted metadata."""
     try:
-        return [_row_group([column[3] for column in group[1]]) for group in _Reader(footer).value(_STRUCT)[4]]
+        return [
+            _row_group([column[3] for column in group[1]])
+            for group in _ThriftReader(footer).value(_STRUCT)[4]
+        ]
     except (IndexError, KeyError, TypeError, AttributeError) as error:
         raise ValueError("damaged or encrypted metadata of a column") from error
 
 
 def _row_group(columns: list[dict[int, Any]]) -> RowGroup:
     values = {tuple(part.decode("utf-8") for part in column[3]): int(column[5]) for column in columns}
-    decoded = [
-        column.get(16, {}).get(1, 0) for column in columns
-    ]  # bytes of text, where a writer counts them
+    decoded = [column.get(16, {}).get(1, 0) for column in columns]  # bytes of text, if the writer counts them
     unpacked = sum(max(column[6], text) for column, text in zip(columns, decoded, strict=True))
     return RowGroup(values, sum(column[7] for column in columns), unpacked)
 
@@ -240,13 +225,13 @@ def _row_group(columns: list[dict[int, Any]]) -> RowGroup:
 def candidate_counts(groups: list[RowGroup]) -> list[int]:
     """The number of candidates in each row group of a pools file.
 
-    No pool is empty, so every value of the column of their ids is a candidate.
+    No pool is empty, so the column of candidate ids has a value per candidate.
     """
     return [_candidates(group.values) for group in groups]
 
 
 def _candidates(columns: dict[tuple[str, ...], int]) -> int:
-    # Between the two come the names that a writer gives a list and its elements.
+    # The two names in the middle depend on the writer.
     for path, count in columns.items():
         if len(path) == 4 and path[0] == "candidates" and path[-1] == "answer_id":
             return count

@@ -1,6 +1,6 @@
 """Pools of candidate answers in Parquet: one row is one question with its pool.
 
-A unit of work reads one row group. Its data are kept in columns: reading has no Python loop over rows or
+A unit of work reads one row group. Its data stay in columns, so reading has no Python loop over rows or
 candidates.
 """
 
@@ -17,29 +17,23 @@ from aptool.errors import InputError
 from aptool.formats import ids
 from aptool.formats.columns import Column, check_columns, is_type, strings
 from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.parquet import ParquetReader, open_parquet, parquet_writer
+from aptool.formats.parquet import open_parquet, parquet_writer
 from aptool.formats.schemas import arrow_schema, load_schema
 from aptool.formats.storage import stat
 
 ANSWERS = "answers.parquet"
 
-# A row group ends with a few megabytes of text, or with pairs to score for about a second.
+# Limits of a row group: a few megabytes of text, or pairs that take about a second to score.
 ROW_GROUP_BYTES = 4 << 20
 ROW_GROUP_CANDIDATES = 1 << 18
 
 
 class Unit(NamedTuple):
-    """One row group of a pools file: the unit of scoring, locally and on a cluster.
-
-    Attributes:
-        path: the file.
-        row_group: from 0.
-        version: of the file when the unit was listed; reading another ends with an error. None is any.
-    """
+    """One row group of a pools file: the unit of scoring, locally and on a cluster."""
 
     path: str
-    row_group: int
-    version: str | None = None
+    row_group: int  # from 0
+    version: str | None = None  # of the file when the unit was listed; reading another raises. None is any.
 
 
 class Answers(NamedTuple):
@@ -51,23 +45,20 @@ class Answers(NamedTuple):
 
 
 class PoolRecord(NamedTuple):
-    """One row of a pools file, as an importer produces it.
-
-    ``texts`` is None where the texts are in the collection's ``answers.parquet``.
-    """
+    """One row of a pools file, from an importer."""
 
     question_id: str
     question: str
     answer_ids: Sequence[str]
-    texts: Sequence[str] | None
+    texts: Sequence[str] | None  # None if the texts are in ``answers.parquet``
 
 
 @dataclass(frozen=True)
 class PoolBatch:
-    """The pools of one row group, in columns, with every distinct answer text stored once.
+    """The pools of one row group, in columns; every distinct answer text is stored once.
 
     Pair ``i`` is question ``pair_question[i]`` with answer ``answer_ids[i]``, whose text is
-    ``answers[pair_answer[i]]``; pairs of one pool are adjacent, in file order.
+    ``answers[pair_answer[i]]``; pairs of a pool are adjacent, in file order.
     """
 
     question_ids: pa.Array  # (n,)
@@ -85,7 +76,7 @@ class PoolBatch:
         return np.repeat(np.arange(len(self.question_ids)), np.diff(self.offsets))
 
     def select(self, rows: np.ndarray) -> "PoolBatch":
-        """Some of the pools, by ascending (n,) rows, with the texts of their own pairs alone."""
+        """Some of the pools, by ascending (n,) rows, with only the texts of their pairs."""
         chosen = np.flatnonzero(np.isin(self.pair_question, rows))
         present, pair_answer = np.unique(self.pair_answer[chosen], return_inverse=True)
         return PoolBatch(
@@ -101,7 +92,7 @@ class PoolBatch:
 
 
 def list_units(paths: Iterable[PathOrUrl]) -> list[Unit]:
-    """All non-empty row groups of pools files; checks the schema of each file."""
+    """All non-empty row groups of pools files; validates the schema of each file."""
     units = []
     path: PathOrUrl = ""
     for path in paths:
@@ -119,12 +110,7 @@ def list_units(paths: Iterable[PathOrUrl]) -> list[Unit]:
 
 
 def read_answers(path: PathOrUrl, version: str | None = None) -> Answers:
-    """Read an ``answers.parquet``.
-
-    Args:
-        path: the file.
-        version: the one that it must have; None is any.
-    """
+    """Read an ``answers.parquet``, at an expected version; None is any."""
     with open_parquet(path, version) as reader:
         check_columns(path, reader.schema, "answers")
         table = reader.read(["answer_id", "text"])
@@ -138,11 +124,15 @@ def read_answers(path: PathOrUrl, version: str | None = None) -> Answers:
 
 
 def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
-    """Read one row group and checks everything that scoring relies on.
+    """Read one row group and check everything that scoring relies on.
 
     Args:
         unit: the row group.
         answers: the texts of candidates whose text is null; None is ``answers.parquet`` beside the file.
+
+    Raises:
+        InputError: with file, row group, row (from 0), column and value: a null or illegal id, a null
+            question, an empty pool, an answer repeated in a pool, or a candidate without a text.
     """
     path = unit.path
     row = f"row group {unit.row_group}: row"
@@ -182,7 +172,7 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
 
 
 def answers_beside(pools: PathOrUrl) -> Location | None:
-    """The shared answers of the collection that a pools file belongs to, if it has any."""
+    """The shared answers of the collection of a pools file, if any."""
     path = location(pools).parent / ANSWERS
     return path if path.is_file() else None
 
@@ -193,22 +183,19 @@ def _cached_answers(path: str, version: str | None) -> Answers:
 
 
 def pool_sizes(units: Sequence[Unit]) -> Iterator[dict[str, int]]:
-    """Question id -> number of candidates, for each of some units of one file; texts are not read."""
+    """Question id -> number of candidates, for each unit of one file; texts are not read."""
     with open_parquet(units[0].path, units[0].version) as reader:
         for unit in units:
-            yield _pool_sizes(reader, unit.row_group)
-
-
-def _pool_sizes(reader: ParquetReader, group: int) -> dict[str, int]:
-    table = reader.read_row_group(group, ["question_id", "candidates.list.element.answer_id"])
-    sizes = pc.list_value_length(table["candidates"].combine_chunks())
-    return dict(zip(table["question_id"].to_pylist(), sizes.to_pylist(), strict=True))
+            columns = ["question_id", "candidates.list.element.answer_id"]
+            table = reader.read_row_group(unit.row_group, columns)
+            sizes = pc.list_value_length(table["candidates"].combine_chunks())
+            yield dict(zip(table["question_id"].to_pylist(), sizes.to_pylist(), strict=True))
 
 
 class PoolsWriter:
     """Context manager that writes pools row by row into row groups of a bounded size.
 
-    Memory holds one row group. The file is complete only after the block ends; write to a temporary name.
+    Memory holds one row group. The file is complete only after the block; write to a temporary name.
     """
 
     def __init__(self, path: PathOrUrl) -> None:
@@ -248,7 +235,7 @@ class PoolsWriter:
 
 
 def write_answers(path: PathOrUrl, answers: Iterable[tuple[str, str]]) -> None:
-    """Write ``(answer id, text)`` pairs as an answers file; not atomic, see ``formats.atomic``."""
+    """Write ``(answer id, text)`` pairs as an answers file, not atomically."""
     schema = arrow_schema("answers")
     with parquet_writer(path, schema) as writer:
         for ids, texts in _batched(answers, ROW_GROUP_CANDIDATES):
@@ -268,7 +255,7 @@ def _batched(pairs: Iterable[tuple[str, str]], size: int) -> Iterator[tuple[list
 
 
 def _text_ids(path: PathOrUrl, candidates: pa.StructArray) -> pa.Array | None:
-    """The optional column ``text_id``; None if the file lacks it or no candidate has a value."""
+    """The optional column ``text_id``; None if it is missing or null for all candidates."""
     index = candidates.type.get_field_index("text_id")
     if index < 0 or candidates.field(index).null_count == len(candidates):
         return None

@@ -1,7 +1,6 @@
-"""The JSON Schemas of every file that aptool reads or writes, and the Arrow types derived from them.
+"""The JSON Schemas of all files that aptool reads or writes, and the Arrow types derived from them.
 
-The schemas define each format: Arrow types and the minimum size of a pool are read from them. They are
-resources of the package; in a checkout ``aptool/schemas`` is a link to the folder ``schemas`` at the top.
+They are resources of the package; in a checkout ``aptool/schemas`` is a link to the top-level ``schemas``.
 """
 
 import json
@@ -26,17 +25,12 @@ def load_schema(name: str) -> Schema:
 
 @cache
 def arrow_schema(name: str, *, optional: bool = False) -> pa.Schema:
-    """The Arrow schema of a file whose rows ``NAME.schema.json`` describes.
-
-    Args:
-        name: of the schema.
-        optional: include the columns that a file may lack.
-    """
+    """The Arrow schema of rows that ``NAME.schema.json`` describes; ``optional`` adds optional columns."""
     return pa.schema(_fields(load_schema(name), optional))
 
 
 def check_document(name: str, document: object, path: object) -> None:
-    """Validate a JSON or TOML document against its schema."""
+    """Validate a JSON or TOML document; an error names the position in the document and the value."""
     import jsonschema
 
     error = jsonschema.exceptions.best_match(_validator(name).iter_errors(document))
@@ -47,11 +41,11 @@ def check_document(name: str, document: object, path: object) -> None:
         missing = [key for key in error.validator_value if key not in error.instance]
         raise InputError(path, place=place, expected=f"the entry {missing[0]!r}")
     if error.validator == "additionalProperties" and isinstance(error.instance, dict):
-        known = sorted(error.schema.get("properties", {}))
-        extra = sorted(set(error.instance) - set(known))
-        raise InputError(path, place=place, value=extra[0], expected=f"one of {', '.join(known)}")
-    wanted = f"{error.validator} {json.dumps(error.validator_value)}"
-    raise InputError(path, place=place, value=error.instance, expected=wanted)
+        allowed = sorted(error.schema.get("properties", {}))
+        extra = sorted(set(error.instance) - set(allowed))
+        raise InputError(path, place=place, value=extra[0], expected=f"one of {', '.join(allowed)}")
+    expected = f"{error.validator} {json.dumps(error.validator_value)}"
+    raise InputError(path, place=place, value=error.instance, expected=expected)
 
 
 @cache
@@ -59,7 +53,7 @@ def _validator(name: str) -> Any:
     import jsonschema
 
     kind = jsonschema.Draft202012Validator
-    # To the standard 16.0 is an integer; to what reads these documents it is not.
+    # By the standard 16.0 is an integer, which the readers of these documents refuse.
     types = kind.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
     return jsonschema.validators.extend(kind, type_checker=types)(load_schema(name))
 

@@ -1,7 +1,7 @@
-"""Equal texts of several pools, stored once: in ``answers.parquet`` in place of each pool.
+"""Texts of several pools, stored once in ``answers.parquet``.
 
-A text stands there under the id of its first candidate. The other candidates keep their ids and refer to the
-text by ``text_id``, so that run files and qrels do not depend on how texts are stored.
+A shared text has the id of its first candidate. The other candidates keep their ids and refer to the text by
+``text_id``, so run files and qrels do not depend on how texts are stored.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ class SharedTexts:
         self._seen: set[bytes] = set()
         self._shared: set[bytes] = set()
         self._ids: dict[bytes, str] = {}  # of the texts in the answers file
-        self._used: set[str] = set()
+        self._used_ids: set[str] = set()
 
     def count(self, texts: Iterable[str]) -> None:
         """Count the texts of one pool."""
@@ -35,15 +35,12 @@ class SharedTexts:
         self._seen |= hashes
 
     def move(self, pools: Iterable[Path], answers: Path) -> None:
-        """Write the shared texts of all counted pools to ``answers``, and removes them from the pools files.
-
-        Nothing is written where no text is shared; a file without a shared text stays as it is.
-        """
+        """Move the shared texts of all counted pools to ``answers``; unaffected files stay unchanged."""
         if self._shared:
             write_answers(answers, (pair for path in pools for pair in self._move(path)))
 
     def _move(self, path: Path) -> Iterator[tuple[str, str]]:
-        """Rewrite one file; yields the ids and texts that are new in the answers file."""
+        """Rewrite a file; yield the new ids and texts of the answers file."""
         rewritten = path.with_name(f"{path.name}.shared")
         any_moved = False
         with open_parquet(path) as reader, _TableWriter(rewritten) as writer:
@@ -56,7 +53,7 @@ class SharedTexts:
         rewritten.replace(path) if any_moved else rewritten.unlink()
 
     def _candidates(self, pools: pa.ListArray) -> tuple[pa.ListArray, bool, list[tuple[str, str]]]:
-        """Pools with references to their shared texts, whether they have any, and the new ids and texts."""
+        """Pools with references to shared texts, whether there are any, and the new ids and texts."""
         flat = pools.flatten()
         answer_ids, texts = flat.field("answer_id"), flat.field("text").dictionary_encode()
         codes = texts.indices.to_numpy()
@@ -67,7 +64,7 @@ class SharedTexts:
         for row, text in zip(first.tolist(), distinct, strict=True):
             key = text_hash(text)
             if key in self._shared and key not in self._ids:
-                self._ids[key] = self._unused(answer_ids[row].as_py())
+                self._ids[key] = self._unique_id(answer_ids[row].as_py())
                 new.append((self._ids[key], text))
             ids.append(self._ids.get(key))
         text_ids = pa.array(ids, pa.string()).take(texts.indices)
@@ -84,12 +81,12 @@ class SharedTexts:
         shared = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), struct, type=kind)
         return shared, pc.any(moved).as_py(), new
 
-    def _unused(self, answer_id: str) -> str:
-        """The id, or with a number behind it if another text has it: ids may be local to a question."""
+    def _unique_id(self, answer_id: str) -> str:
+        """The id, with a number if another text has it: ids may be local to a question."""
         text_id, number = answer_id, 2
-        while text_id in self._used:
+        while text_id in self._used_ids:
             text_id, number = f"{answer_id}-{number}", number + 1
-        self._used.add(text_id)
+        self._used_ids.add(text_id)
         return text_id
 
 
@@ -99,7 +96,7 @@ def text_hash(text: str) -> bytes:
 
 
 class _TableWriter:
-    """Context manager that writes pools as tables, joined to row groups of the usual size."""
+    """Context manager that writes tables of pools, joined to row groups of the usual size."""
 
     def __init__(self, path: Path) -> None:
         self.schema = arrow_schema("pools", optional=True)
@@ -119,8 +116,7 @@ class _TableWriter:
         """Add the pools of a table, which fit into one row group."""
         flat = table["candidates"].chunk(0).flatten()
         size = 16 * len(flat) + (pc.sum(pc.binary_length(flat.field("text"))).as_py() or 0)
-        full = self._bytes + size > ROW_GROUP_BYTES or self._candidates + len(flat) > ROW_GROUP_CANDIDATES
-        if full:
+        if self._bytes + size > ROW_GROUP_BYTES or self._candidates + len(flat) > ROW_GROUP_CANDIDATES:
             self._flush()
         self._tables.append(table)
         self._bytes, self._candidates = self._bytes + size, self._candidates + len(flat)

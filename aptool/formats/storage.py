@@ -1,4 +1,4 @@
-"""Files to read: on this machine, in an object store, or at another URL that fsspec knows."""
+"""Files to read: on this machine, in an object store, or at another URL that fsspec supports."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Input(NamedTuple):
-    """A file to read and the version that it must have; None is any."""
+    """A file to read and its expected version; None is any."""
 
     path: str
     version: str | None
 
 
 def check_unchanged(inputs: Iterable[Input]) -> None:
-    """Check that files still are as they were."""
+    """Raise if a file has been replaced."""
     for path, version in inputs:
         if version is not None and stat(path).version != version:
             raise ReplacedError(path)
@@ -56,15 +56,14 @@ def open_binary(path: PathOrUrl) -> IO[bytes]:
 
 
 def open_native(path: PathOrUrl, version: str | None = None) -> pa.NativeFile:
-    """Open a local file or a URL for Arrow.
+    """Open a local file or a URL for Arrow, at an expected version from ``stat``; None is any.
 
-    Arrow reads a local file by itself. Its threads must never read a Python file: they may still hold it when
-    the interpreter ends, and abort the process as they ask for the interpreter's lock. What a URL gives, a
-    ``pa.PythonFile``, is therefore to be read with ``use_threads=False``, as ``ParquetReader`` does.
+    Arrow reads a local file itself. Its threads must never read a Python file: they may hold it when the
+    interpreter ends, and abort the process. A URL gives a ``pa.PythonFile``, which must be read with
+    ``use_threads=False``, as ``ParquetReader`` does.
 
-    Args:
-        path: the file.
-        version: the one that it must have, from ``stat``; None is any.
+    Raises:
+        ReplacedError: the file has another version, or an object is replaced while it is read.
     """
     import pyarrow as pa
 
@@ -78,30 +77,30 @@ def open_native(path: PathOrUrl, version: str | None = None) -> pa.NativeFile:
             raise ReplacedError(str(path))
         if is_remote(path):
             return pa.PythonFile(_open_other(str(path)), mode="r")
-        if Path(str(path)).is_fifo():  # opening it would wait for a writer
-            raise InputError(path, problem="a pipe", expected="a file, whose end can be read first")
-        Path(str(path)).open("rb").close()  # Python's errors are the clearer ones
+        if Path(str(path)).is_fifo():  # opening a pipe waits for a writer
+            raise InputError(path, problem="a pipe", expected="a seekable file")
+        Path(str(path)).open("rb").close()  # Python's errors are clearer than Arrow's
         return pa.OSFile(os.fsencode(str(path)))
 
 
 def expand(paths: tuple[str, ...] | list[str], suffix: str) -> list[str]:
-    """The files of ``paths``: a folder expands to its files that end in ``suffix``, a glob to its matches.
+    """The files of ``paths``: a folder expands to its files with ``suffix``, a glob to its matches.
 
     Files of one folder or glob are sorted by name; no file is repeated.
     """
-    found: dict[str, None] = {}
+    files: dict[str, None] = {}
     for path in paths:
         matches = _matches(path, suffix)
         if not matches:
             raise InputError(
                 path, expected=f"a file, a glob that matches files, or a folder with *{suffix} files"
             )
-        found.update(dict.fromkeys(matches))
-    return list(found)
+        files.update(dict.fromkeys(matches))
+    return list(files)
 
 
 def unreadable(path: PathOrUrl, error: BaseException) -> InputError:
-    """The one-line error for a file that cannot be opened or read."""
+    """The one-line error for an unreadable file."""
     name = str(path)
     if isinstance(error, FileNotFoundError):
         return InputError(name, problem="file not found", expected="a file that exists")
@@ -113,10 +112,7 @@ def unreadable(path: PathOrUrl, error: BaseException) -> InputError:
 
 @contextmanager
 def readable(path: PathOrUrl) -> Iterator[None]:
-    """Name the file in what reading it raises.
-
-    Each protocol has its own exceptions; to a user, all of them mean a file that cannot be read.
-    """
+    """Raise errors of reading as an InputError with the file; each protocol has its own exceptions."""
     try:
         yield
     except AptoolError:
@@ -130,7 +126,7 @@ def readable(path: PathOrUrl) -> Iterator[None]:
 
 
 def _open_other(url: str) -> IO[bytes]:
-    """A seekable file; what a server can only stream is read into memory."""
+    """A seekable file; a stream is read into memory."""
     import fsspec
 
     file = cast(IO[bytes], fsspec.open(whole_url(url), "rb").open())
@@ -157,19 +153,18 @@ def _matches(path: str, suffix: str) -> list[str]:
 def _object_matches(url: str, suffix: str) -> list[str]:
     with readable(url):
         if is_glob(url):
-            # Listed from the last folder without a wildcard; as on a disk, none matches a slash.
+            # Listed from the last folder without a wildcard; as on a disk, wildcards do not match a slash.
             plain = ObjectPath(url)
             while is_glob(str(plain)):
                 if plain.parent == plain:
-                    raise InputError(url, problem="a wildcard in its bucket", expected="the bucket's name")
+                    raise InputError(url, problem="a wildcard in the bucket", expected="the bucket's name")
                 plain = plain.parent
             depth = url.count("/")
             store, key = store_of(plain)
-            found = [str(plain / name) for name in store.names(key)]
-            return [one for one in found if one.count("/") == depth and fnmatch.fnmatchcase(one, url)]
-        folder = ObjectPath(url)
-        inside = [str(one) for one in folder.iterdir()]
-        return [one for one in inside if one.endswith(suffix)] if inside else [url]
+            files = [str(plain / name) for name in store.names(key)]
+            return [file for file in files if file.count("/") == depth and fnmatch.fnmatchcase(file, url)]
+        entries = [str(entry) for entry in ObjectPath(url).iterdir()]
+        return [entry for entry in entries if entry.endswith(suffix)] if entries else [url]
 
 
 def _other_matches(path: str, suffix: str) -> list[str]:
@@ -178,9 +173,9 @@ def _other_matches(path: str, suffix: str) -> list[str]:
 
         system, name = fsspec.core.url_to_fs(whole_url(path))
         if is_glob(name):
-            found: list[Any] = system.glob(name)
+            files: list[Any] = system.glob(name)
         elif system.isdir(name):
-            found = system.glob(f"{name.rstrip('/')}/*{suffix}")
+            files = system.glob(f"{name.rstrip('/')}/*{suffix}")
         else:
             return [path]
-    return sorted(str(system.unstrip_protocol(file)) for file in found)
+    return sorted(str(system.unstrip_protocol(file)) for file in files)

@@ -1,8 +1,8 @@
-"""What is read from and written to, by name: a disk or an object store behind one interface.
+"""Storage by name: the interface of disks and object stores.
 
-A disk has names that are replaced at once by a rename; an object store has neither renames nor folders, but a
-PUT is whole or not at all, may be made only where nothing is (create) or only over what was seen (swap), and
-an upload in parts appears when it is completed. The methods below are what both can do.
+A disk replaces names atomically by a rename. An object store has neither renames nor folders, but a PUT is
+atomic and may be conditional: only if nothing exists (create) or only over a known version (swap). The
+methods below are what both can do.
 """
 
 from abc import ABC, abstractmethod
@@ -15,12 +15,7 @@ from aptool.errors import InputError
 
 
 class Stat(NamedTuple):
-    """A file as it is now.
-
-    Attributes:
-        size: bytes.
-        version: differs from that of what is put in its place: an ETag, or on a disk size and time.
-    """
+    """Size in bytes, and a version that changes with the file: an ETag, or on a disk size and time."""
 
     size: int
     version: str
@@ -38,8 +33,8 @@ class ReplacedError(InputError):
 class Store(ABC):
     """Files by key: the absolute path on a disk, the name of an object in its bucket.
 
-    Methods raise ``FileNotFoundError`` where there is no such file, and ``InputError`` or ``OSError`` where
-    the store cannot be used.
+    Methods raise ``FileNotFoundError`` for a missing file, and ``InputError`` or ``OSError`` if the store
+    cannot be used.
     """
 
     @abstractmethod
@@ -48,7 +43,7 @@ class Store(ABC):
 
     @abstractmethod
     def read(self, key: str, start: int = 0, end: int | None = None, version: str | None = None) -> bytes:
-        """The bytes from ``start`` to ``end`` and no others.
+        """The bytes from ``start`` to ``end``.
 
         Raises:
             ReplacedError: the file no longer has this ``version``.
@@ -56,51 +51,43 @@ class Store(ABC):
 
     @abstractmethod
     def read_into(self, key: str, ranges: Sequence[tuple[int, Sequence[memoryview]]]) -> bool:
-        """Fill buffers, for each range one after the other, from its first byte on.
-
-        Returns:
-            Whether the file has all of these bytes.
-        """
+        """Fill the buffers of each range, from its first byte on; return whether the file has all bytes."""
 
     @abstractmethod
     def read_versioned(self, key: str) -> tuple[bytes, str]:
-        """All bytes, and the version that ``swap`` takes for them."""
+        """All bytes, and their version for ``swap``."""
 
     @abstractmethod
     def create(self, key: str, data: bytes) -> bool:
-        """Write a file, whole or not at all, where there is none; False where there is another.
+        """Write a file atomically if none exists; False if another exists.
 
-        Where a repeated request may be at work, a file with the same bytes counts as written.
+        A file with the same bytes may be that of a retried request, and counts as written.
         """
 
     @abstractmethod
     def swap(self, key: str, data: bytes, version: str) -> bool:
-        """Replace a file that is still as ``read_versioned`` found it; False where it is not."""
+        """Replace a file that still has this version; False otherwise."""
 
     @abstractmethod
     def writer(self, key: str) -> AbstractContextManager[IO[bytes]]:
-        """A stream into a file that appears under its name, whole, when the block succeeds."""
+        """A stream into a file that appears, complete, when the block succeeds."""
 
     @abstractmethod
     def scratch(self, key: str) -> AbstractContextManager[Path]:
-        """A temporary file of this machine, whose content appears under the name when the block succeeds."""
+        """A temporary local file, whose content appears under the key when the block succeeds."""
 
     @abstractmethod
     def upload(self, key: str, file: Path) -> None:
-        """Copy a file of this machine; it appears whole."""
+        """Copy a local file; it appears complete."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
-        """The relative keys of all files below a folder, sorted; none where there is no such folder."""
+        """The relative keys of all files below a folder, sorted; empty without such a folder."""
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove files; those that are not there are no error."""
+        """Remove files; missing files are no error."""
 
     @abstractmethod
     def check_writable(self, key: str) -> None:
-        """Checks, before any work, that a file can be written.
-
-        Raises:
-            InputError: it cannot.
-        """
+        """Raise, before any work, if a file cannot be written."""

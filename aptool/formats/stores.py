@@ -1,4 +1,4 @@
-"""The store of a path or URL: the only place that decides between a disk and an object store."""
+"""The store of a path or URL: a disk or an object store."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -11,13 +11,13 @@ from aptool.formats.urls import is_object_url, is_remote, whole_url
 
 
 def store_of(path: object) -> tuple[Store, str]:
-    """The store of a path or URL, and its key there."""
+    """The store of a path or URL, and its key there; raises for a URL that can only be read."""
     url = whole_url(str(path))
     if not is_remote(url):
         return LocalStore(), str(Path(url).absolute())
     if not is_object_url(url):
         raise InputError(
-            url, expected="a path, or a URL of S3, Google Cloud Storage or Azure; others are read only"
+            url, expected="a path, or a URL of S3, Google Cloud Storage or Azure; other URLs are read-only"
         )
     scheme, _, rest = url.partition("://")
     bucket, _, key = rest.partition("/")
@@ -32,5 +32,5 @@ def _objects(bucket: str) -> ObjectStore:
 
 
 def forget() -> None:
-    """Open buckets anew from here on, as after a change of credentials in the environment."""
+    """Open buckets again, as after a change of credentials in the environment."""
     _objects.cache_clear()

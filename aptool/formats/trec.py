@@ -1,18 +1,19 @@
-"""Qrels and runs in the TREC format, read and written without a Python loop over their lines.
+"""Qrels and runs in the TREC format, read and written without a Python loop over lines.
 
-A run line is ``qid Q0 docid rank score tag``, a qrels line ``qid 0 docid relevance``. Fields are separated
-by blanks and tabs; blank lines and lines that begin with ``#`` are skipped; a name that ends in ``.gz`` means
-gzip. The rank column and the second field are ignored, as in trec_eval.
+A run line is ``qid Q0 docid rank score tag``, a qrels line ``qid 0 docid relevance``. Fields are separated by
+blanks and tabs; blank lines and lines that begin with ``#`` are skipped; names that end in ``.gz`` mean gzip.
+The rank and the second field are ignored, as in trec_eval.
 
-trec_eval reads the score ``abc`` as 0, the relevance ``0.9`` as 0, and orders NaN arbitrarily. Here each of
-these is an `InputError` with its line, and so is an id that is not legal (``formats.ids``). A file is parsed
-by polars as a whole; only if something in it is unusual is it read again line by line, to name the fault.
+trec_eval reads the score ``abc`` and the relevance ``0.9`` as 0, and orders NaN arbitrarily. Here each of
+these is an `InputError` with its line, and so is an illegal id (``formats.ids``). Polars parses a file as a
+whole; if anything is unusual, the file is parsed line by line to name the fault.
 """
 
 import gzip
 import io
 import math
 import re
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ import polars as pl
 
 from aptool.errors import InputError, shortened
 from aptool.formats import ids
+from aptool.formats.atomic import check_writable
 from aptool.formats.ir_metadata import drop_metadata
 from aptool.formats.location import PathOrUrl, location
 from aptool.formats.storage import open_binary, unreadable
@@ -37,38 +39,26 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Level 1 is five times as fast as the default 6, and files are a seventh larger.
 _GZIP_LEVEL = 1
 _BLOCK = 1 << 20  # bytes that are checked, or compressed, at one time
+_HEAD_BYTES = 1 << 16  # in which the first line of a file is searched
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
 class RunTable(NamedTuple):
-    """A run as read from a file.
+    """A run as read from a file."""
 
-    Attributes:
-        frame: question_id (str), answer_id (str), score (f64), in the order of the file.
-        tag: the name of the system, from the last line, as trec_eval has it.
-    """
-
-    frame: pl.DataFrame
-    tag: str
+    frame: pl.DataFrame  # question_id (str), answer_id (str), score (f64), in the order of the file
+    tag: str  # from the last line, as in trec_eval
 
 
 class _LineFormat(NamedTuple):
-    """The fields of a line.
-
-    Attributes:
-        columns: their names.
-        kept: those that are read; the others are ignored, and so are further fields.
-        number: the one that holds a number.
-        kind: its type.
-        most: the most fields that a line may have.
-    """
+    """The fields of a line."""
 
     columns: tuple[str, ...]
-    kept: tuple[str, ...]
-    number: str
-    kind: type[pl.Float64] | type[pl.Int64]
-    most: int
+    kept: tuple[str, ...]  # the columns that are read
+    number: str  # the numeric column
+    kind: type[pl.Float64] | type[pl.Int64]  # its type
+    most: int  # the most fields of a line
 
 
 _RUN = _LineFormat(
@@ -76,7 +66,7 @@ _RUN = _LineFormat(
     kept=("question_id", "answer_id", "score", "tag"),
     number="score",
     kind=pl.Float64,
-    most=11,  # twelve are two lines that lost their line break
+    most=11,  # twelve: two lines without a line break between them
 )
 _QRELS = _LineFormat(
     columns=("question_id", "0", "answer_id", "relevance"),
@@ -88,11 +78,7 @@ _QRELS = _LineFormat(
 
 
 def read_qrels(path: PathOrUrl) -> pl.DataFrame:
-    """Read relevance judgements.
-
-    Returns:
-        question_id (str), answer_id (str), relevance (i64), one row a judgement, in the file's order.
-    """
+    """Read relevance judgements: question_id (str), answer_id (str), relevance (i64), in file order."""
     return _read(path, _QRELS)
 
 
@@ -106,7 +92,7 @@ def read_run(path: PathOrUrl) -> RunTable:
 
 
 def rank_candidates(frame: pl.DataFrame) -> pl.DataFrame:
-    """Order a run as trec_eval does and adds the column ``rank`` (i64), from 1 in each question.
+    """Sort a run as trec_eval does and add the column ``rank`` (i64), from 1 per question.
 
     The order is: question id ascending, score descending, answer id descending, ids compared as bytes.
     """
@@ -115,7 +101,7 @@ def rank_candidates(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def write_qrels(path: PathOrUrl, frame: pl.DataFrame) -> None:
-    """Write judgements (question_id, answer_id, relevance: an integer), ordered by both ids as bytes."""
+    """Write judgements (question_id, answer_id, relevance: an integer), sorted by both ids as bytes."""
     if not frame.schema["relevance"].is_integer():
         raise TypeError(f"relevance is {frame.schema['relevance']}, not an integer")
     _check_writable(path, frame, "relevance")
@@ -126,16 +112,13 @@ def write_qrels(path: PathOrUrl, frame: pl.DataFrame) -> None:
 
 
 def write_run(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> None:
-    """Write a run (question_id, answer_id, score) in trec_eval's own order, see `rank_candidates`.
+    """Write a run (question_id, answer_id, score) in trec_eval's order, see `rank_candidates`.
 
-    Scores that are all float32 values, whatever the column's type, are printed as the shortest decimal
-    that only this float32 is nearest to (at most nine digits, as ``%.9g`` would need); all others as
-    the shortest that only this float64 is nearest to. Reading as the type that they are values of gives them
-    back, so printing neither makes nor breaks a tie, and the order by printed scores is the order by scores:
-    two decimals of at most nine digits differ by more than 1e-9 of their size, which float64 resolves.
-    Minus zero is written as zero, which it equals.
+    Scores that are all float32 values, in any column type, are printed as the shortest decimals that identify
+    the float32 (at most nine digits), all others as the shortest that identify the float64. Reading gives the
+    same values, so printing neither creates nor breaks ties. Minus zero is written as zero.
 
-    Metadata of aptool beside the file are those of the run that it had before, and go with it.
+    Stale metadata of aptool beside the file is deleted.
     """
     lines, _ = run_lines(path, frame, tag)
     with open_text(path) as file:
@@ -144,11 +127,11 @@ def write_run(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> None:
 
 
 def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl.DataFrame]:
-    """What ``write_run`` writes, and where each question's lines are in it.
+    """The lines of a run, and where each question's lines end.
 
     Returns:
-        The lines; question_id (str), pairs (i64), end (i64): the offset of the byte after a question's last
-        line. With it, the lines of two runs without a common question are merged without being parsed.
+        The lines; question_id (str), pairs (i64), end (i64): the offset after a question's last line. With
+        it, runs without common questions are merged without parsing.
     """
     if not ids.is_answer_id(tag):
         raise InputError(path, column="tag", value=tag, expected="one word without white space")
@@ -190,7 +173,7 @@ def _bytes_of(path: PathOrUrl) -> bytes:
 
 
 def _text(path: PathOrUrl, data: bytes) -> bytes:
-    """The lines of a file, from its bytes, which are text if they are sound."""
+    """The lines of a text file; raises on binary data."""
     if data.startswith(GZIP) and not str(path).endswith(".gz"):
         raise InputError(path, problem="gzip data", expected="text, or a name that ends in .gz")
     nul = data.find(b"\0")
@@ -201,7 +184,7 @@ def _text(path: PathOrUrl, data: bytes) -> bytes:
 
 
 def _parse_at_once(data: bytes, line_format: _LineFormat) -> pl.DataFrame | None:
-    """The kept columns of a file without a fault; None if anything in it is unusual."""
+    """The kept columns of a faultless file; None if anything is unusual."""
     data = _single_spaced(data)
     # An additional first line tells polars the number of columns, whatever the file's first line contains.
     more = [f"more{number}" for number in range(len(line_format.columns), line_format.most + 1)]
@@ -223,9 +206,9 @@ def _parse_at_once(data: bytes, line_format: _LineFormat) -> pl.DataFrame | None
     if frame[more[-1]].null_count() < frame.height:
         return None
     frame = frame.drop(more[-1])
-    whole = frame.height > 0 and not any(column.null_count() for column in frame)
-    sound = whole and frame[line_format.number].is_finite().all() and not _repeats(frame)
-    return frame if sound and (_has_plain_characters(data) or _has_legal_ids(frame)) else None
+    is_complete = frame.height > 0 and not any(column.null_count() for column in frame)
+    is_sound = is_complete and frame[line_format.number].is_finite().all() and not _repeats(frame)
+    return frame if is_sound and (_has_plain_characters(data) or _has_legal_ids(frame)) else None
 
 
 def _has_plain_characters(data: bytes) -> bool:
@@ -260,19 +243,19 @@ def _repeats(frame: pl.DataFrame) -> bool:
 
 
 def _parse_line_by_line(path: PathOrUrl, data: bytes, line_format: _LineFormat) -> pl.DataFrame:
-    """Read a file, or names the first fault in it."""
+    """Read a file, or name its first fault."""
     rows: list[tuple[object, ...]] = []
     first_lines: dict[tuple[str, str], int] = {}
     for number, fields in _fields_of_lines(path, data):
         place = f"line {number}"
-        wanted = len(line_format.columns)
-        if not wanted <= len(fields) <= line_format.most:
-            expected = f"{wanted} fields ({' '.join(line_format.columns)}), found {len(fields)}"
+        least = len(line_format.columns)
+        if not least <= len(fields) <= line_format.most:
+            expected = f"{least} fields ({' '.join(line_format.columns)}), found {len(fields)}"
             raise InputError(path, place=place, value=" ".join(fields), expected=expected)
         row = dict(zip(line_format.columns, fields, strict=False))
         value = _number(row[line_format.number], line_format)
         if value is None:
-            expected = "a finite number" if line_format.kind is pl.Float64 else "a whole number of 64 bits"
+            expected = "a finite number" if line_format.kind is pl.Float64 else "a 64-bit integer"
             raise InputError(
                 path, place=place, column=line_format.number, value=row[line_format.number], expected=expected
             )
@@ -293,7 +276,7 @@ def _parse_line_by_line(path: PathOrUrl, data: bytes, line_format: _LineFormat) 
 
 
 def _fields_of_lines(path: PathOrUrl, data: bytes) -> Iterator[tuple[int, list[str]]]:
-    """The fields of every line that is neither blank nor a comment, with its number from 1."""
+    """The number from 1 and the fields of every line that is neither blank nor a comment."""
     for number, line in enumerate(data.split(b"\n"), 1):
         try:
             # bytes.split() splits at the blanks of C's isspace and at no others, as trec_eval does.
@@ -315,7 +298,7 @@ def _number(text: str, line_format: _LineFormat) -> float | int | None:
 
 
 def _check_writable(path: PathOrUrl, frame: pl.DataFrame, number: str) -> None:
-    """Check that readers accept what is about to be written."""
+    """Raise if readers would reject the rows."""
     if frame.is_empty():
         raise InputError(path, problem="no row", expected="at least one to write")
     question, answer = pl.col("question_id"), pl.col("answer_id")
@@ -325,9 +308,9 @@ def _check_writable(path: PathOrUrl, frame: pl.DataFrame, number: str) -> None:
         (number, pl.col(number).is_finite().not_(), "a finite number"),
     )
     for column, fault, expected in checks:
-        found = frame.filter(fault | pl.col(column).is_null())
-        if not found.is_empty():
-            question_id, answer_id, value = found.select(
+        faulty = frame.filter(fault | pl.col(column).is_null())
+        if not faulty.is_empty():
+            question_id, answer_id, value = faulty.select(
                 pl.col("question_id"), pl.col("answer_id"), pl.col(column).alias("value")
             ).row(0)
             place = f"question {shortened(question_id)}, candidate {shortened(answer_id)}"
@@ -352,11 +335,43 @@ def _write(path: PathOrUrl, lines: pl.DataFrame) -> None:
         file.write(text.getbuffer())
 
 
+def check_run_output(path: PathOrUrl) -> None:
+    """Raise, before any work, if a run file cannot be written or would replace another kind of file."""
+    if str(path).endswith("/"):
+        raise InputError(path, problem="a folder", expected=expected_without("a run file, not a folder"))
+    check_writable(path)
+    store, key = store_of(path)
+    try:
+        head = store.read(key, 0, min(_HEAD_BYTES, store.stat(key).size))
+    except FileNotFoundError:
+        return
+    if not _begins_a_run(head):
+        raise InputError(path, problem="not a run", expected="a run to replace, or a new path")
+
+
+def _begins_a_run(head: bytes) -> bool:
+    """Whether a file is empty or its first line is a run's."""
+    if head.startswith(GZIP):
+        try:
+            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, _HEAD_BYTES)
+        except zlib.error:
+            return False
+    lines = (line.split() for line in head.splitlines())
+    first = next((line for line in lines if line and not line[0].startswith(b"#")), None)
+    if first is None:
+        return not head.strip()
+    try:
+        float(first[_RUN.columns.index("score")])
+    except (IndexError, ValueError):
+        return False
+    return len(first) >= len(_RUN.columns)
+
+
 @contextmanager
 def open_text(path: PathOrUrl) -> Iterator[IO[bytes]]:
     """A file to write lines to, gzip if its name ends in ``.gz``; it appears when it is complete.
 
-    The same lines give the same file, however many writes they are written in.
+    The bytes depend on the lines alone, not on how they are split into writes.
     """
     store, key = store_of(path)
     with store.writer(key) as raw:

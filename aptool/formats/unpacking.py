@@ -1,4 +1,4 @@
-"""Gzip from anywhere: unpacked as it is read, and refused where it unpacks to more than text ever does."""
+"""Gzip streams: decompressed while reading; refuses data that expands far more than text does."""
 
 import gzip
 import zlib
@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Protocol, cast
 
+from typing_extensions import override
+
 from aptool.errors import InputError
 
 GZIP = b"\x1f\x8b"
 
-# Text packs to a twentieth of its size, repeated lines to a hundredth; gzip reaches a thousandth.
+# Text compresses by a factor of 20, repeated lines by 100; gzip bombs by 1,000.
 MOST_TIMES = 200
 ALWAYS_BYTES = 64 << 20
 
@@ -36,29 +38,29 @@ class _Counted:
 
 
 class Unpacked(gzip.GzipFile):
-    """The content of a gzip stream; reading raises InputError, naming the file, where that is not sound."""
+    """The content of a gzip stream; reading raises InputError with the file's name if it is damaged."""
 
     def __init__(self, path: object, file: Readable) -> None:
-        """Unpack ``file``; ``path`` is its name in messages."""
+        """Decompress ``file``; ``path`` is its name in messages."""
         self._path = path
         self._packed = _Counted(file)
         self._unpacked = 0
         super().__init__(fileobj=cast(IO[bytes], self._packed), mode="rb")
 
+    @override
     def read(self, size: int | None = -1) -> bytes:
-        """At most ``size`` bytes; all that are left where it is negative."""
         if size is None or size < 0:
             return b"".join(iter(lambda: self.read(1 << 20), b""))
         with sound_gzip(self._path):
             return self._checked(super().read(size))
 
+    @override
     def read1(self, size: int = -1) -> bytes:
-        """What one read of the packed stream gives."""
         with sound_gzip(self._path):
             return self._checked(super().read1(size))
 
+    @override
     def readline(self, size: int | None = -1) -> bytes:
-        """A line, read in pieces that are counted one by one."""
         pieces = []
         with sound_gzip(self._path):
             while True:
@@ -77,7 +79,7 @@ class Unpacked(gzip.GzipFile):
 
 @contextmanager
 def sound_gzip(path: object) -> Iterator[None]:
-    """Turn damage of a gzip stream into an InputError that names the file."""
+    """Raise damage of a gzip stream as an InputError with the file's name."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

@@ -10,19 +10,19 @@ _URL = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*::)*([A-Za-z][A-Za-z0-9+.-]+)):/(
 _LOCAL_PROTOCOLS = ("file", "local")
 
 
-# Stores that files can be written to. A URL of any other protocol can be read, where fsspec knows it.
+# Writable stores. URLs of other protocols can be read if fsspec supports them.
 OBJECT_SCHEMES = ("s3", "s3a", "gs", "az", "adl", "abfs", "abfss")
 
 
 def is_remote(path: object) -> bool:
-    """Whether ``path`` is a URL such as ``s3://bucket/file`` and not a path on this machine."""
+    """Whether ``path`` is a URL such as ``s3://bucket/file``."""
     return _URL.match(str(path)) is not None
 
 
 def is_object_url(path: object) -> bool:
     """Whether ``path`` is a URL of an object store: S3, Google Cloud Storage or Azure."""
-    found = _URL.match(str(path))
-    return found is not None and found[1].lower() in OBJECT_SCHEMES
+    match = _URL.match(str(path))
+    return match is not None and match[1].lower() in OBJECT_SCHEMES
 
 
 def is_glob(path: str) -> bool:
@@ -31,9 +31,9 @@ def is_glob(path: str) -> bool:
 
 
 def whole_url(path: str) -> str:
-    """A URL with both slashes, of which pathlib has perhaps removed one; a path as it is."""
-    found = _URL.match(path)
-    if found is None or found[3]:
+    """A URL with both slashes, of which pathlib may have removed one; a path unchanged."""
+    match = _URL.match(path)
+    if match is None or match[3]:
         return path
-    root = "/" if found[2] in _LOCAL_PROTOCOLS else ""
-    return f"{found[1]}://{root}{path[found.end() :]}"
+    root = "/" if match[2] in _LOCAL_PROTOCOLS else ""
+    return f"{match[1]}://{root}{path[match.end() :]}"

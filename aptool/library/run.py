@@ -8,8 +8,7 @@ import numpy as np
 import polars as pl
 
 from aptool.errors import InputError, counted
-from aptool.formats.ir_metadata import check_run_output
-from aptool.formats.trec import rank_candidates, read_run, write_run
+from aptool.formats.trec import check_run_output, rank_candidates, read_run, write_run
 from aptool.library.arguments import PathLike, check_list, check_path, check_text, check_type
 from aptool.library.frames import (
     check_frame,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aptool.errors import UsageError
 from aptool.formats.ids import check_one_word
-from aptool.formats.ir_metadata import check_run_output
+from aptool.formats.trec import check_run_output
 from aptool.library.arguments import (
     PRECISIONS,
     PathLike,

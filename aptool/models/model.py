@@ -153,7 +153,7 @@ def check_model_folder(folder: PathOrUrl) -> None:
         raise InputError(
             folder,
             problem=f"a {kind} network of another library",
-            expected="a model of aptool, or nothing yet",
+            expected="a model of aptool, or a new path",
         )
 
 

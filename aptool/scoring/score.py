@@ -18,10 +18,11 @@ from typing_extensions import override
 
 from aptool import environment
 from aptool.formats.claim import Claim, claimed_folder
-from aptool.formats.ir_metadata import check_metadata, check_run_output, write_metadata
+from aptool.formats.ir_metadata import check_metadata, write_metadata
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.pools import Answers, Unit, read_answers
 from aptool.formats.storage import Input, check_unchanged, stat
+from aptool.formats.trec import check_run_output
 from aptool.models.device import pick_device
 from aptool.progress import get_progress
 from aptool.scoring.baselines import BaselineLoader

@@ -231,10 +231,8 @@ def test_an_output_that_cannot_be_written_is_said_first(score, folder):
     (folder / "file").write_text("x")
     (folder / "place").mkdir()
 
-    assert_one_line(
-        score(output="file/out.run"), 1, "file/out.run: ", "expected a place that can be written to"
-    )
-    assert_one_line(score(output="place"), 1, "place: a folder; expected a file, or nothing yet")
+    assert_one_line(score(output="file/out.run"), 1, "file/out.run: ", "expected a writable folder")
+    assert_one_line(score(output="place"), 1, "place: a folder; expected a file, or a new path")
 
 
 @pytest.mark.usefixtures("no_work")
@@ -243,7 +241,7 @@ def test_what_is_read_is_not_written_over(score, folder, shared):
     (folder / "link").symlink_to(pools)
     before = pools.read_bytes(), answers.read_bytes()
 
-    said = "not a run; expected a run to replace, or nothing yet"
+    said = "not a run; expected a run to replace, or a new path"
     for name in ("test.pools.parquet", "link"):
         assert_one_line(score(output=name), 1, f"{name}: {said}")
     assert_one_line(

@@ -326,7 +326,7 @@ BAD = {
     "output that is a file": (
         ["C", "--output", "file"],
         1,
-        "file: a file; expected a folder, or nothing yet",
+        "file: a file; expected a folder, or a new path",
     ),
     "output that is another folder": (
         ["C", "--output", "letters"],

@@ -130,7 +130,7 @@ def test_output_that_cannot_be_written_is_reported_with_the_node(place, job, as_
 
     assert outcome.fatal
     assert outcome.error.startswith("node ")
-    assert "x.run.parts/part: Permission denied; expected a place that can be written to" in outcome.error
+    assert "x.run.parts/part: Permission denied; expected a writable folder" in outcome.error
     assert not part.path.exists()
 
 

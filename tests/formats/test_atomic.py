@@ -146,22 +146,22 @@ def test_places_that_cannot_be_written_to_are_said_before_any_work(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     (tmp_path / "folder").mkdir()
 
-    with pytest.raises(InputError, match=r"file/x\.run: .*; expected a place that can be written to"):
+    with pytest.raises(InputError, match=r"file/x\.run: .*; expected a writable folder"):
         check_writable(tmp_path / "file" / "x.run")
-    with pytest.raises(InputError, match="folder: a folder; expected a file, or nothing yet"):
+    with pytest.raises(InputError, match="folder: a folder; expected a file, or a new path"):
         check_writable(tmp_path / "folder")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="pipe: a device or a pipe; expected a file, or nothing yet"):
+    with pytest.raises(InputError, match="pipe: a device or a pipe; expected a file, or a new path"):
         check_writable(tmp_path / "pipe")
-    with pytest.raises(InputError, match="file: a file; expected a folder, or nothing yet"):
+    with pytest.raises(InputError, match="file: a file; expected a folder, or a new path"):
         check_folder(tmp_path / "file", "mark")
-    with pytest.raises(InputError, match=r"file/model: .*; expected a place that can be written to"):
+    with pytest.raises(InputError, match=r"file/model: .*; expected a writable folder"):
         check_folder(tmp_path / "file" / "model", "mark")
 
 
 def test_a_name_that_is_too_long_leaves_no_folder(tmp_path):
     for path in (tmp_path / "a" / "b" / ("x" * 250), tmp_path / "a" / ("x" * 300) / "x.run"):
-        with pytest.raises(InputError, match="File name too long; expected a place that can be written to"):
+        with pytest.raises(InputError, match="File name too long; expected a writable folder"):
             check_writable(path)
 
     assert names(tmp_path) == []

@@ -5,8 +5,7 @@ import gzip
 import pytest
 
 from aptool.errors import InputError
-from aptool.formats.ir_metadata import check_run_output
-from aptool.formats.trec import read_run
+from aptool.formats.trec import check_run_output, read_run
 
 LINE = b"q1 Q0 a 1 2.5 bm25\n"
 
@@ -44,7 +43,7 @@ def test_another_file_is_not(tmp_path, content):
     file = tmp_path / "out"
     file.write_bytes(content)
 
-    with pytest.raises(InputError, match="out: not a run; expected a run to replace, or nothing yet"):
+    with pytest.raises(InputError, match="out: not a run; expected a run to replace, or a new path"):
         check_run_output(file)
 
     assert file.read_bytes() == content

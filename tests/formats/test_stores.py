@@ -303,8 +303,8 @@ def test_without_the_library(monkeypatch):
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("s3://*", r"s3://\*: a wildcard in its bucket; expected the bucket's name"),
-        ("s3://b?/x/*.parquet", "a wildcard in its bucket"),
+        ("s3://*", r"s3://\*: a wildcard in the bucket; expected the bucket's name"),
+        ("s3://b?/x/*.parquet", "a wildcard in the bucket"),
         ("s3://b:99999/*.parquet", "invalid port number; expected the name of an object"),
         ("s3://b/../x.parquet", "illegal character sequence"),
         ("s3://", "expected s3://BUCKET/NAME"),
