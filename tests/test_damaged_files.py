@@ -188,7 +188,7 @@ def test_pipes_and_files_where_parts_would_be_are_one_line(aptool, model_folder,
         "score", tmp_path / "x.pools.parquet", "--model", model_folder, "--output", tmp_path / "x.run"
     )
     assert actual.code == 1
-    assert "x.pools.parquet: a pipe; expected a file" in actual.err[-1]
+    assert "x.pools.parquet: a pipe; expected a seekable file" in actual.err[-1]
 
     write_pools(tmp_path / "y.pools.parquet", [row()])
     parts = tmp_path / "y.run.parts"

@@ -5,7 +5,7 @@
         ...
 
 Ray retries a dead address or a wrong token for up to 30 seconds and reports it over many lines. ``connect``
-tries the port first, shortens the retries by Ray's environment variables, and says what is wrong in one line.
+checks the port first, shortens the retries by Ray's environment variables, and reports one line.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from aptool.errors import AptoolError, UsageError, first_line
 from aptool.plugins import VARIABLE
 from aptool.version import install_command
 
-# Seconds to wait for the head's port to accept a connection.
+# Connection timeout for the head's port.
 TIMEOUT_SECONDS = 5.0
 
 # Ray's own retries: about a second each to the head, and three times that many seconds through Ray's client.
@@ -37,8 +37,8 @@ RETRIES = {
     "RAY_CLIENT_MAX_CONNECTION_TIMEOUT_S": "2",
 }
 
-# How an HTTP/2 client, and so a gRPC client, begins (RFC 9113): a fixed line and an empty SETTINGS frame. The
-# server answers with a SETTINGS frame, whose fourth byte is its type.
+# The preface of an HTTP/2 client, and so a gRPC client (RFC 9113): a fixed line and an empty SETTINGS frame.
+# The server responds with a SETTINGS frame, whose fourth byte is its type.
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 HTTP2_SETTINGS = b"\4"
 
@@ -48,50 +48,52 @@ TOKEN_HINT = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH
 
 @contextlib.contextmanager
 def connect(address: str = "", *, debug: bool = False, wait: float | None = None) -> Iterator[Cluster]:
-    """Connect this process to a cluster, and disconnects when the block ends.
+    """Connect this process to a cluster, and disconnect when the block ends.
 
-    In a process that is connected already (a worker, a test, a notebook) that connection is used and kept.
+    An existing connection of this process (a worker, a test, a notebook) is used and kept.
 
     Args:
-        address: ``host:port``, ``ray://host:port``, ``auto`` for the cluster of this machine, ``local`` for
-            one that is started now on this machine and ends with the block; empty for ``RAY_ADDRESS``, and
-            ``auto`` where that is not set.
-        debug: let Ray's own messages through to the terminal.
-        wait: seconds for which work waits for resources; None is without end.
+        address: ``host:port``, ``ray://host:port``, ``auto`` for the cluster of this machine, or ``local`` to
+            start one on this machine that ends with the block; empty for ``RAY_ADDRESS``, else ``auto``.
+        debug: show Ray's own messages.
+        wait: seconds to wait for resources; None is no limit.
+
+    Raises:
+        UsageError: the address has no valid form.
+        AptoolError: Ray is not installed, no cluster responds, or its token or versions differ.
     """
     if not address and (default := os.environ.get("RAY_ADDRESS", "")):
-        wanted = checked_address(default, "RAY_ADDRESS")
+        address = checked_address(default, "RAY_ADDRESS")
     else:
-        wanted = checked_address(address or "auto")
-    # Whether a cluster that is started here sends usage statistics to Ray's makers is for its owner to
-    # decide.
+        address = checked_address(address or "auto")
+    # A cluster that is started here sends usage statistics only if its owner enables them.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    with contextlib.nullcontext() if wanted == "local" else _defaults(RETRIES):
-        if wanted != "local":
+    with contextlib.nullcontext() if address == "local" else _defaults(RETRIES):
+        if address != "local":
             _use_token()  # before Ray is imported, which reads the environment then
         try:
             ray: Any = importlib.import_module("ray")
         except ImportError as error:
             raise AptoolError(f"--cluster needs Ray: {install_command('cluster')} ({error})") from error
         if ray.is_initialized():
-            yield replace(_connected(ray, wanted), wait=wait)
+            yield replace(_connected(ray, address), wait=wait)
             return
-        if wanted not in ("auto", "local"):
-            _check_port(wanted)
-        with contextlib.nullcontext() if debug else _own_stderr():
-            rays = _init(ray, wanted, debug)
+        if address not in ("auto", "local"):
+            _check_port(address)
+        with contextlib.nullcontext() if debug else _without_rays_stderr():
+            rays = _init(ray, address, debug)
             try:
-                with contextlib.nullcontext() if debug else _own_stdout(rays):
-                    yield replace(_connected(ray, wanted), wait=wait)
+                with contextlib.nullcontext() if debug else _without_rays_stdout(rays):
+                    yield replace(_connected(ray, address), wait=wait)
             finally:
                 # Ray prints here, on this thread, the messages that it held back as repetitions.
                 silent = rays | {threading.current_thread()}
-                with contextlib.nullcontext() if debug else _own_stdout(silent):
+                with contextlib.nullcontext() if debug else _without_rays_stdout(silent):
                     ray.shutdown()
 
 
 def checked_address(address: str, source: str = "--cluster") -> str:
-    """The address, if it has a valid form; ``source`` says where it is from."""
+    """The address, if it has a valid form; ``source`` is the option or variable for the error."""
     if address in ("auto", "local") or ADDRESS.fullmatch(address):
         return address
     if address.startswith(("http://", "https://")):
@@ -112,7 +114,7 @@ def _connected(ray: Any, address: str) -> Cluster:
 
 
 def _init(ray: Any, address: str, debug: bool) -> set[threading.Thread]:
-    """Connect to a cluster, or starts one; returns the threads that Ray has started in this process."""
+    """Connect to a cluster, or start one; return the threads that Ray started in this process."""
     options: dict[str, Any] = {"log_to_driver": debug}
     if not debug:
         options["logging_level"] = logging.CRITICAL
@@ -135,21 +137,20 @@ def _init(ray: Any, address: str, debug: bool) -> set[threading.Thread]:
 def connection_error(
     address: str, error: Exception, messages: str = "", token_missing: bool = False
 ) -> AptoolError:
-    """One line for an error of ``ray.init``.
+    """The one-line error for an error of ``ray.init``.
 
-    Args:
-        address: as given by the user.
-        error: what ``ray.init`` raised.
-        messages: what Ray wrote to stderr meanwhile; the reason may stand only there.
-        token_missing: whether Ray has found no token of ours.
+    ``messages`` is Ray's stderr, which may contain the reason; ``token_missing`` is whether Ray found no
+    token.
     """
     text = str(error)
     # "The cluster was started with: Ray: A Python: B This process ... was started with: Ray: C Python: D"
     versions = re.findall(r"^\s*(Ray|Python): (\S+)", text, re.MULTILINE)
     if len(versions) == 4:
-        there, here = dict(versions[:2]), dict(versions[2:])
+        cluster, local = dict(versions[:2]), dict(versions[2:])
         differ = [
-            f"{name} {there[name]} there, {here[name]} here" for name in there if there[name] != here[name]
+            f"{name} {cluster[name]} there, {local[name]} here"
+            for name in cluster
+            if cluster[name] != local[name]
         ]
         return AptoolError(f"--cluster {address}: {'; '.join(differ)}: expected the same versions")
     if token_missing:
@@ -166,10 +167,10 @@ def connection_error(
             f"--cluster {address}: no connection to Ray's client server; expected one there that accepts our "
             f"token: {TOKEN_HINT}"
         )
-    reason, last = first_line(error), text.strip().splitlines()[-1:]
+    reason, last_line = first_line(error), text.strip().splitlines()[-1:]
     # Ray's client server sends the traceback of its own error.
-    if reason.endswith(":") and last:
-        reason = f"{reason.rstrip(':')}: {last[0].strip()}"
+    if reason.endswith(":") and last_line:
+        reason = f"{reason.rstrip(':')}: {last_line[0].strip()}"
     return _unreachable(address, reason)
 
 
@@ -178,25 +179,25 @@ def _unreachable(address: str, reason: str) -> AptoolError:
 
 
 def _check_port(address: str) -> None:
-    """Open a connection as gRPC does: Ray itself waits long for a port that is closed or not gRPC's."""
+    """Raise unless a gRPC server responds: Ray itself waits long for a closed or other port."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_SECONDS) as connection:
             if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
                 return
             connection.sendall(HTTP2_PREFACE)
-            answer = connection.recv(9)
+            response = connection.recv(9)
     except TimeoutError as error:
         raise _unreachable(address, "no answer") from error
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise _unreachable(address, reason.lower()) from error
-    if answer[3:4] != HTTP2_SETTINGS:
+    if response[3:4] != HTTP2_SETTINGS:
         raise _unreachable(address, "something other than Ray answers")
 
 
 def _use_token() -> None:
-    """Use our token if there is one: Ray itself does so only for the address ``auto``."""
+    """Use the token if there is one: Ray does so only for the address ``auto``."""
     path = os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token"
     if "RAY_AUTH_TOKEN" in os.environ or Path(path).expanduser().is_file():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
@@ -204,7 +205,7 @@ def _use_token() -> None:
 
 @contextlib.contextmanager
 def _defaults(variables: dict[str, str]) -> Iterator[None]:
-    """Set the environment variables that are not set while the block runs."""
+    """Set unset environment variables while the block runs."""
     added = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -215,10 +216,10 @@ def _defaults(variables: dict[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _own_stderr() -> Iterator[None]:
-    """Keep off stderr what Ray's C++ side writes there, which stands in Ray's logs as well.
+def _without_rays_stderr() -> Iterator[None]:
+    """Drop what Ray's C++ code writes to the file descriptor of stderr; Ray's logs have it as well.
 
-    It writes to the file descriptor: what Python writes to ``sys.stderr`` still reaches the terminal.
+    Python's writes to ``sys.stderr`` still reach the terminal.
     """
     sys.stderr.flush()
     before = sys.stderr
@@ -227,7 +228,7 @@ def _own_stderr() -> Iterator[None]:
         Path(os.devnull).open("w") as nowhere,
         _descriptor(2, nowhere),
     ):
-        if before is sys.__stderr__:  # else it has been replaced by something that does not end in 2
+        if before is sys.__stderr__:  # else its replacement does not write to descriptor 2
             sys.stderr = terminal
         try:
             yield
@@ -249,8 +250,8 @@ def _descriptor(number: int, target: TextIO) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _own_stdout(dropped: set[threading.Thread]) -> Iterator[None]:
-    """Drop what Ray's threads print on stdout: warnings of nodes, in the middle of a command's result."""
+def _without_rays_stdout(dropped: set[threading.Thread]) -> Iterator[None]:
+    """Drop what Ray's threads print on stdout: warnings of nodes amid the command's output."""
     before = sys.stdout
     ours = cast(TextIO, _StreamWithout(before, dropped))
     sys.stdout = ours
@@ -269,7 +270,7 @@ class _StreamWithout:
         self._dropped = dropped
 
     def write(self, text: str) -> int:
-        """Write text, unless the calling thread is one of those dropped."""
+        """Write text, unless the calling thread is dropped."""
         if threading.current_thread() in self._dropped:
             return len(text)
         return self._stream.write(text)

@@ -1,7 +1,7 @@
-"""Encoding of answers on a Ray cluster: a task for each chunk, which adds what it encodes to the store.
+"""Encode answers on a Ray cluster: one task per chunk, which adds its answers to the store.
 
-Ray starts a task again whose worker or node was lost; what is in the store by then is not encoded again. All
-nodes see the inputs, the model and the store.
+Ray retries a task whose worker or node was lost; answers in the store are not encoded again. All nodes see
+the inputs, the model and the store.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from typing import Any
 import ray
 
 from aptool.cluster.messages import ray_failures
-from aptool.cluster.resources import Cluster, Resources, said_while_missing
+from aptool.cluster.resources import Cluster, Resources, logged_while_missing
 from aptool.cluster.score import absolute_path, starting_line
 from aptool.cluster.worker import Versions, check_versions, host, versions
 from aptool.errors import AptoolError
@@ -24,10 +24,10 @@ from aptool.scoring.encode import Chunk, Encoded, EncodeJob, encode_chunk
 
 logger = logging.getLogger(__name__)
 
-# How often a task is started again whose worker was lost.
+# Retries of a task whose worker was lost.
 RESTARTS = 4
 
-# Tasks that wait for each worker.
+# Queued tasks per worker.
 AHEAD = 2
 
 
@@ -35,19 +35,13 @@ class ClusterEncoding:
     """Encodes chunks in tasks of a cluster; see ``scoring.encode.EncodeBackend``."""
 
     def __init__(self, cluster: Cluster, each: Resources, workers: int | None = None) -> None:
-        """Prepare to start tasks.
-
-        Args:
-            cluster: where.
-            each: what a worker gets.
-            workers: the most at a time; None is as many as there is room for.
-        """
+        """Prepare tasks with the resources ``each``, at most ``workers`` at a time; None is no limit."""
         self._cluster = cluster
         self._each = each
         self._workers = workers
 
     def __call__(self, job: EncodeJob, chunks: Sequence[Chunk]) -> Iterator[Encoded]:
-        """What was done with each chunk, as it is done."""
+        """Yield the result of each chunk; after an error, answers of other chunks stay in the store."""
         cluster, each = self._cluster, self._each
         room = cluster.check_room(None, each, self._workers)
         logger.info(starting_line(cluster, self._workers, room, each))
@@ -55,42 +49,38 @@ class ClusterEncoding:
         job = job._replace(model=model, store=absolute_path(job.store))
         task: Any = ray.remote(_encode).options(**each.options, max_retries=RESTARTS, name="aptool encode")
         device = "cuda" if each.gpus else "cpu"
-        # Workers that were not asked for may come as the cluster grows: Ray starts as many tasks as fit.
+        # The cluster may grow: Ray starts as many tasks as fit.
         limit = self._workers if self._workers is not None else AHEAD * max(room, len(cluster.nodes()))
         waiting = iter([_absolute(chunk) for chunk in chunks])
         running: list[Any] = []
         try:
-            with said_while_missing(lambda: cluster.missing(1, each)):
+            with logged_while_missing(lambda: cluster.missing(1, each)):
                 while True:
                     while len(running) < limit and (chunk := next(waiting, None)) is not None:
                         running.append(task.remote(job, chunk, device, versions()))
                     if not running:
                         return
                     ended, running = ray.wait(running, num_returns=1)
-                    yield _result(cluster, ended[0])
+                    with ray_failures(cluster.address):
+                        encoded: Encoded = ray.get(ended[0])
+                    yield encoded
         finally:
             for reference in running:
                 with contextlib.suppress(ray.exceptions.RayError):
                     ray.cancel(reference, force=True)
 
 
-def _result(cluster: Cluster, reference: Any) -> Encoded:
-    with ray_failures(cluster.address):
-        done: Encoded = ray.get(reference)
-    return done
-
-
 def _absolute(chunk: Chunk) -> Chunk:
-    """A chunk for workers. Nodes may have copies of their own of a local file, with times of their own."""
+    """A chunk with absolute paths. Nodes may have copies of a local file with other times, so no version."""
     shared = absolute_path(chunk.shared) if chunk.shared is not None else None
     version = chunk.version if is_remote(chunk.path) else None
     return chunk._replace(path=absolute_path(chunk.path), version=version, shared=shared)
 
 
-def _encode(job: EncodeJob, chunk: Chunk, device: str, wanted: Versions) -> Encoded:
-    """Encode on a worker."""
+def _encode(job: EncodeJob, chunk: Chunk, device: str, expected: Versions) -> Encoded:
+    """Encode a chunk on a worker."""
     try:
-        check_versions(wanted)
+        check_versions(expected)
     except AptoolError as error:
         raise AptoolError(f"node {host()}: {error}") from error
     if not (location(job.store) / MANIFEST).is_file():

@@ -1,4 +1,4 @@
-"""Messages of workers: posted to an actor, taken from there by the driver."""
+"""Messages of workers to the driver, and Ray's failures as one line."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -11,19 +11,25 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from aptool.cluster.resources import repeated
 from aptool.errors import AptoolError, error_with, first_line
 
-# Seconds between two looks at the board.
+# Seconds between two polls of the board.
 POLL_SECONDS = 0.3
+
+RESUME = "what is done is kept: run the same command again to resume"
+
+# Ray Data's own errors are not RayErrors; Ray before 2.60 has no ExecutionTimeoutError.
+_TIMEOUT: type[Exception] | tuple[()] = getattr(ray.data.exceptions, "ExecutionTimeoutError", ())
+_RAY_ERRORS = (ray.exceptions.RayError, ray.data.exceptions.SystemException, SystemError)
 
 
 class MessageBoard:
-    """An actor that holds the messages of workers until the driver takes them."""
+    """An actor that buffers the messages of workers for the driver."""
 
     def __init__(self) -> None:
         self._messages: list[tuple[int, str, Any]] = []
         self._has_error = False
 
     def post(self, worker: int, kind: str, value: Any) -> None:
-        """Add a message; of consecutive progress of a worker, only the latest is kept."""
+        """Add a message; consecutive progress of a worker is replaced by the latest."""
         if self._messages and kind == "progress" and self._messages[-1][:2] == (worker, kind):
             self._messages.pop()
         self._messages.append((worker, kind, value))
@@ -34,20 +40,20 @@ class MessageBoard:
         return self._has_error
 
     def take(self) -> list[tuple[int, str, Any]]:
-        """All messages since the last time."""
+        """All messages since the last call."""
         messages, self._messages = self._messages, []
         return messages
 
 
 def start_board() -> Any:
-    """A board on the driver's own node, so that it is lost only together with the driver."""
+    """A board on the driver's node, so that it is lost only together with the driver."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actor: Any = ray.remote(MessageBoard)
     return actor.options(num_cpus=0, scheduling_strategy=here).remote()
 
 
 def take_messages(board: Any) -> list[tuple[int, str, Any]]:
-    """The messages on a board; none while it does not answer, which does not stop the workers."""
+    """The messages on a board; none while it does not respond."""
     try:
         messages: list[tuple[int, str, Any]] = ray.get(board.take.remote(), timeout=30)
     except ray.exceptions.RayError:
@@ -56,32 +62,32 @@ def take_messages(board: Any) -> list[tuple[int, str, Any]]:
 
 
 class BoardPost:
-    """Posts to a board as ``relay.Post`` has it, in the name of a worker."""
+    """Posts a worker's messages to a board; a ``relay.Post``."""
 
     def __init__(self, board: Any, worker: int = 0) -> None:
         self._board = board
         self._worker = worker
 
     def __call__(self, kind: str, value: Any) -> None:
-        """Post a message, without waiting for it."""
+        """Post a message without waiting."""
         self._board.post.remote(self._worker, kind, value)
 
     def has_error(self) -> bool:
-        """Whether any worker has posted an error; False while the board does not answer."""
+        """Whether any worker has posted an error; False while the board does not respond."""
         try:
             return bool(ray.get(self._board.has_error.remote(), timeout=30))
         except ray.exceptions.RayError:
             return False
 
     def flush(self) -> None:
-        """Wait for all messages: a board takes those of one process in order."""
+        """Wait for all messages: a board takes the messages of a process in order."""
         with contextlib.suppress(ray.exceptions.RayError):
             ray.get(self._board.post.remote(self._worker, "end", None), timeout=30)
 
 
 @contextlib.contextmanager
 def listening(board: Any, receive: Callable[[str, Any], None]) -> Iterator[None]:
-    """Call a function with the kind and value of each message while the block runs, and for those left."""
+    """Call ``receive`` with the kind and value of each message while the block runs, and once after."""
 
     def take() -> None:
         for _, kind, value in take_messages(board):
@@ -94,22 +100,9 @@ def listening(board: Any, receive: Callable[[str, Any], None]) -> Iterator[None]
         take()
 
 
-RESUME = "what is done is kept: run the same command again to resume"
-
-# Ray Data's own errors are not RayErrors; Ray before 2.60 has no ExecutionTimeoutError.
-_TIMEOUT: type[Exception] | tuple[()] = getattr(ray.data.exceptions, "ExecutionTimeoutError", ())
-_RAY_ERRORS = (ray.exceptions.RayError, ray.data.exceptions.SystemException, SystemError)
-
-
 @contextlib.contextmanager
 def ray_failures(address: str) -> Iterator[None]:
-    """Raise errors of Ray in this block as an ``AptoolError`` of one line.
-
-    An ``AptoolError`` of a worker keeps its exit code and text.
-
-    Args:
-        address: the cluster's, for the line.
-    """
+    """Raise errors of Ray as a one-line ``AptoolError``; that of a worker keeps its exit code and text."""
     try:
         yield
     except AptoolError:
@@ -130,7 +123,7 @@ def ray_failures(address: str) -> Iterator[None]:
 
 
 def cause(error: BaseException) -> str:
-    """The line of Ray's long messages that gives the reason: that of the innermost exception."""
+    """The reason in Ray's long messages: the line of the innermost exception."""
     while isinstance(getattr(error, "cause", None), BaseException):
         error = error.cause  # type: ignore[attr-defined]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -1,6 +1,6 @@
 """Units mapped by Ray Data: read by some workers and scored by others, or both by one.
 
-Ray retries a unit when its worker or node is lost; only the last result is returned here.
+Ray retries a unit when its worker or node is lost. Workers without work score the units of stragglers again.
 """
 
 import logging
@@ -23,19 +23,27 @@ from aptool.formats.stores import store_of
 from aptool.scoring.parts import Part
 from aptool.scoring.record import UnitRecord
 
-# Names of Ray Data's threads that call Ray. Others of its threads, such as those of loggers, never end.
+# Names of Ray Data's threads that call Ray. Its other threads, such as loggers, never end.
 THREADS = ("iter_threaded", "StreamingExecutor", "ray-data")
 
-# Ray Data ends an execution in which no unit is completed for this time. Ray before 2.60 has no such limit.
+# Ray Data's limit for an execution without a completed unit. Ray before 2.60 has no limit.
 NO_PROGRESS = "execution_no_progress_timeout_s"
 NO_PROGRESS_VARIABLE = "RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S"
 
-# The number in a row without a unit, for a worker that has no work left; the most of such rows.
+# The number of a spare row, for a worker without work; the most spare rows.
 SPARE = -1
 MOST_SPARE = 64
 
-# Seconds that the threads of Ray Data in this process may take to end.
+# Time limit for Ray Data's threads to end.
 TIMEOUT_SECONDS = 10.0
+
+# Least time to wait for a missing part, and between two polls of the parts.
+PATIENCE_SECONDS = 2.0
+POLL_SECONDS = 0.5
+
+# Most time that a spare row is held back while units are queued. The waiting task takes a core, which a unit
+# that must be read again may need.
+QUEUE_SECONDS = 300.0
 
 
 def map_units(
@@ -48,19 +56,20 @@ def map_units(
     board: Any = None,
     debug: bool = False,
 ) -> Generator[UnitRecord]:
-    """The result of each unit as it is done; a caller that stops early closes the generator.
-
-    A unit that is late may have two results.
+    """Yield the record of each unit when it is done; a straggler's unit may have two.
 
     Args:
         parts: the units and the files of their scores.
         job: the settings of the workers.
-        workers: the most processes that score; None is without limit.
-        room: for how many there is room now.
-        each: what one of them gets.
-        cluster: where.
-        board: a ``MessageBoard`` for the progress within units; None if nobody reads it.
+        workers: the most processes that score; None is no limit.
+        room: the number of workers that fit now.
+        each: the resources of a worker.
+        cluster: the cluster.
+        board: a ``MessageBoard`` for the progress within units; None without listeners.
         debug: show Ray's own progress bars and messages.
+
+    Raises:
+        AptoolError: a worker was lost too often, or Ray itself failed.
     """
     if not parts:
         return
@@ -75,7 +84,7 @@ def map_units(
     if each.gpus:
         dataset = dataset.map(cast(Any, read_unit), fn_args=(job, parts), num_cpus=1)
     if workers is not None:
-        # All are started; those without room wait for nodes, and an autoscaler sees what they need.
+        # Workers without room wait for nodes; an autoscaler sees their demand.
         pool = ray.data.ActorPoolStrategy(size=most, max_tasks_in_flight_per_actor=2)
     else:
         begin = max(1, min(room, most))
@@ -100,18 +109,18 @@ def map_units(
 
 
 def _join_threads() -> None:
-    """Wait for the threads that Ray Data has started in this process, which end when iteration does.
+    """Wait for Ray Data's threads in this process.
 
-    If one of them calls Ray after ``ray.shutdown``, Ray aborts the process.
+    A thread that calls Ray after ``ray.shutdown`` aborts the process.
     """
-    until = time.monotonic() + TIMEOUT_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     for thread in threading.enumerate():
         if thread.name.startswith(THREADS):
-            thread.join(max(0.0, until - time.monotonic()))
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def read_unit(row: dict[str, Any], job: ScoringJob, parts: Sequence[Part]) -> dict[str, Any]:
-    """Read and tokenizes the unit of a row; a row without one waits for those with one."""
+    """Read and tokenize the unit of a row; a spare row waits until the units are started."""
     if row["number"] == SPARE:
         wait_until_begun(job, parts)
         return {**row, **Reading(SPARE, b"", "", False)._asdict()}
@@ -125,14 +134,14 @@ class ScoreUnits:
         self._worker = Worker(job)
         self._board = board
         self._parts = parts
-        # Ray adds the tags of the process: node, worker and session.
+        # Ray adds tags: node, worker and session.
         self._pairs = metrics.Counter("aptool_pairs", "Pairs scored.")
         self._units = metrics.Counter("aptool_units", "Row groups scored.")
         self._retries = metrics.Counter("aptool_retries", "Row groups begun again, as a worker was lost.")
         self._rate = metrics.Gauge("aptool_pairs_per_second", "Pairs per second of the last row group.")
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        """Score the one unit of a batch, or for one without those that are late."""
+        """Score the unit of a batch; with a spare row, the units of stragglers."""
         row = {name: column[0] for name, column in batch.items()}
         records = self._records(row)
         for record in records:
@@ -158,7 +167,7 @@ class ScoreUnits:
 
 
 def _quiet(debug: bool) -> None:
-    """Turn Ray Data's progress bars and messages on the terminal off, unless debugging."""
+    """Turn off Ray Data's progress bars and messages, unless debugging."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = debug
     context.print_on_execution_start = debug
@@ -168,73 +177,53 @@ def _quiet(debug: bool) -> None:
 
 
 def _lift_time_limit(context: ray.data.DataContext) -> None:
-    """Let a unit, or a wait for nodes, take longer than Ray Data's 30 minutes without progress.
-
-    A limit that the user has set, in the environment or in the current ``DataContext``, stays.
-    """
+    """Lift Ray Data's limit of 30 minutes without progress, unless the user has set one."""
     default = getattr(ray.data.DataContext, NO_PROGRESS, None)
     is_default = getattr(context, NO_PROGRESS, None) == default and NO_PROGRESS_VARIABLE not in os.environ
     if default is not None and is_default:
         setattr(context, NO_PROGRESS, -1)
 
 
-# The least seconds for which a missing part is waited for.
-PATIENCE_SECONDS = 2.0
-
-# Seconds between two looks at the parts.
-POLL_SECONDS = 0.5
-
-# The most seconds for which a worker without work is held back while units wait for others. What holds it
-# back takes a core, which a unit may need that has to be read again.
-QUEUE_SECONDS = 300.0
-
-
 def wait_until_begun(job: ScoringJob, parts: Sequence[Part]) -> None:
-    """Wait until no more parts are to be begun than may stand behind those that workers have begun.
+    """Block until the unstarted units fit in the workers' queues.
 
-    Until then no worker has too little to do. Where units are read for the workers by others, a row without a
-    unit needs no reading, and would overtake the last rows with one.
+    A spare row needs no reading, so without the wait it would overtake the last units.
     """
     store, folder = store_of(parts[0].path.parent)
-    until = time.monotonic() + QUEUE_SECONDS
-    while time.monotonic() < until and is_current(job):
-        there = set(store.names(folder))
-        missing = [part for part in parts if part.path.name not in there]
-        begun = sum(is_begun(part, there) for part in missing)
+    deadline = time.monotonic() + QUEUE_SECONDS
+    while time.monotonic() < deadline and is_current(job):
+        names = set(store.names(folder))
+        missing = [part for part in parts if part.path.name not in names]
+        begun = sum(is_begun(part, names) for part in missing)
         if len(missing) - begun <= begun:
             break
         time.sleep(POLL_SECONDS)
 
 
 def score_late(worker: Worker, parts: Sequence[Part]) -> list[UnitRecord]:
-    """Score the parts that are late, until all are there or others score them too.
+    """Score the missing parts of stragglers until all exist or other workers score them.
 
-    Args:
-        worker: that has no work.
-        parts: of the run, all of which have been given to workers.
-
-    Returns:
-        The parts that were scored here; errors are left to the workers that they were given to.
+    Errors are left to the workers that the units were assigned to.
     """
-    done: list[UnitRecord] = []
+    records: list[UnitRecord] = []
     tried: set[int] = set()
     store, folder = store_of(parts[0].path.parent)
-    since = time.monotonic()
+    start = time.monotonic()
     while worker.is_current():
-        there = set(store.names(folder))
+        names = set(store.names(folder))
         late = [
             (number, part)
             for number, part in enumerate(parts)
-            if number not in tried and part.path.name not in there
+            if number not in tried and part.path.name not in names
         ]
         if not late:
             break
-        if time.monotonic() - since < max(PATIENCE_SECONDS, worker.seconds_a_unit):
+        if time.monotonic() - start < max(PATIENCE_SECONDS, worker.seconds_a_unit):
             time.sleep(POLL_SECONDS)
             continue
         number, part = late[0]
         tried.add(number)
         record = worker.score_again(number, part)
         if record is not None:
-            done.append(record)
-    return done
+            records.append(record)
+    return records

@@ -1,8 +1,8 @@
-"""The nodes of a Ray cluster, how many workers they have room for, and what a worker gets.
+"""The nodes of a Ray cluster, their room for workers, and the resources of a worker.
 
-Ray publishes what each node has, and what is free in the cluster as a whole. What is free on one node is
-private to its scheduler, so on a cluster that is partly taken the scheduler is asked: placement groups are
-reserved for a moment, and those that could be placed are counted.
+Ray publishes the resources of each node and the free resources of the whole cluster. Free resources per node
+are private to the scheduler, so on a partly used cluster placement groups are reserved for a moment and
+counted.
 """
 
 import contextlib
@@ -17,27 +17,29 @@ from aptool.errors import AptoolError, UsageError
 
 logger = logging.getLogger(__name__)
 
-# Seconds for which taken resources are waited for without a word: the workers of a driver that was killed
-# need some to end.
+# Seconds before a wait for used resources is logged: workers of a killed driver need some time to end.
 SILENT_SECONDS = 15.0
 
-# Seconds in which the scheduler places a reservation that there is room for, many times what it needs.
+# Seconds that the scheduler gets to place a reservation, many times its need.
 PLACEMENT_SECONDS = 1.0
 
-# The most reservations at one time; on a larger cluster that is partly taken no more workers are counted.
+# The most reservations at one time, and so the most workers counted on a partly used cluster.
 MAX_RESERVATIONS = 256
 
+# Seconds between two log lines about missing resources, and between two polls of the cluster.
+LINE_SECONDS = 30.0
+POLL_SECONDS = 0.2
 
-# How many workers train: a number, or the least and the most; None is what the cluster has.
+# Number of workers of a training: fixed, or the least and the most; None is as many as fit.
 Workers: TypeAlias = int | tuple[int, int] | None
 
 
 class Resources(NamedTuple):
-    """What one worker needs of a node."""
+    """The resources of a worker or a node."""
 
     cpus: float = 1
     gpus: float = 0
-    memory: float = 0  # bytes that Ray counts on; 0 asks for none in particular
+    memory: float = 0  # bytes that Ray reserves; 0 reserves none
 
     @property
     def options(self) -> dict[str, float]:
@@ -66,9 +68,9 @@ class Node(NamedTuple):
     total: Resources
 
 
-def fitting(there: Resources, each: Resources) -> int:
+def fitting(node: Resources, each: Resources) -> int:
     """How many workers fit on a node with these resources."""
-    pairs = ((there.cpus, each.cpus), (there.gpus, each.gpus), (there.memory, each.memory))
+    pairs = ((node.cpus, each.cpus), (node.gpus, each.gpus), (node.memory, each.memory))
     ratios = [amount / needed for amount, needed in pairs if needed > 0]
     return int(min(ratios) + 1e-6) if ratios else 0
 
@@ -79,7 +81,7 @@ class Cluster:
 
     address: str
     logs: str  # where Ray's own logs are
-    wait: float | None = None  # seconds to wait for resources; None is without end
+    wait: float | None = None  # seconds to wait for resources; None is no limit
 
     @property
     def through_client(self) -> bool:
@@ -91,86 +93,75 @@ class Cluster:
         import ray
 
         return [
-            Node(
-                node["NodeID"],
-                node["NodeManagerAddress"],
-                _resources(node["Resources"]),
-            )
+            Node(node["NodeID"], node["NodeManagerAddress"], _resources(node["Resources"]))
             for node in ray.nodes()
             if node["Alive"]
         ]
 
     def total(self) -> Resources:
-        """What all nodes have together."""
+        """The resources of all nodes together."""
         totals = [node.total for node in self.nodes()]
         return Resources(*(sum(amounts) for amounts in zip(*totals, strict=True))) if totals else NOTHING
 
     def free(self) -> Resources:
-        """What is free now on all nodes together."""
+        """The free resources of all nodes together."""
         import ray
 
         return _resources(ray.available_resources())
 
     def memory(self, each: Resources) -> int:
-        """Bytes that a worker can count on where most of them share a node."""
+        """Bytes per worker where the most of them share a node."""
         many = ((node.total.memory, fitting(node.total, each)) for node in self.nodes())
         return int(min((memory / workers for memory, workers in many if workers), default=0))
 
     def room(self, each: Resources) -> list[int]:
-        """How many workers fit on each node now."""
+        """The number of workers that fit on each node now."""
         nodes, free, total = self.nodes(), self.free(), self.total()
         most = [fitting(node.total, each) for node in nodes]
         if free.cpus >= total.cpus and free.gpus >= total.gpus:
             return most
-        wanted = [node.node_id for node, number in zip(nodes, most, strict=True) for _ in range(number)]
-        placed = self.placed(wanted[:MAX_RESERVATIONS], each)
+        node_ids = [node.node_id for node, number in zip(nodes, most, strict=True) for _ in range(number)]
+        placed = self.placed(node_ids[:MAX_RESERVATIONS], each)
         return [placed.count(node.node_id) for node in nodes]
 
     def has_room(self, each: Resources) -> bool:
-        """Whether one more worker fits now; the scheduler is asked only where enough is free in all."""
+        """Whether one more worker fits now; the scheduler is asked only if enough is free in total."""
         return fitting(self.free(), each) > 0 and sum(self.room(each)) > 0
 
-    def placed(self, wanted: list[str], each: Resources) -> list[str]:
-        """Try to reserve resources on nodes, and gives them back.
+    def placed(self, node_ids: list[str], each: Resources) -> list[str]:
+        """Reserve resources on nodes for a moment; return the ids of the nodes that had room.
 
-        Args:
-            wanted: ids of nodes; one that is there twice is asked for two workers.
-            each: what one worker needs.
-
-        Returns:
-            The ids of those that could be placed.
+        A node id that is repeated is asked for several workers.
         """
         from ray.util import placement_group, placement_group_table, remove_placement_group
 
         groups = [
             placement_group([each.bundle], bundle_label_selector=[{"ray.io/node-id": node_id}])
-            for node_id in wanted
+            for node_id in node_ids
         ]
         try:
-            until = time.monotonic() + PLACEMENT_SECONDS
+            deadline = time.monotonic() + PLACEMENT_SECONDS
             while True:
                 states = [placement_group_table(group)["state"] for group in groups]
-                if all(state == "CREATED" for state in states) or time.monotonic() > until:
+                if all(state == "CREATED" for state in states) or time.monotonic() > deadline:
                     break
                 time.sleep(0.05)
-            return [node_id for node_id, state in zip(wanted, states, strict=True) if state == "CREATED"]
+            return [node_id for node_id, state in zip(node_ids, states, strict=True) if state == "CREATED"]
         finally:
             for group in groups:
                 remove_placement_group(group)
 
     def check_room(self, workers: int | None, each: Resources, request: int | None = None) -> int:
-        """How many workers fit; waits until they do.
+        """The number of workers that fit; waits until ``workers`` fit, None is at least one.
 
-        Resources that the cluster lacks are requested, so that its autoscaler adds nodes.
+        Missing resources are requested for ``request`` workers, so that the cluster's autoscaler adds nodes.
 
-        Args:
-            workers: number of workers; None is as many as fit, at least one.
-            each: what one of them needs.
-            request: for how many an autoscaler is asked; None is ``workers``.
+        Raises:
+            AptoolError: they do not fit within ``wait`` seconds.
         """
-        wanted = workers if workers is not None else 1
+        least = workers if workers is not None else 1
         fit = sum(self.room(each))
-        if fit >= wanted:
+        if fit >= least:
             return fit
 
         def error() -> AptoolError:
@@ -178,23 +169,23 @@ class Cluster:
             return AptoolError(
                 f"--cluster {self.address}: {self.free()} free, of {self.total()}, on "
                 f"{count(len(self.nodes()), 'node')}: room for {fit}; expected room for "
-                f"{count(wanted, 'worker')} with {self._lacking(wanted, each)} each{within}"
+                f"{count(least, 'worker')} with {self._lacking(least, each)} each{within}"
             )
 
-        wait = Wait(self.wait, silent=0.0 if self.missing(wanted, each) else SILENT_SECONDS)
-        while (fit := sum(self.room(each))) < wanted:
-            if not self.missing(wanted, each):
+        wait = Wait(self.wait, silent=0.0 if self.missing(least, each) else SILENT_SECONDS)
+        while (fit := sum(self.room(each))) < least:
+            if not self.missing(least, each):
                 wait.sleep(
-                    f"waiting for {count(wanted, 'worker')} with {each} each; {self.free()} free", error
+                    f"waiting for {count(least, 'worker')} with {each} each; {self.free()} free", error
                 )
                 continue
-            with self.requested(max(wanted, request or 1), each):
-                while line := self.missing(wanted, each):
+            with self.requested(max(least, request or 1), each):
+                while line := self.missing(least, each):
                     wait.sleep(line, error)
         return fit
 
     def missing(self, workers: int, each: Resources) -> str:
-        """What the cluster lacks for so many workers, in a line; empty if its nodes have room for them."""
+        """One line on what the cluster lacks for some workers; empty if its nodes have room for them."""
         if sum(fitting(node.total, each) for node in self.nodes()) >= workers:
             return ""
         total = self.total()
@@ -207,10 +198,12 @@ class Cluster:
         return f"waiting for {lack}, its autoscaler may add nodes"
 
     def _lacking(self, workers: int, each: Resources) -> str:
-        """What a worker needs; its memory is named where the nodes have too little of that alone."""
-        nodes, without = self.nodes(), each._replace(memory=0)
-        fit, enough = (sum(fitting(node.total, one) for node in nodes) for one in (each, without))
-        return f"{each}, {each.memory / 1e9:.1f} GB of memory" if fit < workers <= enough else str(each)
+        """The resources of a worker; with memory if the nodes lack only that."""
+        nodes, without_memory = self.nodes(), each._replace(memory=0)
+        fit, fit_without = (
+            sum(fitting(node.total, resources) for node in nodes) for resources in (each, without_memory)
+        )
+        return f"{each}, {each.memory / 1e9:.1f} GB of memory" if fit < workers <= fit_without else str(each)
 
     @contextlib.contextmanager
     def requested(self, workers: int, each: Resources) -> Iterator[None]:
@@ -225,12 +218,15 @@ class Cluster:
 
 
 def worker_resources(cluster: Cluster, device: str = "auto", gpus: float | None = None) -> Resources:
-    """What a worker gets: a core, and a GPU where there are any.
+    """The resources of a worker: a core, and a GPU if there are any.
 
     Args:
-        cluster: where it will run.
+        cluster: the cluster.
         device: ``cpu`` takes no GPU, ``cuda`` requires one, ``auto`` takes one if the cluster has any now.
         gpus: GPUs per worker; None is one.
+
+    Raises:
+        UsageError: the device is unknown, or contradicts the number of GPUs.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(f"--device {device!r}: expected auto, cpu or cuda with --cluster")
@@ -250,33 +246,16 @@ def count(number: float, noun: str) -> str:
     return f"{number:g} {noun}{'' if number == 1 else 's'}"
 
 
-# Seconds between two lines that say what is waited for.
-LINE_SECONDS = 30.0
-
-# Seconds between two looks at the cluster.
-POLL_SECONDS = 0.2
-
-
 class Wait:
-    """A wait that has begun.
-
-    Args:
-        limit: seconds until it ends in an error; None is never.
-        silent: seconds until the first line.
-    """
+    """A wait of ``limit`` seconds (None is no limit), which logs its first line after ``silent`` seconds."""
 
     def __init__(self, limit: float | None, silent: float = 0.0) -> None:
-        self._until = time.monotonic() + limit if limit is not None else float("inf")
+        self._deadline = time.monotonic() + limit if limit is not None else float("inf")
         self._line_at = time.monotonic() + silent
 
     def sleep(self, missing: str, error: Callable[[], AptoolError]) -> None:
-        """Wait a moment.
-
-        Args:
-            missing: what is waited for.
-            error: makes the error in which the wait ends.
-        """
-        if time.monotonic() >= self._until:
+        """Wait a moment for what is ``missing``; raise ``error()`` after the limit."""
+        if time.monotonic() >= self._deadline:
             raise error()
         if time.monotonic() >= self._line_at:
             self._line_at = time.monotonic() + LINE_SECONDS
@@ -286,11 +265,11 @@ class Wait:
 
 @contextlib.contextmanager
 def repeated(seconds: float, act: Callable[[], None]) -> Iterator[None]:
-    """Call a function every so many seconds while the block runs, on a thread."""
-    over = threading.Event()
+    """Call a function every few seconds on a thread while the block runs."""
+    ended = threading.Event()
 
     def repeat() -> None:
-        while not over.wait(seconds):
+        while not ended.wait(seconds):
             act()
 
     thread = threading.Thread(target=repeat, daemon=True)
@@ -298,21 +277,17 @@ def repeated(seconds: float, act: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        over.set()
+        ended.set()
         thread.join()
 
 
 @contextlib.contextmanager
-def said_while_missing(missing: Callable[[], str]) -> Iterator[None]:
-    """Log what running work waits for every half minute while the block runs.
+def logged_while_missing(missing: Callable[[], str]) -> Iterator[None]:
+    """Log every half minute what running work waits for, if ``missing()`` is not empty."""
 
-    Args:
-        missing: what the work lacks now, such as the nodes that were lost; empty if nothing.
-    """
-
-    def say() -> None:
+    def log() -> None:
         if line := missing():
             logger.info(line)
 
-    with repeated(LINE_SECONDS, say):
+    with repeated(LINE_SECONDS, log):
         yield

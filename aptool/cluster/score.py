@@ -1,8 +1,7 @@
 """Scoring on a Ray cluster: the units of a run, mapped by Ray Data over a pool of workers.
 
-Ray retries a unit when its worker or node is lost, so a unit may be scored more than once; it is counted once
-all the same (see ``cluster.worker``). Only a few numbers per unit come back to the driver: texts and scores
-go from file to file.
+Ray retries a unit when its worker or node is lost; a unit that is scored twice counts once (see
+``cluster.worker``). The driver receives a record per unit: texts and scores go from file to file.
 """
 
 import contextlib
@@ -23,7 +22,7 @@ from typing_extensions import override
 from aptool.cluster.connection import connect
 from aptool.cluster.messages import listening, ray_failures, start_board
 from aptool.cluster.ray_data import map_units
-from aptool.cluster.resources import Cluster, Resources, count, said_while_missing, worker_resources
+from aptool.cluster.resources import Cluster, Resources, count, logged_while_missing, worker_resources
 from aptool.cluster.worker import ScoringJob, sweep, versions
 from aptool.errors import AptoolError
 from aptool.formats.claim import Claim
@@ -48,53 +47,43 @@ from aptool.scoring.systems import System
 
 logger = logging.getLogger(__name__)
 
-# Units that may fail, each by itself, before the others are given up.
+# Failed units after which the run stops.
 MAX_FAULTS = 10
 
-# Seconds that a shared file system may take until a file of a worker is visible here.
+# Seconds until a worker's file must be visible here on a shared file system.
 TIMEOUT_SECONDS = 60.0
 
 ONE_CORE = Resources(cpus=1)
 
-# What a worker is counted on to need: a process with torch, and a model with what is computed from it.
+# Estimated memory of a worker: a process with torch, and copies of the model's weights.
 WORKER_BYTES = 512 << 20
 MODEL_COPIES = 3
 
 
 @dataclass(frozen=True)
 class RemoteSystem(System):
-    """A system that only workers load; the driver knows its fingerprint.
+    """A system that only workers load; the driver knows its fingerprint."""
 
-    Attributes:
-        fingerprint: of the system on a worker.
-        load: loads the system on a worker, given the worker's device; pickled and sent there.
-        tag: see ``System``.
-        resources: what a worker gets.
-        max_answer_tokens: see ``System``.
-        paths: files and folders that every node must see.
-        description: see ``System.describe``.
-    """
-
-    fingerprint: str
-    load: Callable[[str], System]
+    fingerprint: str  # of the system on a worker
+    load: Callable[[str], System]  # given the worker's device; pickled and sent to workers
     tag: str
-    resources: Resources = ONE_CORE
+    resources: Resources = ONE_CORE  # of a worker
     max_answer_tokens: int | None = None
-    paths: tuple[str, ...] = ()
-    description: Mapping[str, Any] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()  # files and folders that every node must see
+    description: Mapping[str, Any] = field(default_factory=dict)  # see ``System.describe``
 
     @override
     def describe(self) -> dict[str, Any]:
         return {"name": self.tag, **self.description}
 
+    @override
     def score(self, prepared: Any) -> np.ndarray:
-        """Not possible in the driver."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class RemoteLoader:
-    """Loads a model on a worker."""
+    """Loads a model on a worker; hashable, so that a process loads it once."""
 
     loader: ModelLoader
 
@@ -104,7 +93,7 @@ class RemoteLoader:
 
 
 class ClusterExecutor(Executor):
-    """Workers of a Ray cluster, each scoring units into parts on storage that all nodes share."""
+    """Workers of a Ray cluster that score units into parts on shared storage."""
 
     def __init__(
         self,
@@ -117,11 +106,10 @@ class ClusterExecutor(Executor):
         """An executor on a connected cluster.
 
         Args:
-            cluster: where.
-            workers: number of worker processes; None is as many as there is room for.
-            gpus_per_worker: may be fractional; None is one where the cluster has any. With a GPU a worker
-                only scores, and other processes read and tokenize for it; without, a worker does all of it,
-                as passing texts from one core to another would gain nothing.
+            cluster: the cluster.
+            workers: number of worker processes; None is as many as fit.
+            gpus_per_worker: may be fractional; None is one if the cluster has GPUs. A worker with a GPU only
+                scores, and other processes read and tokenize for it; a worker without does all of it.
             debug: show Ray's own progress bars and messages.
         """
         self.cluster = cluster
@@ -155,11 +143,11 @@ class ClusterExecutor(Executor):
         cluster, folder = self.cluster, absolute_path(pinned_name(system.folder))
         each = worker_resources(cluster, system.device, self._gpus_per_worker)
         model = load_any(folder, kind=system.kind)
-        weights = sum(one.numel() * one.element_size() for one in model.ranker.state_dict().values())
+        weights = sum(tensor.nbytes for tensor in model.ranker.state_dict().values())
         each = each._replace(memory=WORKER_BYTES + MODEL_COPIES * weights)
-        cluster.check_room(None, each, self._workers)  # with a core, also where there are GPUs: for reading
+        cluster.check_room(None, each, self._workers)  # with a core for reading, also with GPUs
         if each.gpus:
-            # Cores are for the tasks that read: workers that took all of them would wait for these forever.
+            # Cores are for the reading tasks: workers with all cores would wait for them forever.
             each = each._replace(cpus=0)
         device = "cuda" if each.gpus else "cpu"
         precision: Precision = "fp32" if system.precision == "auto" else system.precision
@@ -172,7 +160,7 @@ class ClusterExecutor(Executor):
             shared = _absolute_input(answers) if answers is not None else None
             with ray_failures(cluster.address):
                 precision = ray.get(trial.remote(system, folder, some, shared))
-        # On a GPU encoded answers are kept in its memory; each worker finds out how much of that is free.
+        # Encoded answers stay in the GPU's memory; each worker measures how much is free.
         cache_bytes = None if each.gpus else min(CACHE_BYTES, cluster.memory(each) // 3)
         loader = replace(system, folder=folder, precision=precision, cache_bytes=cache_bytes, encoded=store)
         return RemoteSystem(
@@ -189,7 +177,7 @@ class ClusterExecutor(Executor):
         )
 
     def _baseline(self, system: System) -> RemoteSystem:
-        """An untrained system, which is sent to the workers as it is."""
+        """An untrained system, which is sent to the workers."""
         each = worker_resources(self.cluster, "cpu")._replace(memory=WORKER_BYTES)
         return RemoteSystem(
             fingerprint=system.fingerprint,
@@ -202,7 +190,7 @@ class ClusterExecutor(Executor):
     @contextlib.contextmanager
     @override
     def claim(self, output: Location) -> Iterator[Claim]:
-        """Workers of a driver that was killed write nothing from here on."""
+        """After the claim, workers of a killed driver write nothing."""
         with super().claim(output.absolute()) as claim:
             self._claim = claim
             sweep(output)
@@ -217,16 +205,16 @@ class ClusterExecutor(Executor):
         answers: Input | None,
         meter: PairMeter,
     ) -> Generator[UnitRecord]:
-        """Every pool of every part is checked to have all its candidates."""
+        """Also checks that every pool of every part has all its candidates."""
         assert isinstance(system, RemoteSystem)
         assert self._claim is not None
         cluster, each, workers = self.cluster, system.resources, self._workers
         room = cluster.check_room(None, each, workers)
         logger.info(starting_line(cluster, workers, room, each))
         shared = _absolute_input(answers) if answers is not None else None
-        todo = [part._replace(unit=_absolute(part.unit), path=part.path.absolute()) for part in missing]
+        remaining = [part._replace(unit=_absolute(part.unit), path=part.path.absolute()) for part in missing]
         inputs = dict.fromkeys(
-            [*(part.unit.path for part in todo), *([shared.path] if shared is not None else [])]
+            [*(part.unit.path for part in remaining), *([shared.path] if shared is not None else [])]
         )
         job = ScoringJob(
             load=system.load,
@@ -239,7 +227,7 @@ class ClusterExecutor(Executor):
             versions=versions(),
             contents=tuple((path, digest_of(path)) for path in inputs if not is_remote(path)),
         )
-        # What was listed is what has these digests.
+        # The digests are those of the listed versions.
         check_unchanged([Input(part.unit.path, part.unit.version) for part in missing])
         check_unchanged([answers] if answers is not None else [])
         faults: dict[int, str] = {}
@@ -252,9 +240,9 @@ class ClusterExecutor(Executor):
 
         with (
             listening(board, receive) if board is not None else contextlib.nullcontext(),
-            said_while_missing(lambda: cluster.missing(1, each)),
+            logged_while_missing(lambda: cluster.missing(1, each)),
             contextlib.closing(
-                map_units(todo, job, workers, room, each, cluster, board, self._debug)
+                map_units(remaining, job, workers, room, each, cluster, board, self._debug)
             ) as records,
         ):
             for record in records:
@@ -268,11 +256,11 @@ class ClusterExecutor(Executor):
                     scored.add(number)
                     faults.pop(number, None)
                     meter.reach(number)
-                    # A worker with a GPU takes no core of Ray's, but keeps one busy.
+                    # A worker with a GPU reserves no core, but keeps one busy.
                     cores, gpus = record.seconds * max(each.cpus, 1), record.seconds * each.gpus
                     yield record._replace(core_seconds=cores, gpu_seconds=gpus)
-                if len(faults) == MAX_FAULTS or len(scored) + len(faults) == len(todo):
-                    break  # without waiting for a worker whose unit another one has scored
+                if len(faults) == MAX_FAULTS or len(scored) + len(faults) == len(remaining):
+                    break  # without waiting for stragglers
         if faults:
             first, *others = faults.values()
             more = f" (and {len(others)} more like it)" if others else ""
@@ -296,7 +284,7 @@ class ClusterExecutor(Executor):
 
 
 def starting_line(cluster: Cluster, workers: int | None, room: int, each: Resources) -> str:
-    """Where units are about to be worked on, and by how many workers."""
+    """The cluster, the number of workers and their resources, in one line."""
     described = f"room for {count(room, 'worker')}"
     if workers is not None:
         described = count(workers, "worker") + (f", {described} now," if room < workers else "")
@@ -304,7 +292,7 @@ def starting_line(cluster: Cluster, workers: int | None, room: int, each: Resour
 
 
 def absolute_path(path: str | Path) -> str:
-    """A path that means the same in every process, whatever its working directory."""
+    """A path that is valid in every process, whatever its working directory."""
     return str(path) if is_remote(path) else str(Path(path).absolute())
 
 
@@ -314,7 +302,7 @@ def _absolute(unit: Unit) -> Unit:
 
 
 def _absolute_input(file: Input) -> Input:
-    """A file for workers. Nodes may have copies of their own of a local one, with times of their own."""
+    """A file for workers. Nodes may have copies of a local file with other times, so no version."""
     return file if is_remote(file.path) else Input(absolute_path(file.path), None)
 
 
@@ -323,7 +311,7 @@ def _run_driver_remotely(
 ) -> ScoredRun:
     """Drive the run from a node; relative paths start from the folder of the user's process."""
     before = Path.cwd()
-    with contextlib.suppress(OSError):  # where the folder does not exist absolute paths still work
+    with contextlib.suppress(OSError):  # absolute paths work without the folder
         os.chdir(start)
     try:
         with connect("auto", wait=wait) as cluster:
@@ -353,10 +341,10 @@ def _try_precision(
 
 
 def _await(parts: Sequence[Part]) -> None:
-    """Wait until parts that workers have written are visible here: shared file systems take a moment."""
-    until = time.monotonic() + TIMEOUT_SECONDS
+    """Wait until the workers' parts are visible here: shared file systems take a moment."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while absent := _absent(parts):
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise AptoolError(
                 f"{absent[0].path}: written by a worker and not visible here: "
                 "expected an output on storage that all nodes share"
@@ -368,21 +356,21 @@ def _absent(parts: Sequence[Part]) -> list[Part]:
     if not parts:
         return []
     store, folder = store_of(parts[0].path.parent)
-    there = set(store.names(folder))
-    return [part for part in parts if part.path.name not in there]
+    names = set(store.names(folder))
+    return [part for part in parts if part.path.name not in names]
 
 
 def check_counts(parts: Sequence[Part]) -> None:
-    """Check parts against their inputs: every pool has as many scores as candidates."""
+    """Raise unless the parts have as many scores per pool as it has candidates."""
     for path, some in groupby(parts, key=lambda part: part.unit.path):
-        these = list(some)
-        sizes_of = pool_sizes([part.unit for part in these])
-        for part, index, sizes in zip(these, read_indices(these), sizes_of, strict=True):
+        of_file = list(some)
+        sizes_of = pool_sizes([part.unit for part in of_file])
+        for part, index, sizes in zip(of_file, read_indices(of_file), sizes_of, strict=True):
             written = index.questions
-            found = dict(zip(written["question_id"], written["pairs"], strict=True))
+            scored = dict(zip(written["question_id"], written["pairs"], strict=True))
             for question, size in sizes.items():
-                if found.get(question, 0) != size:
+                if scored.get(question, 0) != size:
                     raise AptoolError(
-                        f"{part.path}: question {question!r}: {found.get(question, 0)} scores: "
+                        f"{part.path}: question {question!r}: {scored.get(question, 0)} scores: "
                         f"expected {size}, as in {path}; remove it and run again"
                     )

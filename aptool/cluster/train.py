@@ -1,11 +1,11 @@
 """Training on a Ray cluster: ``fit`` in each worker of Ray Train, together one ``ProcessGroup``.
 
-The recipe's minibatch is that of all workers together: each computes the gradient of its shard, and the sum
-is the gradient of one process. So the learning rate does not depend on the number of workers, and neither do
-the sampled pairs and negatives.
+The recipe's minibatch is that of all workers: each computes the gradient of its shard, and the sum is the
+gradient of one process. The learning rate, the sampled pairs and the negatives do not depend on the number of
+workers.
 
-The first worker writes the training checkpoint when and where one process does. After the loss of a worker,
-a node or the driver training resumes from there; Ray's part is to start the workers again.
+The first worker writes the same training checkpoints as one process. After the loss of a worker, a node or
+the driver, training resumes from there; Ray starts the workers again.
 """
 
 import logging
@@ -17,7 +17,7 @@ from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 import ray.train
@@ -27,7 +27,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util import metrics
 
 from aptool.cluster.messages import POLL_SECONDS, listening, start_board
-from aptool.cluster.resources import Cluster, Resources, Workers, count, fitting, said_while_missing
+from aptool.cluster.resources import Cluster, Resources, Workers, count, fitting, logged_while_missing
 from aptool.cluster.train_worker import Growth, TrainingJob, train_worker
 from aptool.cluster.worker import versions
 from aptool.config import CHECKPOINT_MINUTES, Recipe
@@ -45,20 +45,18 @@ from aptool.training.fit import Fit, already_trained, check_training
 
 logger = logging.getLogger(__name__)
 
-# How often lost workers are started again, from the last checkpoint, while no new one is written: on nodes
-# that come and go any number of workers may be lost in a long training.
+# Restarts of lost workers without a new checkpoint: on preemptible nodes a long training may lose any number.
 RESTARTS = 8
 
-# Seconds that as many workers as before may take to start again, while a lost node is replaced; without a
-# number of workers training goes on with fewer after the first, with one it waits as long as it may.
+# Seconds to restart the same number of workers while a lost node is replaced. Then an elastic training goes
+# on with fewer; a fixed number waits longer.
 START_SECONDS = 180
 LONGEST_START_SECONDS = 7 * 24 * 3600
 
-# Seconds that workers wait for each other: the first one may be training word vectors meanwhile.
+# Seconds that workers wait for each other: the first may be training word vectors.
 TIMEOUT_SECONDS = 6 * 3600
 
-# Seconds that workers may take to release their resources: those of a driver that was killed, and those of a
-# training that has just ended, as in a matrix of several systems.
+# Seconds until workers release their resources: those of a killed driver, and those of a previous training.
 RELEASE_SECONDS = 20
 HANDOVER_SECONDS = 5
 
@@ -82,12 +80,12 @@ def fit_on_cluster(
         collection: in a folder that all nodes see.
         recipe: the system and the procedure.
         output: the model folder, on storage that all nodes share.
-        cluster: where.
+        cluster: the cluster.
         seed: random seed.
-        workers: number of training processes. Of a least and a most, as many as there is room for: fewer
-            when a lost node is not replaced, more when one joins. None is one per GPU, or one per node
-            without GPUs, and fewer when there is no longer room for them.
-        each: the least that one worker gets; the remaining cores are shared out.
+        workers: number of training processes. With a least and a most, as many as fit: fewer when a lost node
+            is not replaced, more when a node joins. None is one per GPU, or one per node without GPUs, and
+            fewer when they no longer fit.
+        each: the least resources of a worker; the remaining cores are shared out.
         checkpoint_minutes: see ``fit``.
     """
     if cluster.through_client:
@@ -100,7 +98,7 @@ def fit_on_cluster(
     device = "cuda" if each.gpus else "cpu"
     _, key = check_training(collection, recipe, output, seed, device=device)
     folder = training_folder(output)
-    # Where a driver was killed, its workers are about to end.
+    # Workers of a killed driver are about to end.
     release_seconds = RELEASE_SECONDS if folder.exists() else HANDOVER_SECONDS
     with claimed_folder(folder, output) as claim:
         done = already_trained(output, key)
@@ -124,7 +122,7 @@ def fit_on_cluster(
 
 
 def _check_known_to_ray(output: PathOrUrl) -> None:
-    """Check that Ray Train can keep its state beside a model: it opens URLs with Arrow."""
+    """Raise unless Ray Train can keep its state beside the model: it opens URLs with Arrow."""
     if not is_remote(output) or str(output).startswith(("s3://", "gs://")):
         return
     try:
@@ -143,24 +141,24 @@ def _train(
     least: Resources,
     release_seconds: float,
 ) -> None:
-    """Train until the model is saved, also with fewer or more workers than at first where they may change.
+    """Train until the model is saved, also with a changing number of workers.
 
     Args:
         job: with the token of the claim.
         key: of the training.
-        claim: changed before workers are started anew, so that those before write nothing any more.
+        claim: reissued before new workers start, so that earlier ones write nothing.
         cluster: see ``fit_on_cluster``.
         workers: see ``fit_on_cluster``.
-        least: what one worker gets at least.
-        release_seconds: time that workers of an earlier training may take to release their resources.
+        least: the least resources of a worker.
+        release_seconds: time until workers of an earlier training release their resources.
     """
     folder = training_folder(job.output)
     checkpoint = _checkpoint_version(folder)
     fewest, most = workers if isinstance(workers, tuple) else (workers or 1, workers)
     minibatch = job.recipe.training.minibatch
     if most is not None and most > minibatch:
-        wanted = f"no more than the {count(minibatch, 'question')} of a minibatch"
-        raise UsageError(f"--workers {most}: expected {wanted} (training.minibatch)")
+        expected = f"no more than the {count(minibatch, 'question')} of a minibatch"
+        raise UsageError(f"--workers {most}: expected {expected} (training.minibatch)")
     while True:
         number, each = shared_out(cluster, workers, least, release_seconds, minibatch)
         release_seconds = RELEASE_SECONDS
@@ -171,15 +169,15 @@ def _train(
             if workers is not None and number == fewest:
                 start_seconds = int(cluster.wait) if cluster.wait is not None else LONGEST_START_SECONDS
             growth = Growth(cluster, each) if most is not None and number < most else None
-            with said_while_missing(partial(cluster.missing, number, each)):
-                ended = _attempt(job, f"{key}-{job.owner}", number, each, start_seconds, growth)
+            with logged_while_missing(partial(cluster.missing, number, each)):
+                has_grown = _attempt(job, f"{key}-{job.owner}", number, each, start_seconds, growth)
         except (ray.train.TrainingFailedError, ray.exceptions.RayError) as error:
             if isinstance(error, ray.train.ControllerError) and number > fewest:
                 logger.info(f"no longer room for {number} workers")
                 job = _of_new_workers(job, claim)
                 continue
-            before, checkpoint = checkpoint, _checkpoint_version(folder)
-            if checkpoint != before:
+            previous, checkpoint = checkpoint, _checkpoint_version(folder)
+            if checkpoint != previous:
                 logger.info(f"training stopped: {_cause(error)}; going on from the last checkpoint")
                 job = _of_new_workers(job, claim)
                 continue
@@ -189,24 +187,10 @@ def _train(
             ) from error
         finally:
             remove_tree(folder / RUN)
-        if ended.error is not None:
-            raise ended.error.error()
-        if not ended.growth:
+        if not has_grown:
             return
         logger.info(f"room for more than {many}: going on from the last checkpoint")
         job = _of_new_workers(job, claim)
-
-
-class Ended(NamedTuple):
-    """How an attempt ended that Ray finds no fault with.
-
-    Attributes:
-        error: of a worker.
-        growth: whether it is to go on with more workers.
-    """
-
-    error: WorkerError | None
-    growth: bool
 
 
 def _of_new_workers(job: TrainingJob, claim: Claim) -> TrainingJob:
@@ -216,8 +200,11 @@ def _of_new_workers(job: TrainingJob, claim: Claim) -> TrainingJob:
 
 def _attempt(
     job: TrainingJob, name: str, number: int, each: Resources, start_seconds: int, growth: Growth | None
-) -> Ended:
-    """Train with a number of workers, which are started again when one of them is lost."""
+) -> bool:
+    """Train with a number of workers; return whether to go on with more.
+
+    Lost workers are restarted. Raises the first error of a worker.
+    """
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(max(1, start_seconds))
     logging.getLogger("ray.train").setLevel(logging.ERROR)
@@ -227,17 +214,17 @@ def _attempt(
         train_loop_config={"job": job, "board": board, "growth": growth},
         # NCCL does not support two workers on one GPU.
         torch_config=TorchConfig("nccl" if each.gpus >= 1 else "gloo", timeout_s=TIMEOUT_SECONDS),
-        # Ray's elastic training would stop workers within an epoch, and waits minutes for the resources of
-        # a driver that was killed.
+        # Ray's elastic training stops workers within an epoch, and waits minutes for a killed driver's
+        # resources.
         scaling_config=ray.train.ScalingConfig(
             num_workers=number,
             use_gpu=bool(each.gpus),
             resources_per_worker=each.bundle,
-            # GPUs of one node exchange gradients much faster; cores of several nodes are more memory.
+            # GPUs of one node exchange gradients faster; cores of several nodes have more memory.
             placement_strategy="PACK" if each.gpus else "SPREAD",
         ),
         run_config=ray.train.RunConfig(
-            # A new name each time: training resumes from our checkpoint, not from Ray's.
+            # A new name each time: training resumes from aptool's checkpoint, not from Ray's.
             name=name,
             storage_path=str((training_folder(job.output) / RUN).resolve()),
             failure_config=ray.train.FailureConfig(max_failures=RESTARTS, controller_failure_limit=0),  # type: ignore[call-arg]
@@ -267,13 +254,15 @@ def _attempt(
             with listening(board, lambda kind, value: receive[kind](value)):
                 _in_thread(trainer.fit)
         except (ray.train.TrainingFailedError, ray.exceptions.RayError):
-            if not errors:  # else Ray says how the workers ended that had one
+            if not errors:  # a worker's own error is clearer than Ray's
                 raise
-    return Ended(errors[0] if errors else None, bool(room))
+    if errors:
+        raise errors[0].error()
+    return bool(room)
 
 
 def _in_thread(work: Callable[[], Any]) -> None:
-    """Do work in another thread: in the main one Ray takes Ctrl-C for itself, and keeps it."""
+    """Run ``work`` in another thread: in the main thread Ray handles and keeps Ctrl-C."""
     ended: Future[None] = Future()
 
     def run() -> None:
@@ -285,13 +274,13 @@ def _in_thread(work: Callable[[], Any]) -> None:
             ended.set_result(None)
 
     threading.Thread(target=run, name="aptool training", daemon=True).start()
-    while not ended.done():  # with Ray in the process, a signal does not end a wait without a limit
+    while not ended.done():  # with Ray, signals interrupt only waits with a limit
         wait([ended], timeout=POLL_SECONDS)
     ended.result()
 
 
 def _checkpoint_version(folder: Location) -> str | None:
-    """Change with each checkpoint; None if there is none."""
+    """The version of the last checkpoint; None if there is none."""
     path = folder / STATE
     return stat(path).version if path.is_file() else None
 
@@ -299,14 +288,14 @@ def _checkpoint_version(folder: Location) -> str | None:
 def shared_out(
     cluster: Cluster, workers: Workers, each: Resources, timeout: float = 0, largest: int | None = None
 ) -> tuple[int, Resources]:
-    """The number of workers and what each gets: the free cores are shared out among them.
+    """The number of workers and their resources: the free cores are shared out among them.
 
     Args:
-        cluster: where.
+        cluster: the cluster.
         workers: see ``fit_on_cluster``.
-        each: the least that one needs.
-        timeout: seconds to wait for resources that are taken, where no single number is given.
-        largest: the most workers where no number is given.
+        each: the least resources of a worker.
+        timeout: seconds to wait for used resources, without a fixed number.
+        largest: the most workers without a given number.
     """
     most: int | None
     if isinstance(workers, int):
@@ -315,13 +304,12 @@ def shared_out(
         fewest, most = workers or (1, None)
         count_in = partial(_most_workers, most, each, largest)
         goal = count_in([fitting(node.total, each) for node in cluster.nodes()])
-        until = time.monotonic() + timeout
-        while (found := count_in(cluster.room(each))) < goal and time.monotonic() < until:
+        deadline = time.monotonic() + timeout
+        while (fit := count_in(cluster.room(each))) < goal and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
-        number = max(fewest, found)
+        number = max(fewest, fit)
     cluster.check_room(number, each, most)
-    # The most cores with which all of them fit, by bisection: each step takes a second on a cluster that is
-    # partly taken.
+    # The most cores per worker, by bisection: each step takes a second on a partly used cluster.
     low, high = int(each.cpus), int(cluster.total().cpus / number)
     while low < high:
         middle = (low + high + 1) // 2
@@ -333,13 +321,9 @@ def shared_out(
 
 
 def _most_workers(most: int | None, each: Resources, largest: int | None, room: list[int]) -> int:
-    """At most so many workers, else one per GPU or, without GPUs, one per node.
+    """At most ``most`` workers; without it one per GPU or per node, at most ``largest``.
 
-    Args:
-        most: None is without limit.
-        each: what one gets.
-        largest: the limit where ``most`` is None.
-        room: how many fit on each node.
+    ``room`` is the number of workers that fit on each node.
     """
     if most is not None:
         return min(most, sum(room))
@@ -348,7 +332,7 @@ def _most_workers(most: int | None, each: Resources, largest: int | None, room: 
 
 
 def _cause(error: BaseException) -> str:
-    """The reason why the workers failed, in one line."""
+    """The reason of the workers' failure, in one line."""
     failures = getattr(error, "worker_failures", None)
     if failures:
         rank = min(failures)

@@ -1,4 +1,4 @@
-"""One worker of a training on a cluster: ``fit`` as a process of a group, with its messages to the driver."""
+"""A worker of a training on a cluster: ``fit`` as a process of a group, with messages to the driver."""
 
 import contextlib
 import os
@@ -26,40 +26,28 @@ from aptool.training.process_group import SINGLE_PROCESS, TorchProcessGroup
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """The same job for every worker.
+    """The settings of a training, the same for every worker."""
 
-    Attributes:
-        start: the folder that relative paths start from.
-        owner: the token of the driver's claim on the output.
-        versions: the driver's versions by package name.
-        gpu: whether a worker has a GPU.
-        checkpoint_minutes: see ``fit``.
-    """
-
-    start: Path
+    start: Path  # the folder that relative paths start from
     collection: Location
     recipe: Recipe
     output: Location
     seed: int
-    owner: str
-    versions: Versions
-    gpu: bool
+    owner: str  # the token of the driver's claim on the output
+    versions: Versions  # the driver's
+    gpu: bool  # whether a worker has a GPU
     checkpoint_minutes: float = CHECKPOINT_MINUTES
 
 
 class Growth:
-    """Ends a training after a checkpoint where there is room for one more worker, to go on with more.
-
-    Attributes:
-        ended: whether it has.
-    """
+    """Ends a training after a checkpoint if one more worker fits, to go on with more."""
 
     def __init__(self, cluster: Cluster, each: Resources) -> None:
         self._cluster, self._each = cluster, each
         self.ended = False
 
     def check(self) -> None:
-        """Look for room."""
+        """Raise if one more worker fits, and set ``ended``."""
         self.ended = self._cluster.has_room(self._each)
         if self.ended:
             raise AptoolError("room for more workers")
@@ -74,7 +62,7 @@ def train_worker(config: dict[str, Any]) -> None:
     group = TorchProcessGroup(rank, size) if size > 1 else SINGLE_PROCESS
     board = BoardPost(config["board"])
     if board.has_error():
-        return  # the workers before these ended with it
+        return  # of the previous workers
     post = board if rank == 0 else None
     try:
         with group.together():
@@ -91,13 +79,13 @@ def train_worker(config: dict[str, Any]) -> None:
                 after_checkpoint=growth.check if growth is not None else None,
             )
     except AptoolError as error:
-        # Not raised: Ray would start the workers again, into the same error.
+        # Not raised: Ray would restart the workers into the same error.
         alone = size > 1 and error is not group.raised
         if post is not None and growth is not None and growth.ended:
             post("growth", None)
         elif post is not None or alone:
             board("error", WorkerError.of(error, f"node {host()}" if alone else ""))
-        if alone:  # the others wait for this process
+        if alone:  # the other workers wait for this process
             board.flush()
             raise RuntimeError("an error of one worker ends all") from error
     if post is not None:
@@ -106,8 +94,7 @@ def train_worker(config: dict[str, Any]) -> None:
 
 def opened(job: TrainingJob) -> CollectionFiles:
     """The collection, after a check that this node sees the driver's files."""
-    # Where the folder does not exist absolute paths still work.
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # absolute paths work without the folder
         os.chdir(job.start)
     if not _is_current(job):
         raise AptoolError(

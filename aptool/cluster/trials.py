@@ -1,4 +1,4 @@
-"""Trials of an experiment matrix side by side, as tasks of a Ray cluster."""
+"""Trials of an experiment matrix in parallel, as tasks of a Ray cluster."""
 
 import contextlib
 import logging
@@ -21,27 +21,18 @@ from aptool.relay import WorkerError
 
 logger = logging.getLogger(__name__)
 
-# How often a trial is started again whose worker was lost; it resumes from its checkpoint.
+# Retries of a trial whose worker was lost; it resumes from its checkpoint.
 RESTARTS = 8
 
 
 class ClusterProcesses:
-    """A task for each trial; Ray starts them as there is room, and again when their worker is lost.
+    """A task per trial; Ray starts them as they fit, and again when their worker is lost.
 
     All nodes see the collections and share the output folder.
     """
 
     def __init__(self, cluster: Cluster, each: Resources, number: int | None = None) -> None:
-        """Prepares to start tasks.
-
-        Args:
-            cluster: where.
-            each: what one of them gets.
-            number: at most so many at a time; None is as many as there is room for.
-
-        Raises:
-            UsageError: the cluster is reached through Ray's client.
-        """
+        """Prepare tasks with the resources ``each``, at most ``number`` at a time; None is as many as fit."""
         if cluster.through_client:
             raise UsageError(
                 f"--cluster {cluster.address}: experiments cannot be driven through Ray's client: expected "
@@ -83,16 +74,16 @@ class ClusterProcesses:
 
     def events(self, timeout: float) -> list[Event]:
         """See ``Processes.events``."""
-        ended: list[Any] = []
+        ended_tasks: list[Any] = []
         if time.monotonic() >= self._line_at:
             self._line_at = time.monotonic() + LINE_SECONDS
             if missing := self._cluster.missing(1, self._each):
                 logger.info(missing)
         if self._tasks:
-            ended, _ = ray.wait(list(self._tasks), num_returns=1, timeout=timeout)
+            ended_tasks, _ = ray.wait(list(self._tasks), num_returns=1, timeout=timeout)
         # A task posts all of its messages before it ends.
-        found = [Event(*message) for message in take_messages(self._board) if message[1] != "end"]
-        for task in ended:
+        events = [Event(*message) for message in take_messages(self._board) if message[1] != "end"]
+        for task in ended_tasks:
             number, trial = self._tasks.pop(task)
             try:
                 kind, value = ray.get(task)
@@ -100,20 +91,19 @@ class ClusterProcesses:
                 raise  # a fault of the program
             except ray.exceptions.RayError as error:
                 kind, value = "error", WorkerError(1, f"{trial}: {cause(error)}")
-            found.append(Event(number, kind, value))
-        return found
+            events.append(Event(number, kind, value))
+        return events
 
 
 def _run_trial(
-    trial: Trial, runner: TrialRunner, start: Path, post: BoardPost, wanted: Versions
+    trial: Trial, runner: TrialRunner, start: Path, post: BoardPost, expected: Versions
 ) -> tuple[str, Any]:
-    """Runs on a worker; relative paths start from the folder of the driver."""
+    """Run a trial on a worker; relative paths start from the folder of the driver."""
     try:
-        check_versions(wanted)
-    except AptoolError as differ:
-        return "error", WorkerError.of(differ, f"{trial}: node {host()}")
-    # Where the folder does not exist absolute paths still work.
-    with contextlib.suppress(OSError):
+        check_versions(expected)
+    except AptoolError as difference:
+        return "error", WorkerError.of(difference, f"{trial}: node {host()}")
+    with contextlib.suppress(OSError):  # absolute paths work without the folder
         os.chdir(start)
     if isinstance(runner.output, Path) and not runner.output.is_dir():
         error = AptoolError(

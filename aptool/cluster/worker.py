@@ -1,10 +1,9 @@
-"""What a worker of a cluster does with one unit.
+"""A worker of a cluster and its unit.
 
-A unit may be assigned more than once: its worker or its node was lost, or a driver that was killed left
-workers behind. Three rules keep the result exact. A part has one name and one content, whichever worker
-writes it. The output is claimed by one driver at a time, and workers of another driver write nothing into
-its parts. And each attempt leaves a file beside the part, so a unit that always kills its worker is
-reported and not retried forever.
+A unit may be assigned twice: its worker or node was lost, or a killed driver left workers behind. Three rules
+keep the result exact. A part has the same content, whichever worker writes it. One driver at a time claims
+the output, and workers of another driver do not write its parts. Each attempt leaves a file beside the part,
+so a unit that always kills its worker is reported instead of retried forever.
 """
 
 import os
@@ -34,23 +33,22 @@ from aptool.scoring.record import UnitRecord
 from aptool.scoring.systems import System
 from aptool.version import __version__
 
-# How often a unit is attempted whose worker was lost each time.
+# Attempts at a unit whose worker was lost each time.
 MAX_ATTEMPTS = 4
 
-# Seconds between two reports of the pairs of a unit.
+# Seconds between two progress reports of a unit.
 REPORT_SECONDS = 1.0
 
 MEMORY_HINT = "a smaller --tokens-per-batch takes less memory"
-
 
 # Package names and versions.
 Versions = tuple[tuple[str, str], ...]
 
 
 class ScoringJob(NamedTuple):
-    """The settings of a run, the same for all its workers."""
+    """The settings of a run, the same for all workers."""
 
-    load: Callable[[str], System]  # loads the system on a device
+    load: Callable[[str], System]  # given a device
     device: str
     fingerprint: str  # of the driver's system
     folder: Location  # of the parts
@@ -62,7 +60,7 @@ class ScoringJob(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A unit as read for a worker with a GPU, or the error in it."""
+    """A unit that was read for a worker with a GPU, or the error."""
 
     number: int
     task: bytes
@@ -77,36 +75,33 @@ def sweep(output: Location) -> None:
 
 
 @lru_cache(maxsize=1)
-def opened(job: ScoringJob) -> tuple[System, Answers | None]:
-    """The system and the shared answers, loaded once in each process."""
+def opened(job: ScoringJob, to_read: bool = False) -> tuple[System, Answers | None]:
+    """The system and the shared answers, loaded once per process; raises if they differ from the driver's.
+
+    A process that only reads has another device, and so another fingerprint.
+    """
     check_node(job)
-    system = job.load(job.device)
-    if system.fingerprint != job.fingerprint:
+    system = job.load("cpu" if to_read else job.device)
+    if system.fingerprint != job.fingerprint and not to_read:
         raise AptoolError("the model differs from the driver's: expected the same model folder on every node")
-    return system, _shared_answers(job)
-
-
-def _shared_answers(job: ScoringJob) -> Answers | None:
-    """The shared answers, after a check that they are the driver's."""
     if job.answers is None:
-        return None
+        return system, None
     answers = read_answers(*job.answers)
     check_content(job, job.answers.path)
-    return answers
+    return system, answers
 
 
 def check_content(job: ScoringJob, path: str) -> None:
-    """Check that a local file is what the driver has planned with, on whichever disk it is here."""
-    wanted = dict(job.contents).get(path)
-    if wanted is not None and digest_of(path) != wanted:
+    """Raise if a local file on this node differs from the driver's."""
+    expected = dict(job.contents).get(path)
+    if expected is not None and digest_of(path) != expected:
         raise ReplacedError(path)
 
 
 def read(job: ScoringJob, number: int, part: Part) -> Reading:
-    """Read and tokenizes a unit for a worker with a GPU; needs none itself."""
-    cpu = job._replace(device="cpu")
+    """Read and tokenize a unit for a worker with a GPU; needs no GPU itself."""
     try:
-        system, answers = opened_to_read(cpu)
+        system, answers = opened(job, to_read=True)
     except AptoolError as error:
         return Reading(number, b"", f"node {host()}: {error}", True)
     try:
@@ -119,18 +114,11 @@ def read(job: ScoringJob, number: int, part: Part) -> Reading:
     return Reading(number, task, "", False)
 
 
-@lru_cache(maxsize=1)
-def opened_to_read(job: ScoringJob) -> tuple[System, Answers | None]:
-    """Like ``opened`` for reading alone: the fingerprint, which depends on the device, is not compared."""
-    check_node(job)
-    return job.load(job.device), _shared_answers(job)
-
-
 class Worker:
-    """Scores units, one after the other."""
+    """Scores units one after the other."""
 
     def __init__(self, job: ScoringJob) -> None:
-        """Load the system; an error in that is reported with the first unit."""
+        """Load the system; an error is reported with the first unit."""
         self._job = job
         self._name = f"{host()}:{os.getpid()}"
         self._failure = ""
@@ -147,9 +135,9 @@ class Worker:
         reading: Reading | None = None,
         post: Callable[[tuple[int, int]], None] = lambda progress: None,
     ) -> UnitRecord:
-        """Score a unit and writes its part; reads it first if no ``reading`` is given.
+        """Score a unit and write its part; without a ``reading``, read it first.
 
-        ``post`` is called now and then with the number of the unit and of its pairs that are scored.
+        ``post`` receives the number of the unit and of its scored pairs from time to time.
         """
         failed = UnitRecord(number, 0, self._name, error=self._failure, fatal=True)
         if self._failure:
@@ -180,16 +168,16 @@ class Worker:
         return UnitRecord(number, part.pairs, self._name, attempts, seconds=seconds)
 
     @property
-    def seconds_a_unit(self) -> float:
+    def seconds_per_unit(self) -> float:
         """The mean duration of its units; 0 before the first."""
         return self._seconds / max(self._units, 1)
 
     def is_current(self) -> bool:
-        """Whether the driver still wants its parts, and it can score them."""
+        """Whether this worker loaded the system and its driver still holds the claim."""
         return not self._failure and is_current(self._job)
 
     def score_again(self, number: int, part: Part) -> UnitRecord | None:
-        """Score a unit that another worker has begun; None if a third one does, or in an error."""
+        """Re-score a straggler's unit. Return None if another worker already took it, or on error."""
         started = time.monotonic()
         try:
             if begin(part, "again") > 1:
@@ -199,7 +187,7 @@ class Worker:
         except (AptoolError, RuntimeError, MemoryError) as error:
             if isinstance(error, RuntimeError) and not is_out_of_memory(error):
                 raise
-            return None  # the worker that began it reports that
+            return None  # the worker of the unit reports the error
         seconds = time.monotonic() - started
         return UnitRecord(number, part.pairs, self._name, again=True, seconds=seconds)
 
@@ -209,7 +197,7 @@ class Worker:
         reading: Reading | None = None,
         scored: Callable[[int], None] = lambda pairs: None,
     ) -> None:
-        """Score a unit, which is read first if no ``reading`` is given, and writes its part."""
+        """Score a unit and write its part; without a ``reading``, read it first."""
         system, answers = opened(self._job)
         if reading is not None:
             task: Task = pickle.loads(reading.task)
@@ -226,7 +214,7 @@ class Worker:
 
 
 class _Reports:
-    """Sums up the scored pairs of a unit, and posts the sum every ``REPORT_SECONDS``."""
+    """Sums the scored pairs of a unit, and posts the sum every ``REPORT_SECONDS``."""
 
     def __init__(self, number: int, post: Callable[[tuple[int, int]], None]) -> None:
         self._number, self._post = number, post
@@ -247,21 +235,20 @@ def is_current(job: ScoringJob) -> bool:
     return holds(job.folder / DRIVER, job.owner)
 
 
-def is_begun(part: Part, there: Container[str]) -> bool:
-    """Whether a worker has begun to score a part, given the names in its folder."""
-    return _records(part, "score")[0].name in there
+def is_begun(part: Part, names: Container[str]) -> bool:
+    """Whether a worker has started to score a part, given the names in its folder."""
+    return _records(part, "score")[0].name in names
 
 
 def begin(part: Part, step: str) -> int:
-    """Record an attempt in a file, which ``end`` removes.
+    """Record an attempt in a file, which ``end`` removes; return its number, from 1.
 
-    Returns:
-        The number of the attempt, from 1.
+    Raises if every attempt lost its worker: the unit itself must be the reason.
     """
-    mine = secrets.token_bytes(8)
+    token = secrets.token_bytes(8)
     for number, record in enumerate(_records(part, step), start=1):
         store, key = store_of(record)
-        if store.create(key, mine):
+        if store.create(key, token):
             return number
     unit = part.unit
     raise AptoolError(
@@ -277,14 +264,14 @@ def end(part: Part, step: str) -> None:
 
 
 def _records(part: Part, step: str) -> list[Location]:
-    """The records of all attempts, in order; their names are known, so the folder need not be listed."""
+    """The records of all attempts, in order; their names are fixed, so the folder is not listed."""
     return [
         part.path.with_name(f"{part.path.name}.try-{step}-{number}") for number in range(1, MAX_ATTEMPTS + 1)
     ]
 
 
 def check_node(job: ScoringJob) -> None:
-    """Check that this node sees the files of the job and can write its parts."""
+    """Raise unless this node has the driver's versions, sees its files and can write the parts."""
     check_versions(job.versions)
     for path in job.paths:
         if not location(path).exists():
@@ -304,13 +291,15 @@ def host() -> str:
 
 
 def versions() -> Versions:
-    """Of the packages that must be the same on all nodes; a build of torch for another device is the same."""
+    """Versions of the packages that must agree on all nodes; torch without its build tag."""
     return ("aptool", __version__), ("torch", torch.__version__.partition("+")[0])
 
 
-def check_versions(wanted: Versions) -> None:
-    """Check that this node has the driver's versions."""
-    here = dict(versions())
-    differ = [f"{name} {here[name]} there, {one} here" for name, one in wanted if here[name] != one]
+def check_versions(expected: Versions) -> None:
+    """Raise if this node has other versions than the driver."""
+    node = dict(versions())
+    differ = [
+        f"{name} {node[name]} there, {version} here" for name, version in expected if node[name] != version
+    ]
     if differ:
         raise AptoolError(f"{'; '.join(differ)}: expected the same versions")

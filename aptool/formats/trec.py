@@ -255,7 +255,7 @@ def _parse_line_by_line(path: PathOrUrl, data: bytes, line_format: _LineFormat) 
         row = dict(zip(line_format.columns, fields, strict=False))
         value = _number(row[line_format.number], line_format)
         if value is None:
-            expected = "a finite number" if line_format.kind is pl.Float64 else "a 64-bit integer"
+            expected = "a finite number" if line_format.kind is pl.Float64 else "a whole number of 64 bits"
             raise InputError(
                 path, place=place, column=line_format.number, value=row[line_format.number], expected=expected
             )

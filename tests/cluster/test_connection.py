@@ -10,7 +10,7 @@ import time
 import pytest
 from recorded import recorded
 
-from aptool.cluster.connection import _check_port, _own_stdout, checked_address, connection_error
+from aptool.cluster.connection import _check_port, _without_rays_stdout, checked_address, connection_error
 from aptool.cluster.resources import Cluster, Node, Resources, count, fitting, worker_resources
 from aptool.errors import AptoolError, UsageError
 
@@ -241,7 +241,7 @@ def test_prints_of_a_thread_are_dropped_and_others_are_not(capsys):
 
     thread = threading.Thread(target=print_when_told)
     thread.start()
-    with _own_stdout({thread}):
+    with _without_rays_stdout({thread}):
         printed.set()
         thread.join()
         sys.stdout.write("result\n")

@@ -106,7 +106,7 @@ def test_nothing_is_waited_for_forever_or_for_another_driver(job, parts, claim, 
 def test_a_worker_waits_as_long_as_its_own_units_took_it(worker, job, parts, monkeypatch):
     """Meanwhile the others may write their parts, and then nothing is scored twice."""
     other = Worker(job)
-    monkeypatch.setattr(Worker, "seconds_a_unit", 60.0)
+    monkeypatch.setattr(Worker, "seconds_per_unit", 60.0)
     waits = []
 
     def wait(seconds):
