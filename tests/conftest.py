@@ -127,10 +127,10 @@ def s3_at(monkeypatch):
     def direct(url):
         for name, value in {**s3.CREDENTIALS, "AWS_ENDPOINT_URL": url}.items():
             monkeypatch.setenv(name, value)
-        stores.forget()
+        stores.bucket_store.cache_clear()
 
     yield direct
-    stores.forget()
+    stores.bucket_store.cache_clear()
 
 
 @pytest.fixture
@@ -183,11 +183,11 @@ def bucket_on(request, monkeypatch):
             other_stores.new_container(url, name)
         for variable, value in variables.items():
             monkeypatch.setenv(variable, value)
-        stores.forget()
+        stores.bucket_store.cache_clear()
         return f"{scheme}://{name}"
 
     yield make
-    stores.forget()
+    stores.bucket_store.cache_clear()
 
 
 @pytest.fixture

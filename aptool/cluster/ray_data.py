@@ -218,7 +218,7 @@ def score_late(worker: Worker, parts: Sequence[Part]) -> list[UnitRecord]:
         ]
         if not late:
             break
-        if time.monotonic() - start < max(PATIENCE_SECONDS, worker.seconds_a_unit):
+        if time.monotonic() - start < max(PATIENCE_SECONDS, worker.seconds_per_unit):
             time.sleep(POLL_SECONDS)
             continue
         number, part = late[0]

@@ -12,7 +12,7 @@ from typing import TypeGuard
 
 from aptool.errors import AptoolError, InputError
 from aptool.formats import local_store
-from aptool.formats.local_store import check_parent, flush, in_use, resolved, umask, writing
+from aptool.formats.local_store import check_parent, flush, locked, resolved, umask, writing
 from aptool.formats.location import Location, ObjectPath, PathOrUrl, location
 from aptool.formats.object_folder import check_object_folder, published
 from aptool.formats.stores import store_of
@@ -64,7 +64,7 @@ def atomic_folder(
     temporary.mkdir()
     replaced = temporary.with_name(temporary.name + ".old")
     try:
-        with in_use(temporary), writing(path):
+        with locked(temporary), writing(path):
             yield temporary
             for file in temporary.rglob("*"):
                 if file.is_file():

@@ -105,7 +105,7 @@ class LocalStore(Store):
         temporary = temporary_name(final)
         temporary.touch(exist_ok=False)
         try:
-            with in_use(temporary), writing(key):
+            with locked(temporary), writing(key):
                 yield temporary
                 flush(temporary)
                 # Some libraries write private files; the result gets the mode that open() would give it.
@@ -197,9 +197,10 @@ def resolved(path: str | Path) -> Path:
 @contextmanager
 def writing(path: object, *passed: type[OSError]) -> Iterator[None]:
     """Raise disk errors as an InputError that names the output, except for ``passed`` errors."""
+    unchanged: tuple[type[Exception], ...] = (AptoolError, *passed)
     try:
         yield
-    except (AptoolError, *passed):
+    except unchanged:
         raise
     except OSError as error:
         raise InputError(
@@ -221,13 +222,6 @@ def temporary_name(final: Path) -> Path:
 
 def _base36(number: int, digits: int) -> str:
     return "".join(_DIGITS[number // 36**digit % 36] for digit in reversed(range(digits)))
-
-
-@contextmanager
-def in_use(temporary: Path) -> Iterator[None]:
-    """Mark a temporary file or folder as that of a running process; ``remove_leftovers`` keeps it."""
-    with _locked(temporary):
-        yield
 
 
 def remove_leftovers(final: Path) -> None:
@@ -252,7 +246,7 @@ def _remove_leftover(piece: Path, final: Path) -> None:
         if maker != os.getpid() and Path(f"/proc/{maker}").exists():
             return
     if replacement.exists():
-        with _locked(replacement) as free:
+        with locked(replacement) as free:
             if not free:
                 return
     if piece.suffix == ".old" and piece.is_dir() and not final.exists():
@@ -264,8 +258,11 @@ def _remove_leftover(piece: Path, final: Path) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Lock a file or folder while the block runs; yield False if it is locked or locks are unsupported."""
+def locked(path: Path) -> Iterator[bool]:
+    """Lock a file or folder while the block runs; yield False if it is locked or locks are unsupported.
+
+    ``remove_leftovers`` keeps locked files.
+    """
     handle = os.open(path, os.O_RDONLY)
     try:
         try:

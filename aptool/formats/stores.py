@@ -23,14 +23,10 @@ def store_of(path: object) -> tuple[Store, str]:
     bucket, _, key = rest.partition("/")
     if not bucket:
         raise InputError(url, expected=f"{scheme}://BUCKET/NAME")
-    return _objects(f"{scheme}://{bucket}"), key
+    return bucket_store(f"{scheme}://{bucket}"), key
 
 
 @lru_cache(maxsize=16)
-def _objects(bucket: str) -> ObjectStore:
+def bucket_store(bucket: str) -> ObjectStore:
+    """The store of a bucket; tests clear the cache after a change of credentials."""
     return ObjectStore(bucket)
-
-
-def forget() -> None:
-    """Open buckets again, as after a change of credentials in the environment."""
-    _objects.cache_clear()

@@ -108,7 +108,10 @@ def write_qrels(path: PathOrUrl, frame: pl.DataFrame) -> None:
     lines = frame.sort("question_id", "answer_id").select(
         "question_id", pl.lit("0").alias("iteration"), "answer_id", "relevance"
     )
-    _write(path, lines)
+    text = io.BytesIO()
+    lines.write_csv(text, include_header=False, separator=" ", quote_style="never")
+    with open_text(path) as file:
+        file.write(text.getbuffer())
 
 
 def write_run(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> None:
@@ -153,10 +156,7 @@ def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl
 
 
 def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:
-    return _parse(path, _bytes_of(path), line_format)
-
-
-def _parse(path: PathOrUrl, data: bytes, line_format: _LineFormat) -> pl.DataFrame:
+    data = _bytes_of(path)
     frame = _parse_at_once(data, line_format)
     return _parse_line_by_line(path, data, line_format) if frame is None else frame
 
@@ -326,13 +326,6 @@ def _printable(scores: pl.Series) -> pl.Series:
     plain = scores.set(scores == 0, 0.0)  # -0.0 among them
     narrow = plain.cast(pl.Float32)
     return narrow if (narrow.cast(pl.Float64) == plain).all() else plain
-
-
-def _write(path: PathOrUrl, lines: pl.DataFrame) -> None:
-    text = io.BytesIO()
-    lines.write_csv(text, include_header=False, separator=" ", quote_style="never")
-    with open_text(path) as file:
-        file.write(text.getbuffer())
 
 
 def check_run_output(path: PathOrUrl) -> None:

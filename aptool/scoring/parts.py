@@ -145,15 +145,8 @@ def read_indices(parts: Sequence[Part]) -> list[Index]:
         return list(pool.map(read_index, parts))
 
 
-class Merged(NamedTuple):
-    """The number of pairs and of truncated answers of all parts."""
-
-    pairs: int
-    truncated: int
-
-
-def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[[], None]) -> Merged:
-    """Merge all parts into the run file, and remove them.
+def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[[], None]) -> int:
+    """Merge all parts into the run file, and remove them; return the number of truncated answers.
 
     ``before_publishing`` is called before the run gets its name; it may raise.
     """
@@ -175,7 +168,7 @@ def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[
     check_questions([part.unit for part in parts], blocks)
     _merge_lines(parts, indices, blocks, output, before_publishing)
     remove_matching(parts_folder(output), _OWN)
-    return Merged(sum(index.pairs for index in indices), sum(index.truncated for index in indices))
+    return sum(index.truncated for index in indices)
 
 
 def _merge_lines(

@@ -174,11 +174,11 @@ def score(
         with contextlib.closing(executor.run(parts, missing, opened, shared, meter)) as scored:
             records = list(scored)
         check_unchanged(inputs)
-        merged = merge(parts, output, claim.check)
-    _log_truncated(merged.truncated, opened)
+        truncated = merge(parts, output, claim.check)
+    _log_truncated(truncated, opened)
     scored_run = ScoredRun(
-        pairs=merged.pairs,
-        truncated=merged.truncated,
+        pairs=sum(part.pairs for part in parts),
+        truncated=truncated,
         units=len(parts),
         resumed=len(parts) - len(missing),
         retried=sum(record.attempts > 1 for record in records),

@@ -241,7 +241,7 @@ def test_what_a_store_refuses_is_one_line_at_once(s3_proxy, bucket, status, prob
 
 def test_no_keys_and_no_role(bucket, monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    stores.forget()
+    stores.bucket_store.cache_clear()
 
     with pytest.raises(InputError, match=r"no credentials; expected .* AWS_ACCESS_KEY_ID"):
         storage.open_binary(f"{bucket}/x")
@@ -261,7 +261,7 @@ def test_no_account_of_azure_or_a_key_that_is_none(key, problem, monkeypatch):
     if key is not None:
         monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "lab")
         monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", key)
-    stores.forget()
+    stores.bucket_store.cache_clear()
 
     with pytest.raises(InputError, match=problem):
         storage.open_binary("az://container/x")
@@ -292,7 +292,7 @@ def test_other_protocols_are_read_only():
 
 def test_without_the_library(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    stores.forget()
+    stores.bucket_store.cache_clear()
 
     with pytest.raises(
         InputError, match=re.escape(f"obstore is not installed; expected {install_command('cloud')}")
