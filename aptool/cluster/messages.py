@@ -14,7 +14,7 @@ from aptool.errors import AptoolError, error_with, first_line
 # Seconds between two polls of the board.
 POLL_SECONDS = 0.3
 
-RESUME = "what is done is kept: run the same command again to resume"
+RESUME = "finished work is kept: run the same command again to resume"
 
 # Ray Data's own errors are not RayErrors; Ray before 2.60 has no ExecutionTimeoutError.
 _TIMEOUT: type[Exception] | tuple[()] = getattr(ray.data.exceptions, "ExecutionTimeoutError", ())

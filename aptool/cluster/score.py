@@ -262,8 +262,8 @@ class ClusterExecutor(Executor):
                 if len(faults) == MAX_FAULTS or len(scored) + len(faults) == len(remaining):
                     break  # without waiting for stragglers
         if faults:
-            first, *others = faults.values()
-            more = f" (and {len(others)} more like it)" if others else ""
+            first, *rest = faults.values()
+            more = f" (and {len(rest)} more like it)" if rest else ""
             done = len(parts) - len(missing) + len(scored)
             raise AptoolError(
                 f"{first}{more}; {done} of {len(parts)} row groups are scored and kept: "

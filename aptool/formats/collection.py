@@ -120,10 +120,10 @@ class CollectionFiles:
         file, digest = self.path / name, self.manifest["files"].get(name)
         if not file.is_file():
             raise InputError(file, problem="file not found", expected=f"the file that {MANIFEST} lists")
-        found = _digest(file)
-        if digest is not None and found != digest:
+        actual = _digest(file)
+        if digest is not None and actual != digest:
             expected = f"{digest[:12]}…, as {MANIFEST} has it"
-            raise InputError(file, column="sha256", value=f"{found[:12]}…", expected=expected)
+            raise InputError(file, column="sha256", value=f"{actual[:12]}…", expected=expected)
 
 
 def answers_of_all(pools: Sequence[PathOrUrl]) -> Location | None:

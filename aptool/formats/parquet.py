@@ -88,9 +88,9 @@ class ParquetReader:
 
     def _check_size(self, group: int) -> None:
         """Raise if, by the footer, a row group unpacks to far more than text does."""
-        found = self._checked(None, lambda: self._row_groups()[group])
-        if found.unpacked > MOST_BYTES and found.unpacked > MOST_TIMES * found.packed:
-            problem = f"unpacks to {found.unpacked:,} bytes, more than {MOST_TIMES} times its size"
+        size = self._checked(None, lambda: self._row_groups()[group])
+        if size.unpacked > MOST_BYTES and size.unpacked > MOST_TIMES * size.packed:
+            problem = f"unpacks to {size.unpacked:,} bytes, more than {MOST_TIMES} times its size"
             expected = f"texts, or row groups of at most {MOST_BYTES >> 20} MiB unpacked"
             raise InputError(self._path, place=f"row group {group}", problem=problem, expected=expected)
 
@@ -114,7 +114,7 @@ class ParquetReader:
 
 
 def _names(field: pa.Field) -> list[str]:
-    """The names of a column and its nested columns; raises if one is not UTF-8."""
+    """The names of a column and its nested columns; raises for a name that is not UTF-8."""
     kind = field.type
     return [field.name, *(name for i in range(kind.num_fields) for name in _names(kind.field(i)))]
 

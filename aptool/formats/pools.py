@@ -68,7 +68,7 @@ class PoolBatch:
     answers: pa.Array  # (distinct,) texts
     pair_answer: np.ndarray  # (pairs,) int64, into answers
     shared: Answers | None  # the shared answers that texts were looked up in
-    shared_rows: np.ndarray  # (distinct,) int64, into shared; -1 where a text stands in the pools file
+    shared_rows: np.ndarray  # (distinct,) int64, into shared; -1 for a text of the pools file
 
     @cached_property
     def pair_question(self) -> np.ndarray:

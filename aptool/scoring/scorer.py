@@ -39,7 +39,7 @@ BATCHES_PER_WINDOW = 4
 # are encoded already take less work per token.
 WINDOWS, TOKENS_PER_WINDOW, ENCODED_PER_WINDOW = 8, 2048, 8192
 
-# Likewise for questions, which take much of the time if answers are read from a store.
+# The same for questions, which take much of the time if answers are read from a store.
 TOKENS_OF_QUESTIONS = 128
 
 
@@ -116,8 +116,8 @@ class Scorer:
             answers: token ids of distinct answers, or the result of ``encode_answers``.
             pair_question: (P,) the question of each pair.
             pair_answer: (P,) the answer of each pair.
-            cache_keys: (answers,) a hashable value for each answer, which stands for the same token ids in
-                every call; None if the answer is not to be cached.
+            cache_keys: (answers,) a hashable value that identifies the token ids of an answer in every call;
+                None if the answer is not to be cached.
             scored: called with the number of pairs of each block, from any thread; where memory runs out,
                 with some pairs twice.
 

@@ -1,6 +1,6 @@
 """Encoded answers from a store; missing answers are encoded and added.
 
-The output of ``PairScorer.cache_answers`` is stored as bytes: fp32 as it is, fp16 rounded, int8 with the
+The output of ``PairScorer.cache_answers`` is stored as bytes: fp32 unchanged, fp16 rounded, int8 with the
 scale of each row behind it. A newly encoded answer is rounded as if it had been read, so scores do not depend
 on the content of the store.
 """

@@ -61,7 +61,7 @@ def test_limit_that_the_user_sets_ends_in_one_line_and_the_run_resumes(
 
     assert line == (
         f"--cluster {address}: no progress within Ray Data's limit: expected a higher {LIMIT}, or -1 for no "
-        "limit; what is done is kept: run the same command again to resume"
+        "limit; finished work is kept: run the same command again to resume"
     )
     stuck.unlink()
     if where == "context":
