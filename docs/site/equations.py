@@ -78,7 +78,7 @@ SECTIONS: list[tuple[str, str, str, list[Callable[..., Any]]]] = [
 (13)  G = tanh(Qᵀ U A)
 (14)  [g^q]_m = max_l G_{m,l}
 (15)  [g^a]_l = max_m G_{m,l}
-(16)  [σ^q]_m = exp([g^q]_m) / Σ_i exp([g^q]_i),  and σ^a likewise
+(16)  [σ^q]_m = exp([g^q]_m) / Σ_i exp([g^q]_i),  σ^a in the same way
 (17)  r^q = Q σ^q
 (18)  r^a = A σ^a""",
         "AP-CNN and AP-biLSTM. The paper's equations 14 and 15 name the upper limits of the maxima the "

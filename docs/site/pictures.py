@@ -37,16 +37,18 @@ class Answer(NamedTuple):
 
 
 def main() -> None:
-    """Draws all of them."""
+    """Draw all pictures."""
     lengths = IMAGES / "accuracy-by-length.svg"
     runs = [QA_CNN / "test.run", AP_CNN / "test.run"]
     _aptool("plot", "lengths", *runs, "--qrels", COLLECTION / "test.qrels", "--output", lengths)
     lengths.with_suffix(".csv").unlink()
     model = aptool.load(AP_CNN / "model", device="cpu")
     print(f"words near the greatest weight, of 100 dev questions: {_usual_share(model):.0%}")
-    found = _long_answers(model)
-    print(f"relevant answers of {ANSWER_WORDS.start} to {ANSWER_WORDS[-1]} words ranked first: {len(found)}")
-    for number, answer in enumerate(_three_of(found), 1):
+    answers = _long_answers(model)
+    print(
+        f"relevant answers of {ANSWER_WORDS.start} to {ANSWER_WORDS[-1]} words ranked first: {len(answers)}"
+    )
+    for number, answer in enumerate(_three_of(answers), 1):
         image = IMAGES / f"explain-{number}.png"
         pair = ("--question-id", answer.question_id, "--answer-id", answer.answer_id)
         _aptool("explain", "--model", AP_CNN / "model", "--collection", COLLECTION, *pair, "--png", image)
@@ -71,18 +73,18 @@ def _usual_share(model: aptool.Model) -> float:
 def _long_answers(model: aptool.Model) -> list[Answer]:
     pools, qrels = _split("test")
     ranked = aptool.Run.load(AP_CNN / "test.run").to_dict()
-    found = []
+    long_answers = []
     for name, (question, answers) in pools.items():
         best = max(ranked[name], key=lambda answer: (ranked[name][answer], answer))
         if qrels[name].get(best) and len(answers[best].split()) in ANSWER_WORDS:
-            found.append(Answer(name, question, best, _saturated(model, question, answers[best])))
-    return found
+            long_answers.append(Answer(name, question, best, _saturated(model, question, answers[best])))
+    return long_answers
 
 
-def _three_of(found: list[Answer]) -> list[Answer]:
-    """Those whose weights differ most, each of another package."""
+def _three_of(long_answers: list[Answer]) -> list[Answer]:
+    """The answers with the most varied weights, one per package."""
     packages: dict[str, Answer] = {}
-    for answer in sorted(found, key=lambda one: one.saturated):
+    for answer in sorted(long_answers, key=lambda answer: answer.saturated):
         packages.setdefault(answer.question_id.partition("/")[0], answer)
     return list(packages.values())[:3]
 
