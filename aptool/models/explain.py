@@ -284,7 +284,7 @@ class _Texts:
 
     def read(self, row: int) -> _Words:
         text, length = self._texts[row], int(self.tokens.lengths[row])
-        whole = self._tokenizer.places(text)
+        whole = self._tokenizer.word_indices(text)
         suffix = self._tokenizer.suffix_length
         of_token = truncate(Tokens(whole, np.array([0, len(whole)])), length, suffix).ids
         spans = word_spans(self._tokenizer, text)

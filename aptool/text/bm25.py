@@ -1,14 +1,14 @@
-"""BM25 over documents in memory: a baseline for the neural systems.
+"""BM25 over documents in memory, a baseline for the neural systems.
 
 Lucene's variant (Kamphuis et al. 2020, *Which BM25 do you mean?*): the sum over the query's words of
 
     ln(1 + (N - df + 0.5) / (df + 0.5)) * tf / (tf + k1 * (1 - b + b * length / mean length))
 
-with k1 = 1.2 and b = 0.75. A word that occurs twice in the query counts twice. Words are runs of letters,
-digits and underscores, lower-cased; there is no stemming and there are no stop words.
+with k1 = 1.2 and b = 0.75. A word that occurs twice in the query counts twice. Words are lower-cased runs of
+letters, digits and underscores, without stemming or stop words.
 
 Each term of the sum is rounded to float32, and terms are added in the order of the query's words, so that a
-score does not depend on what else is scored. `first_stage` retrieves from a corpus that is only streamed.
+score does not depend on the other documents that are scored. `first_stage` retrieves from a streamed corpus.
 """
 
 import re
@@ -20,12 +20,19 @@ import numpy as np
 
 Text = str | Sequence[str]
 
+K1 = 1.2
+B = 0.75
+
+# The weights of a word in more than this share of the documents are stored as a row over all documents, which
+# is added several times as fast as a list of postings.
+_FREQUENT = 0.25
+
 _WORD = re.compile(r"\w+")
 _BLOCKS_PER_HIT = 8
 
 
 def words(text: Text) -> list[str]:
-    """The lower-cased words of a text; a sequence of words is returned as it is."""
+    """Split a text into lower-cased words; a sequence of words is returned as it is."""
     return _WORD.findall(text.lower()) if isinstance(text, str) else list(text)
 
 
@@ -36,9 +43,8 @@ class BM25:
         self._vocabulary: dict[str, int] = {}
         builder = PostingsBuilder()
         for document in documents:
-            found = words(document)
-            known = [self._vocabulary.setdefault(word, len(self._vocabulary)) for word in found]
-            builder.add(known, len(found))
+            ids = [self._vocabulary.setdefault(w, len(self._vocabulary)) for w in words(document)]
+            builder.add(ids, len(ids))
         self._documents = builder.documents
         postings = builder.build(len(self._vocabulary))
         idf = inverse_document_frequency(postings.frequencies, self._documents)
@@ -48,34 +54,34 @@ class BM25:
         return self._documents
 
     def scores(self, query: Text) -> np.ndarray:
-        """(documents,) float32: the score of every document, 0 where they share no word."""
+        """(documents,) float32: the score of every document, 0 without a common word."""
         return self._weighted.scores([self._vocabulary[w] for w in words(query) if w in self._vocabulary])
 
     def top(self, queries: Sequence[Text], k: int) -> tuple[np.ndarray, np.ndarray]:
         """The ``k`` best documents of each query, best first, ties by index.
 
         Returns:
-            (n, k) int64 indices and (n, k) float32 scores; k is at most the number of documents.
+            (n, k) int64 indices and (n, k) float32 scores, with k at most the number of documents.
         """
         k = min(k, self._documents)
         indices = np.empty((len(queries), k), dtype=np.int64)
         best = np.empty((len(queries), k), dtype=np.float32)
         for row, query in enumerate(queries):
             scores = self.scores(query)
-            among = np.flatnonzero(scores >= lower_bound(scores, k))
-            indices[row] = among[np.argsort(-scores[among], kind="stable")[:k]]
+            candidates = np.flatnonzero(scores >= lower_bound(scores, k))
+            indices[row] = candidates[np.argsort(-scores[candidates], kind="stable")[:k]]
             best[row] = scores[indices[row]]
         return indices, best
 
     def score_pairs(
         self, queries: Sequence[Text], query_index: np.ndarray, document_index: np.ndarray
     ) -> np.ndarray:
-        """The scores of given pairs, equal to those of ``top``.
+        """Score pairs.
 
         Args:
-            queries: n queries.
+            queries: the queries.
             query_index: (pairs,) the query of each pair.
-            document_index: (pairs,) its document.
+            document_index: (pairs,) the document of each pair.
 
         Returns:
             (pairs,) float32.
@@ -89,10 +95,10 @@ class BM25:
 
 
 def lower_bound(scores: np.ndarray, k: int) -> float:
-    """A value that at least ``k`` of the scores reach, near the k-th best: the k-th best of block maxima.
+    """A lower bound of the k-th best score, close to it: the k-th best of block maxima; 0 for fewer scores.
 
-    Partitioning the scores themselves would take longer than computing them, and which of several equal
-    scores a partition keeps depends on the processor. It is 0 where there are fewer than ``k`` scores.
+    Partitioning the scores themselves would take longer than computing them, and the processor would decide
+    between equal scores.
     """
     if not 0 < k <= len(scores):
         return 0.0
@@ -101,22 +107,14 @@ def lower_bound(scores: np.ndarray, k: int) -> float:
     return float(np.partition(maxima, -k)[-k])
 
 
-K1 = 1.2
-B = 0.75
-
-# A word that is in more than this share of the documents has its weights in a row of all documents, which is
-# added several times as fast as a list of postings.
-_FREQUENT = 0.25
-
-
 class Postings(NamedTuple):
-    """In which of some documents each word occurs, and how often.
+    """The documents in which each word occurs, with counts.
 
     Attributes:
         starts: (V + 1,) int64: word w has the postings ``starts[w]`` to ``starts[w + 1]``.
-        documents: (P,) int64 the document of each posting, ascending for each word.
-        counts: (P,) int64 how often the word occurs in it.
-        lengths: (D,) int64 words of each document, with those that have no postings.
+        documents: (P,) int64 document of each posting, ascending per word.
+        counts: (P,) int64 occurrences of the word in the document.
+        lengths: (D,) int64 words per document, words without postings included.
     """
 
     starts: np.ndarray
@@ -126,60 +124,59 @@ class Postings(NamedTuple):
 
     @property
     def frequencies(self) -> np.ndarray:
-        """(V,) how many of the documents have each word."""
+        """(V,) documents per word."""
         return np.diff(self.starts)
 
 
 class PostingsBuilder:
-    """Documents as numbers of words, of which postings are made."""
+    """Collects documents, as word ids, for `Postings`."""
 
     def __init__(self) -> None:
         self._words = array("i")
-        self._words_kept = array("i")
+        self._counts = array("i")
         self._lengths = array("i")
 
     @property
     def documents(self) -> int:
-        """How many documents were added."""
+        """The number of documents."""
         return len(self._lengths)
 
     @property
     def words(self) -> int:
-        """How many words were added."""
+        """The number of running words with postings."""
         return len(self._words)
 
     def add(self, words: Sequence[int], length: int) -> None:
-        """Adds a document.
+        """Add a document.
 
         Args:
-            words: those of its words that get postings.
-            length: how many words it has in all.
+            words: ids of its words that get postings.
+            length: number of all its words.
         """
         self._words.extend(words)
-        self._words_kept.append(len(words))
+        self._counts.append(len(words))
         self._lengths.append(length)
 
     def build(self, vocabulary: int) -> Postings:
-        """The postings of the words 0 to ``vocabulary`` - 1."""
-        many = max(self.documents, 1)
-        document = np.repeat(np.arange(self.documents), np.array(self._words_kept, dtype=np.int64))
-        pairs, counts = np.unique(
-            np.array(self._words, dtype=np.int64) * many + document, return_counts=True
-        )  # (P,) sorted by word, then by document
-        starts = np.searchsorted(pairs, np.arange(vocabulary + 1) * many)
-        return Postings(starts, pairs % many, counts, np.array(self._lengths, dtype=np.int64))
+        """Build the postings of the words 0 to ``vocabulary`` - 1."""
+        size = max(self.documents, 1)
+        document = np.repeat(np.arange(self.documents), np.array(self._counts, dtype=np.int64))
+        occurrences = np.array(self._words, dtype=np.int64) * size + document
+        pairs, counts = np.unique(occurrences, return_counts=True)  # (P,) sorted by word, then by document
+        starts = np.searchsorted(pairs, np.arange(vocabulary + 1) * size)
+        return Postings(starts, pairs % size, counts, np.array(self._lengths, dtype=np.int64))
 
 
 class WeightedPostings:
-    """Postings with what each of them adds to the score of its document."""
+    """Postings with their BM25 weights."""
 
     def __init__(self, postings: Postings, idf: np.ndarray, mean_length: float) -> None:
-        """Computes the weights.
+        """Compute the weights.
 
         Args:
-            postings: of D documents.
+            postings: the postings of D documents.
             idf: (V,) inverse document frequencies.
-            mean_length: words of a document, over the whole corpus.
+            mean_length: words per document of the whole corpus.
         """
         documents, counts, frequencies = postings.documents, postings.counts, postings.frequencies
         self._starts = postings.starts
@@ -197,7 +194,7 @@ class WeightedPostings:
             self._rows[row, documents[part]] = self._weights[part]
 
     def scores(self, query: Sequence[int]) -> np.ndarray:
-        """(D,) float32: the score of every document for the words of a query; 0 where they share none."""
+        """(D,) float32: the score of every document for the word ids of a query."""
         scores = np.zeros(self._number, dtype=np.float32)
         for word in query:
             row = self._row.get(word)
@@ -205,10 +202,10 @@ class WeightedPostings:
                 scores += self._rows[row]
             else:
                 part = slice(self._starts[word], self._starts[word + 1])
-                scores[self._documents[part]] += self._weights[part]  # a document is there once
+                scores[self._documents[part]] += self._weights[part]  # each document occurs once
         return scores
 
 
 def inverse_document_frequency(frequencies: np.ndarray, documents: int) -> np.ndarray:
-    """Lucene's: ln(1 + (N - df + 0.5) / (df + 0.5)), float64, of words that are in df of N documents."""
+    """Lucene's ln(1 + (N - df + 0.5) / (df + 0.5)), float64, of words in df of N documents."""
     return np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))

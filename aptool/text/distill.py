@@ -1,9 +1,8 @@
 """Word vectors distilled from a sentence encoder: each word is encoded alone into a static vector.
 
-The words of a collection are few enough to encode every one of them. As in model2vec (Tulkens and van Dongen,
-2024), the encoder's states for a word are averaged over its subword tokens, reduced by PCA over all words to
-the wanted dimension, and frequent words are weighted down. Unlike there, only the words that are needed are
-encoded and fitted, all vectors are first scaled to one length, and frequencies are counted, not assumed.
+As in model2vec (Tulkens and van Dongen, 2024), the encoder's states for a word are averaged over its subword
+tokens, reduced by PCA over all words, and weighted down for frequent words. Unlike model2vec, only the words
+of the collection are encoded, all vectors are first scaled to one length, and frequencies are counted.
 """
 
 import logging
@@ -20,19 +19,19 @@ from aptool.text.vectors import WordVectors
 
 logger = logging.getLogger(__name__)
 
-SIF = 1e-2  # a of a / (a + p); of 1e-4 to 1e-1 the best at ranking WikiQA by mean vectors
-MOST_TOKENS = 64  # of a word
+SIF = 1e-2  # a of a / (a + p); the best of 1e-4 to 1e-1 to rank WikiQA by mean vectors
+MOST_TOKENS = 64  # per word
 _SIZE = 1 / 6  # root mean square of a vector's components, as in the published word2vec vectors
 
 
 class SentenceEncoder(NamedTuple):
-    """A transformer that computes a state for each token, and its tokenizer.
+    """A transformer and its tokenizer.
 
     Attributes:
         name: folder, or name on the hub.
-        tokenizer: its tokenizer.
-        network: of ``transformers``, in evaluation mode.
-        max_tokens: longest text that it accepts.
+        tokenizer: the tokenizer.
+        network: model of ``transformers``, in evaluation mode.
+        max_tokens: maximum length of a text.
     """
 
     name: str
@@ -51,19 +50,16 @@ def distill_vectors(
     batch: int = 256,
     device: torch.device | str = "cpu",
 ) -> WordVectors:
-    """Distils static vectors for words out of a sentence encoder.
+    """Distil static vectors for words from a sentence encoder.
 
     Args:
         encoder: the sentence encoder.
-        words: distinct.
-        counts: (words,) how often each occurs, for the weighting.
-        dim: dimension; the result has a smaller one where the words span no more, and a message is logged.
-        sif: a in the weight a / (a + p) of a word of frequency p; None: no weighting.
+        words: distinct words.
+        counts: (words,) occurrences of each word, for the weighting.
+        dim: maximum dimension; the result has a smaller one if the vectors span fewer dimensions.
+        sif: a in the weight a / (a + p) of a word of relative frequency p; None: no weighting.
         batch: words per forward pass.
-        device: of the encoder.
-
-    Raises:
-        InputError: a vector is not finite.
+        device: device of the encoder.
     """
     name = encoder.name
     states = encode_words(encoder, words, batch=batch, device=device)
@@ -94,8 +90,8 @@ def encode_words(
 ) -> np.ndarray:
     """(words, hidden) float32: the encoder's mean state over a word and its special tokens.
 
-    Words of about the same length share a batch, with attention masks, so a vector does not depend on the
-    rest of its batch beyond rounding.
+    Words of similar length share a batch, with attention masks, so that a vector does not depend on its batch
+    beyond rounding.
     """
     network = encoder.network.to(device)
     tokens = encoder.tokenizer.encode(words, min(MOST_TOKENS, encoder.max_tokens))
@@ -104,8 +100,8 @@ def encode_words(
     with torch.inference_mode():
         for start in range(0, len(order), batch):
             rows = order[start : start + batch]
-            some = tokens.take(rows)
-            texts = torch.from_numpy(some.ids).long().split(some.lengths.tolist())
+            selected = tokens.take(rows)
+            texts = torch.from_numpy(selected.ids).long().split(selected.lengths.tolist())
             ids = pad_sequence(texts, batch_first=True)
             mask = pad_sequence([torch.ones_like(text) for text in texts], batch_first=True)
             output = network(input_ids=ids.to(device), attention_mask=mask.to(device))
@@ -121,11 +117,12 @@ def encode_words(
 
 
 def principal_components(vectors: np.ndarray, dim: int) -> tuple[np.ndarray, float]:
-    """Projects (n, h) vectors, minus their mean, on their first principal components.
+    """Project (n, h) vectors, minus their mean, on their first principal components.
+
+    The sign of a component makes its largest loading positive, so that every machine gives the same result.
 
     Returns:
-        (n, min(dim, rank)) float64, and the share of the variance explained. Each component's sign makes its
-        largest loading positive, so that the result is the same everywhere.
+        (n, min(dim, rank)) float64, and the share of explained variance.
     """
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     variances, axes = np.linalg.eigh(centred.T @ centred / max(len(centred), 1))

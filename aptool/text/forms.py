@@ -1,9 +1,9 @@
-"""How a text is put to a network that reads questions and answers differently, and flags of its tokens.
+"""Text forms of networks that read questions and answers differently, and the flags of their tokens.
 
-A checkpoint may have a prompt for each kind of text, a mark (a token of its own after the first special
-token), tokens that fill a question up to a length, and answer tokens that are read but not matched. All of
-this is decided by the tokenizer. What later steps have to know about a token is a flag in its id, so that it
-goes with the token wherever texts are selected, cached, deduplicated or sent.
+A checkpoint may have a prompt per role, a mark (a token after the first special token), filler tokens that
+extend a question to a fixed length, and answer tokens that are read but not matched. The tokenizer applies
+the form. Later steps see it as flags in the token ids, which stay with a token wherever texts are selected,
+cached, deduplicated or sent.
 """
 
 from dataclasses import dataclass
@@ -12,24 +12,23 @@ import numpy as np
 
 from aptool.text.tokenizer import Tokens
 
-# Flags of an id: the network reads the token, but its state is not pooled; the state of the token is pooled,
-# but no other token attends to it. Both fit into int32, above every token id.
-UNPOOLED = 1 << 30
-UNATTENDED = 1 << 29
+# Flags of an id. Both fit into int32, above every token id.
+UNPOOLED = 1 << 30  # the network reads the token, but its state is not pooled
+UNATTENDED = 1 << 29  # the state is pooled, but no other token attends to the token
 TOKEN_ID = UNATTENDED - 1
 
 
 @dataclass(frozen=True)
 class TextForm:
-    """What is added to the texts of one role, and which of their tokens are pooled.
+    """The additions to the texts of one role, and the tokens that are not pooled.
 
     Attributes:
-        prompt: text put before each text.
+        prompt: prefix of each text.
         prompt_tokens: number of tokens at the beginning, special tokens included, that are not pooled.
         mark: id of the token inserted after the special tokens at the beginning; -1 for none.
-        filler: id of the token that fills texts up to ``fill_to`` tokens; -1 for none.
-        fill_to: the length they are filled up to.
-        attend_filler: whether other tokens attend to those that fill up.
+        filler: id of the token that extends texts to ``fill_to`` tokens; -1 for none.
+        fill_to: minimum length in tokens.
+        attend_filler: whether other tokens attend to filler tokens.
         unpooled: ids of tokens whose states are not pooled.
     """
 
@@ -42,10 +41,10 @@ class TextForm:
     unpooled: tuple[int, ...] = ()
 
     def apply(self, tokens: Tokens, prefix_length: int) -> Tokens:
-        """The tokens of texts in this form.
+        """Apply the form to texts.
 
         Args:
-            tokens: the tokens of the texts with their prompt.
+            tokens: the tokens of the texts, prompts included.
             prefix_length: number of special tokens before a text.
         """
         if self.mark >= 0:
@@ -54,15 +53,15 @@ class TextForm:
         if self.unpooled:
             flags[np.isin(tokens.ids, self.unpooled)] |= UNPOOLED
         if self.prompt_tokens:
-            place = np.arange(len(tokens.ids)) - np.repeat(tokens.offsets[:-1], tokens.lengths)
-            flags[place < self.prompt_tokens] |= UNPOOLED
+            position = np.arange(len(tokens.ids)) - np.repeat(tokens.offsets[:-1], tokens.lengths)
+            flags[position < self.prompt_tokens] |= UNPOOLED
         tokens = Tokens(tokens.ids | flags, tokens.offsets)
         filler = self.filler if self.attend_filler else self.filler | UNATTENDED
         return tokens if self.filler < 0 else _filled(tokens, filler, self.fill_to)
 
-    def places(self, places: np.ndarray, prefix_length: int) -> np.ndarray:
-        """What each token of one text belongs to, from the same without mark and filler, which get -1."""
-        tokens = Tokens(places, np.array([0, len(places)]))
+    def word_indices(self, indices: np.ndarray, prefix_length: int) -> np.ndarray:
+        """Insert -1 for mark and filler into the word indices of one text."""
+        tokens = Tokens(indices, np.array([0, len(indices)]))
         if self.mark >= 0:
             tokens = _inserted(tokens, np.minimum(prefix_length, tokens.lengths), -1)
         return tokens.ids if self.filler < 0 else _filled(tokens, -1, self.fill_to).ids
@@ -72,31 +71,31 @@ PLAIN = TextForm()
 
 
 def pooled_rows(ids: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which tokens of n texts are pooled; of a text without any such token, the first one is.
+    """Select the pooled tokens of n texts; the first token of a text that has no pooled token.
 
     Args:
-        ids: (N,) ids with their flags, text by text.
-        offsets: (n + 1,) where each text begins, and the end.
+        ids: (N,) ids with their flags.
+        offsets: (n + 1,) boundaries of the texts.
 
     Returns:
-        (R,) int64 rows of those tokens; (n,) int64 how many each text has.
+        (R,) int64 indices of the pooled tokens; (n,) int64 number of pooled tokens per text.
     """
-    found = (ids & UNPOOLED) == 0
-    if found.all():
+    is_pooled = (ids & UNPOOLED) == 0
+    if is_pooled.all():
         return np.arange(len(ids)), np.diff(offsets)
-    counts = np.add.reduceat(found, offsets[:-1], dtype=np.int64)
-    found[offsets[:-1][counts == 0]] = True
-    return np.flatnonzero(found), np.maximum(counts, 1)
+    counts = np.add.reduceat(is_pooled, offsets[:-1], dtype=np.int64)
+    is_pooled[offsets[:-1][counts == 0]] = True
+    return np.flatnonzero(is_pooled), np.maximum(counts, 1)
 
 
-def _inserted(tokens: Tokens, places: np.ndarray, token: int) -> Tokens:
-    """Every text with one more token, at its place (texts,)."""
-    ids = np.insert(tokens.ids, tokens.offsets[:-1] + places, token)
+def _inserted(tokens: Tokens, positions: np.ndarray, token: int) -> Tokens:
+    """Insert a token into every text, at its position (texts,)."""
+    ids = np.insert(tokens.ids, tokens.offsets[:-1] + positions, token)
     return Tokens(ids, tokens.offsets + np.arange(len(tokens.offsets)))
 
 
 def _filled(tokens: Tokens, token: int, length: int) -> Tokens:
-    """Every text with a token repeated at its end, up to a length; longer texts stay as they are."""
+    """Extend every text to a length by a token repeated at its end."""
     missing = np.maximum(length - tokens.lengths, 0)
     ids = np.insert(tokens.ids, np.repeat(tokens.offsets[1:], missing), token)
     return Tokens(ids, np.concatenate([[0], np.cumsum(tokens.lengths + missing)]))

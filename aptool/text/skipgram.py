@@ -1,17 +1,17 @@
 """Word vectors from a collection's own text: skip-gram with negative sampling (Mikolov et al., 2013).
 
 The objective is word2vec's: for a word w and a word c of its context, with k words n drawn from the
-unigram distribution to the power 3/4, raise log σ(in_w · out_c) + Σ_n log σ(-in_w · out_n). It is
-computed with matrix products and not with single dot products:
+unigram distribution to the power 3/4, maximize log σ(in_w · out_c) + Σ_n log σ(-in_w · out_n). It is
+computed with matrix products instead of single dot products:
 
-- The running text is split into blocks of ``_BLOCK`` words. A block and its whole context are one product,
-  masked to the window and to the text that each word belongs to.
-- A pair at distance o counts (window + 1 - o) / window times, which is the probability with which word2vec's
-  randomly shortened windows reach it.
-- Negatives are sampled once per block and shared by its words, weighted so that each pair still has
-  ``negatives`` of them on average.
-- A batch of blocks is one step, with a learning rate per word (Adagrad, one sum a row), so that rare words
-  learn quickly and frequent ones do not diverge.
+- The running text is split into blocks of ``_BLOCK`` words. A block and its context are one product, masked
+  to the window and to the text of each word.
+- A pair at distance o has the weight (window + 1 - o) / window, the probability with which word2vec's
+  randomly shortened windows contain it.
+- Negatives are sampled once per block and shared by its words, with weights that amount to ``negatives``
+  samples per pair.
+- A batch of blocks is one step, with a learning rate per word (Adagrad with one sum per row), so that rare
+  words learn quickly and frequent words do not diverge.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from torch.nn.functional import pad
 from aptool.progress import get_progress
 
 _BLOCK = 32  # words that share their negatives
-_SHARED = 64  # negatives that they share
+_SHARED = 64  # shared negatives per block
 _BATCH = 2048  # running words per step; larger ones are faster and learn less
 _RATE = 0.2  # the initial learning rate, which decays linearly to 0
 _SAMPLE = 1e-4  # subsampling threshold of frequent words, as in word2vec
@@ -52,18 +52,18 @@ def learn_vectors(
     seed: int = 0,
     threads: int = 1,
 ) -> np.ndarray:
-    """Learns a vector for each word of a vocabulary; repeatable for a seed and number of threads.
+    """Learn a vector for each word of a vocabulary; deterministic for a seed and number of threads.
 
     Args:
         token_ids: (tokens,) int, the running words of all texts.
         offsets: (texts + 1,) int64: text ``i`` is ``token_ids[offsets[i] : offsets[i + 1]]``.
-        counts: (V,) how often each word occurs; a word that never does keeps its small random vector.
+        counts: (V,) occurrences of each word; a word without occurrences keeps its small random vector.
         dim: d.
         window: farthest context word, 1 to 32.
         negatives: negative samples per context word.
         epochs: passes over the texts, shuffled each time.
         seed: random seed.
-        threads: of torch during training; the products are small, and more than one seldom helps.
+        threads: torch threads during training; the products are small, so more than one seldom helps.
 
     Returns:
         (V, d) float32.
@@ -111,11 +111,11 @@ def _step(
         inner: vectors of words; changed.
         outer: vectors of words as context; changed.
         words: (T,) ids.
-        texts: (T,) the text each belongs to, -1 for padding.
+        texts: (T,) the text of each word, -1 for padding.
         against: (blocks, K) ids of the negatives.
-        band: (B, B + 2 window) the weight of each pair by its distance.
-        negatives: k.
-        rate: the learning rate.
+        band: (B, B + 2 window) weight of each pair by its distance.
+        negatives: negative samples per pair.
+        rate: learning rate.
     """
     size, span = band.shape
     window = (span - size) // 2
@@ -128,22 +128,22 @@ def _step(
 
     middle = inner.weight.index_select(0, words).view(blocks, size, dim)
     around = outer.weight.index_select(0, context).unfold(0, span, size)  # (blocks, d, span)
-    others = outer.weight.index_select(0, against.view(-1)).view(blocks, shared, dim)
+    sampled = outer.weight.index_select(0, against.view(-1)).view(blocks, shared, dim)
 
     # d/ds of -log σ(s) is σ(s) - 1, of -log σ(-s) it is σ(s).
     pull = torch.bmm(middle, around).sigmoid_().sub_(1).mul_(weight)  # (blocks, B, span)
-    push = torch.bmm(middle, others.mT).sigmoid_()  # (blocks, B, K)
+    push = torch.bmm(middle, sampled.mT).sigmoid_()  # (blocks, B, K)
     push.mul_(weight.sum(2, keepdim=True).mul_(negatives / shared))
 
-    to_middle = torch.bmm(pull, around.mT).baddbmm_(push, others).view(-1, dim)
-    to_others = torch.bmm(push.mT, middle).view(-1, dim)
+    to_middle = torch.bmm(pull, around.mT).baddbmm_(push, sampled).view(-1, dim)
+    to_sampled = torch.bmm(push.mT, middle).view(-1, dim)
     to_around = _overlapped(torch.bmm(pull.mT, middle), size, window)
     _descend(inner, words, to_middle, rate)
-    _descend(outer, torch.cat([context, against.view(-1)]), torch.cat([to_around, to_others]), rate)
+    _descend(outer, torch.cat([context, against.view(-1)]), torch.cat([to_around, to_sampled]), rate)
 
 
 def _overlapped(gradient: Tensor, size: int, window: int) -> Tensor:
-    """(blocks, B + 2 window, d) of spans that overlap, added up to (T + 2 window, d)."""
+    """Sum the overlapping spans (blocks, B + 2 window, d) to (T + 2 window, d)."""
     blocks, _, dim = gradient.shape
     total = gradient.new_zeros(blocks * size + 2 * window, dim)
     total[window : window + blocks * size] = gradient[:, window : window + size].reshape(-1, dim)
@@ -153,14 +153,14 @@ def _overlapped(gradient: Tensor, size: int, window: int) -> Tensor:
 
 
 def _descend(table: _Table, rows: Tensor, gradient: Tensor, rate: float) -> None:
-    """Adagrad with one learning rate a row; a row that occurs several times moves by the sum."""
+    """Adagrad with one learning rate per row; the gradients of a repeated row are summed."""
     table.squares.index_add_(0, rows, gradient.square().mean(1))
     scale = table.squares.index_select(0, rows).add_(1e-10).rsqrt_().mul_(-rate)
     table.weight.scatter_add_(0, rows.unsqueeze(1).expand_as(gradient), gradient * scale.unsqueeze(1))
 
 
 def _band(window: int) -> Tensor:
-    """(B, B + 2 window): the weight of the pair of word i of a block with word j - window of it."""
+    """(B, B + 2 window): weight of the pair of word i and word j - window of a block."""
     distance = torch.arange(_BLOCK + 2 * window) - window - torch.arange(_BLOCK).unsqueeze(1)
     weight = (window + 1 - distance.abs()).clamp_(min=0) / window
     weight[distance == 0] = 0
@@ -177,7 +177,7 @@ def _keep_probability(counts: np.ndarray) -> np.ndarray:
 def _epoch_order(
     token_ids: np.ndarray, offsets: np.ndarray, keep: np.ndarray, draw: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The words of one epoch, texts shuffled and frequent words subsampled, and the text of each."""
+    """The words of one epoch and their texts, with texts shuffled and frequent words subsampled."""
     lengths = np.diff(offsets)
     order = draw.permutation(len(lengths))
     lengths = lengths[order]
@@ -189,7 +189,7 @@ def _epoch_order(
 
 
 def _batches(ids: np.ndarray, texts: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of ids and of their texts, the last padded to whole blocks with words of text -1."""
+    """Batches of ids and their texts, the last padded to whole blocks with words of text -1."""
     for start in range(0, len(ids), _BATCH):
         words, owners = (torch.from_numpy(array[start : start + _BATCH]) for array in (ids, texts))
         missing = -len(words) % _BLOCK

@@ -1,29 +1,29 @@
-"""Texts as subword tokens: the tokenizer of a pretrained network, of any kind that ``tokenizers`` knows.
+"""Subword tokenizers of pretrained networks, of any kind that ``tokenizers`` supports.
 
-A text is encoded with the special tokens that the network expects around it, such as [CLS] and [SEP]; these
-are tokens like the others. Truncation keeps those at the end of a text.
+A text is encoded with the special tokens that the network expects, such as [CLS] and [SEP]. Truncation keeps
+the special tokens at the end of a text.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
+from typing_extensions import override
 
 from aptool.text.forms import PLAIN, TextForm
-from aptool.text.tokenizer import Role, TextTokenizer, Tokens, read_tokenizer, truncate
+from aptool.text.tokenizer import Role, TextTokenizer, Tokens, join_rows, read_tokenizer, truncate
 
 
 class SpecialTokens(NamedTuple):
-    """How a network expects a pair of texts: the special tokens around them, and all token type ids.
+    """The special tokens of a pair of texts, and its token type ids.
 
     Attributes:
         before: ids before the first text.
-        between: ids between the two texts.
+        between: ids between the texts.
         after: ids after the second text.
         types: five token type ids: of ``before``, the first text, ``between``, the second text, ``after``.
     """
@@ -40,7 +40,7 @@ class SubwordTokenizer(TextTokenizer):
     Attributes:
         prefix_length: number of special tokens before a text.
         suffix_length: number of special tokens after it.
-        forms: how questions and answers are put to the network, where that is not plainly.
+        forms: role -> form in which its texts are presented to the network; none: as they are.
     """
 
     unit = "subword tokens"
@@ -53,13 +53,13 @@ class SubwordTokenizer(TextTokenizer):
         lowercase: bool = False,
         characters: int = 0,
     ) -> None:
-        """Wraps a tokenizer of the library ``tokenizers``.
+        """Wrap a tokenizer of the library ``tokenizers``.
 
         Args:
-            tokenizer: the tokenizer; padding and truncation are turned off.
-            forms: how questions and answers are put to the network, where that is not plainly.
+            tokenizer: the tokenizer; its padding and truncation are turned off.
+            forms: role -> form in which its texts are presented to the network; none: as they are.
             lowercase: lower-case texts first.
-            characters: read only so many characters of a text; 0 reads all.
+            characters: read at most this many characters of a text; 0: all.
         """
         tokenizer.no_padding()
         tokenizer.no_truncation()
@@ -73,38 +73,36 @@ class SubwordTokenizer(TextTokenizer):
         self.suffix_length = special[::-1].index(0) if 0 in special else 0
 
     @classmethod
+    @override
     def load(cls, path: str | Path) -> "SubwordTokenizer":
-        """See ``TextTokenizer.load``."""
         return cls(read_tokenizer(path))
 
+    @override
     def save(self, path: str | Path) -> None:
-        """See ``TextTokenizer.save``."""
         Path(path).write_text(self._tokenizer.to_str(), encoding="utf-8")
 
     def copy(self) -> Tokenizer:
-        """The tokenizer of ``tokenizers``, for other libraries to change."""
+        """Copy the underlying tokenizer, for other libraries to change."""
         return Tokenizer.from_str(self._tokenizer.to_str())
 
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
+    @override
     def encode(
         self, texts: Sequence[str] | pa.Array, limit: int | None = None, role: Role = "answer"
     ) -> Tokens:
-        """See ``TextTokenizer.encode``; runs on all cores. A text without any token becomes one."""
         form = self.forms.get(role, PLAIN)
         batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
         encodings = self._tokenizer.encode_batch_fast([self._presented(text, form) for text in batch])
-        rows = [encoding.ids or [max(self.unknown, 0)] for encoding in encodings]
-        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
-        tokens = Tokens(ids, np.concatenate([[0], np.cumsum(lengths)]))
+        tokens = join_rows([encoding.ids or [max(self.unknown, 0)] for encoding in encodings])
         if form is not PLAIN:
             tokens = form.apply(tokens, self.prefix_length)
         return tokens if limit is None else truncate(tokens, limit, self.suffix_length)
 
-    def places(self, text: str, role: Role = "answer") -> np.ndarray:
-        """See ``TextTokenizer.places``: a token belongs to the word that contains its last character."""
+    @override
+    def word_indices(self, text: str, role: Role = "answer") -> np.ndarray:
+        # A token belongs to the word that contains its last character.
         form = self.forms.get(role, PLAIN)
         encoding = self._tokenizer.encode(self._presented(text, form))
         word_of = np.full(len(form.prompt) + len(text) + 1, -1, dtype=np.int64)  # of each character
@@ -115,13 +113,12 @@ class SubwordTokenizer(TextTokenizer):
             word_of[len(form.prompt) + begin : len(form.prompt) + end] = number
         lasts = np.array([end - 1 for _, end in encoding.offsets], dtype=np.int64)
         special = np.array(encoding.special_tokens_mask, dtype=bool)
-        places = np.where(special, -1, word_of[lasts])
-        if not len(places):
+        indices = np.where(special, -1, word_of[lasts])
+        if not len(indices):
             return np.array([-1])
-        return form.places(places, self.prefix_length)
+        return form.word_indices(indices, self.prefix_length)
 
     def _presented(self, text: str, form: TextForm) -> str:
-        """A text as it is put to the tokenizer."""
         whole = form.prompt + text[: self._characters]
         return whole.lower() if self._lowercase else whole
 
@@ -129,23 +126,23 @@ class SubwordTokenizer(TextTokenizer):
         """The special tokens and token type ids of a pair of texts."""
         encoding = self._tokenizer.encode("a", "a")
         parts: list[list[tuple[int, int]]] = [[], [], [], [], []]
-        place = 0
+        part = 0
         for sequence, token, kind in zip(encoding.sequence_ids, encoding.ids, encoding.type_ids, strict=True):
             if sequence is not None:
-                place = 1 + 2 * sequence
-            elif place in (1, 3):
-                place += 1
-            parts[place].append((token, kind))
-        before, _, between, _, after = ([token for token, _ in part] for part in parts)
-        # A token type is the same within each of the five parts.
-        return SpecialTokens(before, between, after, [part[0][1] if part else 0 for part in parts])
+                part = 1 + 2 * sequence
+            elif part in (1, 3):
+                part += 1
+            parts[part].append((token, kind))
+        before, _, between, _, after = ([token for token, _ in tokens] for tokens in parts)
+        # The token type is the same within each of the five parts.
+        return SpecialTokens(before, between, after, [tokens[0][1] if tokens else 0 for tokens in parts])
 
 
 def _unknown_id(tokenizer: Tokenizer) -> int:
-    # The library has no attribute for it that every kind of model shares.
+    # The library has no attribute for this that all kinds of models share.
     model: dict[str, Any] = json.loads(tokenizer.to_str())["model"]
     if model.get("unk_id") is not None:
         return int(model["unk_id"])
     name = model.get("unk_token")
-    found = tokenizer.token_to_id(name) if name is not None else None
-    return -1 if found is None else int(found)
+    index = tokenizer.token_to_id(name) if name is not None else None
+    return -1 if index is None else int(index)

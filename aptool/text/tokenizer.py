@@ -1,7 +1,6 @@
-"""Texts as token ids, and a word-level tokenizer on the ``tokenizers`` library.
+"""Token ids, the interface of all tokenizers, and the word-level tokenizer.
 
-PAD and UNK are two different ids. A text without a single word becomes one UNK, so that every text has
-a state sequence and every pair a defined score.
+A text without a single word becomes one UNK, so that every text has a state and every pair a score.
 """
 
 import json
@@ -9,7 +8,7 @@ import logging
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import chain
@@ -23,20 +22,24 @@ from tokenizers.models import WordLevel
 from tokenizers.normalizers import Lowercase
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.trainers import WordLevelTrainer
+from typing_extensions import override
 
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, first_line
 from aptool.version import install_command
 
-# What a text is; a tokenizer may put questions to the network in another way than answers.
+# A tokenizer may present questions to the network in another form than answers.
 Role = Literal["question", "answer"]
 
 PAD, UNK = 0, 1
 NO_WORD = 0
 PAD_WORD, UNK_WORD = "[PAD]", "[UNK]"
 
-# A letter of a script of long ago, which a tokenizer has to know or to take for unknown.
+# A letter of an ancient script, in no vocabulary.
 RARE = "\N{UGARITIC LETTER ALPA}"
+
+# Otherwise transformers asks the user whether to run code that comes with a network.
+SAFELY = {"trust_remote_code": False}
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,10 @@ class Tokens:
 
     Attributes:
         ids: (tokens,) int32.
-        offsets: (texts + 1,) int64, beginning with 0.
-        truncated: how many of the texts were truncated.
-        words: (tokens,) int64, a number that stands for the word of each token, also where its id is UNK;
-            NO_WORD for punctuation. None unless the tokenizer identifies words.
+        offsets: (texts + 1,) int64, the first is 0.
+        truncated: number of truncated texts.
+        words: (tokens,) int64, a number that identifies the word of each token, also of an UNK; NO_WORD for
+            punctuation. None unless the tokenizer identifies words.
     """
 
     ids: np.ndarray
@@ -69,15 +72,14 @@ class Tokens:
         lengths = self.lengths[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
-        return self._at(np.repeat(self.offsets[rows], lengths) + within, offsets)
+        return self._select(np.repeat(self.offsets[rows], lengths) + within, offsets)
 
-    def _at(self, places: np.ndarray, offsets: np.ndarray, truncated: int = 0) -> "Tokens":
-        """The tokens at ``places``, as texts with these offsets."""
-        words = self.words[places] if self.words is not None else None
-        return Tokens(self.ids[places], offsets, truncated, words)
+    def _select(self, indices: np.ndarray, offsets: np.ndarray, truncated: int = 0) -> "Tokens":
+        words = self.words[indices] if self.words is not None else None
+        return Tokens(self.ids[indices], offsets, truncated, words)
 
     def counts(self, words: int) -> np.ndarray:
-        """(words,) int64: how often each id occurs."""
+        """(words,) int64: occurrences of each id."""
         return np.bincount(self.ids, minlength=words)
 
 
@@ -85,10 +87,10 @@ class TextTokenizer(ABC):
     """The interface of all tokenizers.
 
     Attributes:
-        unit: what its tokens are called.
-        unknown: id of the unknown token, -1 where there is none.
-        suffix_length: special tokens at the end of a text, which truncation keeps.
-        identify_words: whether ``encode`` gives ``Tokens.words``; only a tokenizer of words can.
+        unit: name of its tokens.
+        unknown: id of the unknown token, -1 if there is none.
+        suffix_length: number of special tokens at the end of a text, which truncation keeps.
+        identify_words: whether ``encode`` sets ``Tokens.words``; only a word-level tokenizer can.
     """
 
     unit: ClassVar[str]
@@ -99,34 +101,29 @@ class TextTokenizer(ABC):
     @classmethod
     @abstractmethod
     def load(cls, path: str | Path) -> Self:
-        """Reads a ``tokenizer.json``.
-
-        Raises:
-            InputError: the file is missing, or is not a tokenizer.
-        """
+        """Read a ``tokenizer.json``."""
 
     @abstractmethod
     def save(self, path: str | Path) -> None:
-        """Writes a ``tokenizer.json``."""
+        """Write a ``tokenizer.json``."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many ids there are."""
+        """The number of ids."""
 
     @abstractmethod
     def encode(
         self, texts: Sequence[str] | pa.Array, limit: int | None = None, role: Role = "answer"
     ) -> Tokens:
-        """Ids of each text, truncated to ``limit`` tokens."""
+        """Encode texts, truncated to ``limit`` tokens; runs on all cores."""
 
     @abstractmethod
-    def places(self, text: str, role: Role = "answer") -> np.ndarray:
-        """(tokens,) int64: which word of ``split`` each token of a text belongs to, -1 for none."""
+    def word_indices(self, text: str, role: Role = "answer") -> np.ndarray:
+        """(tokens,) int64: index of the word of ``split`` that contains each token of a text, or -1."""
 
     def split(self, text: str) -> list[str]:
-        """The words of one text as written, before they are mapped to ids."""
-        parts = Whitespace().pre_tokenize_str(text)
-        return [word for word, _ in parts]
+        """Split one text into its words as written."""
+        return [word for word, _ in Whitespace().pre_tokenize_str(text)]
 
 
 class WordTokenizer(TextTokenizer):
@@ -142,13 +139,13 @@ class WordTokenizer(TextTokenizer):
     def learn(
         cls, texts: Iterable[str], *, lowercase: bool = True, min_count: int = 1, also: Iterable[str] = ()
     ) -> "WordTokenizer":
-        """Builds a vocabulary from the words of ``texts``, the most frequent first.
+        """Learn a vocabulary from texts, the most frequent words first.
 
         Args:
             texts: the training texts.
-            lowercase: whether words are lower-cased.
-            min_count: words that occur less often are left out.
-            also: further words of the vocabulary, after the others.
+            lowercase: lower-case words.
+            min_count: leave out words that occur less often.
+            also: further words, at the end of the vocabulary.
         """
         tokenizer = _untrained(lowercase)
         trainer = WordLevelTrainer(
@@ -165,19 +162,15 @@ class WordTokenizer(TextTokenizer):
 
     @classmethod
     def from_words(cls, words: Sequence[str], *, lowercase: bool = True) -> "WordTokenizer":
-        """A tokenizer whose vocabulary is PAD, UNK and then ``words`` in the order given."""
+        """A tokenizer with the vocabulary PAD, UNK and ``words``, in this order."""
         tokenizer = _untrained(lowercase)
         ids = {word: index for index, word in enumerate([PAD_WORD, UNK_WORD, *words])}
         tokenizer.model = WordLevel(ids, unk_token=UNK_WORD)
         return cls(tokenizer)
 
     @classmethod
+    @override
     def load(cls, path: str | Path) -> "WordTokenizer":
-        """Reads a ``tokenizer.json``.
-
-        Raises:
-            InputError: the file is missing, or is not a tokenizer.
-        """
         tokenizer = read_tokenizer(path)
         if (tokenizer.token_to_id(PAD_WORD), tokenizer.token_to_id(UNK_WORD)) != (PAD, UNK):
             raise InputError(path, expected=f"{PAD_WORD} with id {PAD} and {UNK_WORD} with id {UNK}")
@@ -186,8 +179,8 @@ class WordTokenizer(TextTokenizer):
             raise InputError(path, value=max(ids), expected=f"ids from 0 to {len(ids) - 1}")
         return cls(tokenizer)
 
+    @override
     def save(self, path: str | Path) -> None:
-        """Writes a ``tokenizer.json``."""
         Path(path).write_text(self._tokenizer.to_str(), encoding="utf-8")
 
     def __len__(self) -> int:
@@ -195,74 +188,64 @@ class WordTokenizer(TextTokenizer):
 
     @property
     def words(self) -> list[str]:
-        """The vocabulary, by id; PAD and UNK come first."""
+        """The vocabulary by id; PAD and UNK are first."""
         vocabulary: Mapping[str, int] = self._tokenizer.get_vocab()
         return sorted(vocabulary, key=vocabulary.__getitem__)
 
+    @override
     def encode(
         self, texts: Sequence[str] | pa.Array, limit: int | None = None, role: Role = "answer"
     ) -> Tokens:
-        """Ids of each text, truncated to ``limit`` tokens; runs on all cores."""
         batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
         encodings = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
-        rows = [encoding.ids or [UNK] for encoding in encodings]
-        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        words = self._identified(batch, ids, offsets) if self.identify_words else None
-        tokens = Tokens(ids, offsets, words=words)
+        tokens = join_rows([encoding.ids or [UNK] for encoding in encodings])
+        if self.identify_words:
+            tokens = replace(tokens, words=self._identify_words(batch, tokens.ids, tokens.offsets))
         return tokens if limit is None else truncate(tokens, limit)
 
-    def _identified(self, texts: list[str], ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """``Tokens.words``: the id of a word that has one, else a hash of it above all ids."""
+    def _identify_words(self, texts: list[str], ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+        """``Tokens.words``: the id of a word in the vocabulary, else a hash of the word above all ids."""
         vocabulary = self.words
-        real = np.array([any(map(str.isalnum, word)) for word in vocabulary])
-        real[: UNK + 1] = False
-        words = np.where(real[ids], ids, NO_WORD).astype(np.int64)
+        is_word = np.array([any(map(str.isalnum, word)) for word in vocabulary])
+        is_word[: UNK + 1] = False
+        numbers = np.where(is_word[ids], ids, NO_WORD).astype(np.int64)
         unknown = np.flatnonzero(ids == UNK)
         owners = np.searchsorted(offsets, unknown, side="right") - 1
         lower = self._tokenizer.normalizer is not None
-        split: tuple[int, list[str]] = (-1, [])
-        for owner, place in zip(owners.tolist(), unknown.tolist(), strict=True):
-            if split[0] != owner:
-                split = owner, self.split(texts[owner])
-            word = split[1][place - int(offsets[owner])] if split[1] else ""
+        current, words = -1, list[str]()
+        for owner, index in zip(owners.tolist(), unknown.tolist(), strict=True):
+            if current != owner:
+                current, words = owner, self.split(texts[owner])
+            word = words[index - int(offsets[owner])] if words else ""
             if any(map(str.isalnum, word)):
                 word = word.lower() if lower else word
-                words[place] = len(vocabulary) + zlib.crc32(word.encode())
-        return words
+                numbers[index] = len(vocabulary) + zlib.crc32(word.encode())
+        return numbers
 
-    def places(self, text: str, role: Role = "answer") -> np.ndarray:
-        """See ``TextTokenizer.places``: a token is a word."""
+    @override
+    def word_indices(self, text: str, role: Role = "answer") -> np.ndarray:
         return np.arange(max(1, len(self.split(text))))
 
 
 def read_tokenizer(path: str | Path) -> Tokenizer:
-    """A tokenizer of any kind, without the truncation and padding that its file may ask for.
-
-    Texts are truncated as the recipe says, and padded where they are batched; a file could ask for gigabytes.
-
-    Raises:
-        InputError: the file is missing, or is not a tokenizer of any text.
-    """
+    """Read a tokenizer of any kind, without its truncation and padding, which could ask for gigabytes."""
     document = read_json(path, "the tokenizer of a model")
     try:
         document |= {"truncation": None, "padding": None}
         tokenizer = Tokenizer.from_str(json.dumps(document))
         check_encodes(tokenizer)
         return tokenizer
-    except BaseException as error:  # the library raises nothing more special, and panics are not exceptions
+    except BaseException as error:  # the library raises bare exceptions, and its panics are no exceptions
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         raise InputError(path, problem=first_line(error), expected="a tokenizer.json") from error
 
 
 def check_encodes(tokenizer: Tokenizer) -> None:
-    """Checks that a tokenizer can encode any text.
+    """Check that a tokenizer can encode any text.
 
     Raises:
-        ValueError: a special token of its template is not known.
-        Exception: the library's own; it cannot encode an unknown word.
+        Exception: from the library, or a ValueError; an unknown word or special token cannot be encoded.
     """
     if tokenizer.post_processor is not None:
         _check_templates(json.loads(tokenizer.post_processor.__getstate__()))
@@ -270,14 +253,7 @@ def check_encodes(tokenizer: Tokenizer) -> None:
 
 
 def _check_templates(processor: dict[str, Any]) -> None:
-    """Checks that special tokens around texts are known: the library would panic as it encodes.
-
-    Args:
-        processor: the ``post_processor`` of a tokenizer's file.
-
-    Raises:
-        ValueError: one is not.
-    """
+    """Check that the special tokens of a ``post_processor`` exist, as the library would panic later."""
     for inner in processor.get("processors", ()):
         _check_templates(inner)
     pieces = [piece for name in ("single", "pair") for piece in processor.get(name, ())]
@@ -286,8 +262,15 @@ def _check_templates(processor: dict[str, Any]) -> None:
         raise ValueError(f"special token {min(unknown)!r} of its template is not among its special_tokens")
 
 
+def join_rows(rows: Sequence[Sequence[int]]) -> Tokens:
+    """Join the ids of each text, from a tokenizer of the library."""
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
+    return Tokens(ids, np.concatenate([[0], np.cumsum(lengths)]))
+
+
 def concatenated(parts: Sequence[Tokens]) -> Tokens:
-    """The texts of all parts, in order."""
+    """Concatenate texts."""
     ends = np.cumsum([0, *(len(part.ids) for part in parts)])
     starts = [part.offsets[:-1] + shift for part, shift in zip(parts, ends[:-1], strict=True)]
     ids = np.concatenate([part.ids for part in parts])
@@ -301,15 +284,15 @@ def concatenated(parts: Sequence[Tokens]) -> Tokens:
 
 
 def truncate(tokens: Tokens, limit: int, suffix_length: int = 0) -> Tokens:
-    """Every text truncated to ``limit`` tokens, of which the last ``suffix_length`` are those at its end."""
+    """Truncate every text to ``limit`` tokens; its last ``suffix_length`` tokens are kept."""
     lengths = np.minimum(tokens.lengths, limit)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
-    place = np.repeat(tokens.offsets[:-1], lengths) + within
+    indices = np.repeat(tokens.offsets[:-1], lengths) + within
     if suffix_length:
-        left_out = np.repeat(tokens.lengths - lengths, lengths)
-        place += np.where(within >= np.repeat(lengths - suffix_length, lengths), left_out, 0)
-    return tokens._at(place, offsets, truncated=int((tokens.lengths > limit).sum()))
+        skipped = np.repeat(tokens.lengths - lengths, lengths)
+        indices += np.where(within >= np.repeat(lengths - suffix_length, lengths), skipped, 0)
+    return tokens._select(indices, offsets, truncated=int((tokens.lengths > limit).sum()))
 
 
 def _untrained(lowercase: bool) -> Tokenizer:
@@ -320,38 +303,27 @@ def _untrained(lowercase: bool) -> Tokenizer:
     return tokenizer
 
 
-# Otherwise transformers asks the user whether to run code that comes with a network.
-SAFELY = {"trust_remote_code": False}
-
-
 def require(package: str, *, purpose: str, extra: str) -> Any:
-    """Imports an optional package; progress bars and retry messages of the Hugging Face libraries are off.
+    """Import an optional package, with the progress bars and retry messages of Hugging Face turned off.
 
     Args:
-        package: its import name, such as ``transformers``.
-        purpose: what needs it, the subject of the error.
-        extra: the extra of aptool that installs it.
-
-    Raises:
-        AptoolError: it is not installed; the message says how to install it.
+        package: import name, such as ``transformers``.
+        purpose: the subject of the error if the package is missing.
+        extra: the extra of aptool that installs the package.
     """
     try:
-        module: Any = import_module(package)  # an extra, so perhaps not there to be type-checked
+        module: Any = import_module(package)
     except ImportError as error:
         raise AptoolError(_missing(package, purpose, extra)) from error
     if package == "transformers":
         module.logging.set_verbosity_error()
         module.logging.disable_progress_bar()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # one line for each retry
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a line per retry
     return module
 
 
 def check_installed(package: str, *, purpose: str, extra: str) -> None:
-    """Checks that an optional package is installed, without importing it.
-
-    Raises:
-        AptoolError: it is not; the message is that of ``require``.
-    """
+    """Check that an optional package is installed, without importing it; see `require`."""
     if find_spec(package) is None:
         raise AptoolError(_missing(package, purpose, extra))
 

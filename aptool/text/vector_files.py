@@ -1,7 +1,7 @@
 """Files of word vectors as streams of rows: word2vec binary and text, GloVe, fastText .vec, gz of these.
 
-The format is detected from a file's first bytes and never from its name. At most a few blocks of the file are
-in memory at a time, and a row's numbers are only parsed on request.
+The format is detected by the first bytes of a file, never by its name. A few blocks of the file are in memory
+at a time, and the numbers of a row are only parsed on request.
 """
 
 import logging
@@ -31,7 +31,7 @@ _FOREIGN = {
     b"PK\x03\x04": "a zip archive; unpack it first",
     b"\xff\xfe": "UTF-16 text",
     b"\xfe\xff": "UTF-16 text",
-    b"\xba\x16\x4f\x2f": "a fastText .bin model; its .vec file is what can be read",
+    b"\xba\x16\x4f\x2f": "a fastText .bin model; use its .vec file",
     **{bytes([0x80, version]): "a Python pickle" for version in range(2, 6)},
     b"PAR1": "Parquet",
 }
@@ -40,7 +40,7 @@ _FOREIGN = {
 class Row(NamedTuple):
     """One word and its numbers, unparsed."""
 
-    number: int  # of the record, or of the line, from 1
+    number: int  # number of the record or line, from 1
     word: bytes
     values: bytes
 
@@ -52,8 +52,8 @@ class VectorFile:
     Attributes:
         kind: description of its format.
         dim: dimension of the vectors.
-        rows: the rows in the file's order; iterating may raise InputError.
-        parse: a row's vector, (dim,) float32; raises InputError where it is not finite.
+        rows: the rows in the file's order.
+        parse: parses a row into its vector, (dim,) float32, finite.
     """
 
     kind: str
@@ -64,22 +64,16 @@ class VectorFile:
 
 @contextmanager
 def open_vectors(path: PathOrUrl) -> Iterator[VectorFile]:
-    """Opens a file or URL of word vectors.
-
-    Args:
-        path: the file or URL.
-
-    Raises:
-        InputError: here or while rows are read: the file cannot be read, is of another format, ends within a
-            row, or has rows of different widths.
-    """
-    with _failures_named(path), storage.open_binary(path) as opened:
-        start = opened.read(2)
-        file: Stream = _Rejoined(start, opened)
-        packed = start == GZIP
-        if packed:
-            file = Unpacked(path, file)
-        yield _recognise(path, file, " (gz)" if packed else "")
+    """Open a file or URL of word vectors; its rows are checked as they are read."""
+    try:
+        with storage.open_binary(path) as opened:
+            start = opened.read(2)
+            file: Stream = _Rejoined(start, opened)
+            if start == GZIP:
+                file = Unpacked(path, file)
+            yield _recognise(path, file, " (gz)" if start == GZIP else "")
+    except OSError as error:
+        raise storage.unreadable(path, error) from error
 
 
 class Stream(Protocol):
@@ -118,9 +112,8 @@ def _recognise(path: PathOrUrl, file: Stream, packing: str) -> VectorFile:
         return VectorFile(f"text without a header{packing}", dim, lines, _text_parser(path, dim))
     count, dim = int(header[1]), int(header[2])
     if not 1 <= dim <= WIDEST:
-        raise InputError(
-            path, place="line 1", value=_shown(first), expected=f"a count and a width of 1 to {WIDEST}"
-        )
+        expected = f"a count and a width of 1 to {WIDEST}"
+        raise InputError(path, place="line 1", value=_shown(first), expected=expected)
     if rest and not _looks_like_text(rest, dim):
         if first.endswith(b"\r"):
             problem, expected = "a carriage return", "binary vectors without converted line ends"
@@ -144,7 +137,7 @@ def _width_of(path: PathOrUrl, line: bytes) -> int:
     while numbers < len(fields) and _is_number(fields[-1 - numbers]):
         numbers += 1
     if numbers == len(fields) and not line[:1].isspace():
-        numbers -= 1  # the word is a number too
+        numbers -= 1  # the word itself is a number
     if not 1 <= numbers <= WIDEST:
         expected = "a word and its numbers, or a header with the count and width of the vectors"
         raise InputError(path, place="line 1", value=_shown(line), expected=expected)
@@ -152,7 +145,7 @@ def _width_of(path: PathOrUrl, line: bytes) -> int:
 
 
 def _binary_rows(path: PathOrUrl, start: bytes, file: Stream, dim: int, count: int) -> Iterator[Row]:
-    """Records of a word, a space and ``dim`` little-endian float32, with or without a newline after each."""
+    """Read records of a word, a space and ``dim`` little-endian float32, with or without a final newline."""
     width = 4 * dim
     data, position, at_end = start, 0, False
     for number in range(1, count + 1):
@@ -201,7 +194,7 @@ def _text_rows(
     first: int,
     count: int | None,
 ) -> Iterator[Row]:
-    """Lines of a word and ``dim`` numbers; a word may hold spaces, as a few of GloVe's do, or be empty."""
+    """Read lines of a word, which may be empty or have spaces, as in GloVe, and ``dim`` numbers."""
     rows = 0
     for number, raw in enumerate(_lines(path, start, file, first), start=first):
         line = raw.rstrip(b" \t\r")
@@ -215,8 +208,8 @@ def _text_rows(
             inner = fields[1 : len(fields) - dim]
             # Additional numbers mean another width; additional words, a word with spaces.
             if extra < 1 or any(map(_is_number, inner)):
-                found = sum(map(_is_number, fields[1:]))
-                problem = f"{found} numbers after {_shown(fields[0])!r}"
+                numbers = sum(map(_is_number, fields[1:]))
+                problem = f"{numbers} numbers after {_shown(fields[0])!r}"
                 raise InputError(path, place=f"line {number:,}", problem=problem, expected=f"{dim} numbers")
             word, values = b" ".join(fields[:-dim]), b" ".join(fields[-dim:])
         yield Row(number, word, values)
@@ -234,7 +227,7 @@ def _text_parser(path: PathOrUrl, dim: int) -> Callable[[Row], np.ndarray]:
         if len(fields) != dim:
             raise InputError(path, place=place, problem=f"{len(fields)} numbers", expected=f"{dim} numbers")
         try:
-            if b"_" in row.values:  # Python alone allows digits to be grouped so
+            if b"_" in row.values:  # only Python allows such groups of digits
                 raise ValueError(row.values)
             wide = np.array(list(map(float, fields)))
         except ValueError:
@@ -250,7 +243,7 @@ def _text_parser(path: PathOrUrl, dim: int) -> Callable[[Row], np.ndarray]:
 
 
 def _lines(path: PathOrUrl, start: bytes, file: Stream, first: int) -> Iterator[bytes]:
-    """Lines without their newline."""
+    """Split blocks into lines without their newline."""
     number, block, rest = first, start, b""
     while block:
         *lines, rest = (rest + block).split(b"\n")
@@ -266,7 +259,7 @@ def _lines(path: PathOrUrl, start: bytes, file: Stream, first: int) -> Iterator[
 
 
 def _read_block(file: Stream) -> bytes:
-    """About ``BLOCK`` bytes, fewer only at the end: some streams return less at a time."""
+    """Read about ``BLOCK`` bytes, fewer only at the end: some streams return less at a time."""
     parts: list[bytes] = []
     missing = BLOCK
     while missing > 0 and (part := file.read(missing)):
@@ -290,12 +283,3 @@ def _not_finite(path: PathOrUrl, place: str, word: bytes) -> InputError:
 
 def _shown(data: bytes) -> str:
     return data[:40].decode("utf-8", "replace")
-
-
-@contextmanager
-def _failures_named(path: PathOrUrl) -> Iterator[None]:
-    """Turns exceptions of a stream into an InputError that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise storage.unreadable(path, error) from error

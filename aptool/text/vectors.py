@@ -1,4 +1,4 @@
-"""Words with their vectors: read from any usual format, only the words needed, and written as word2vec."""
+"""Word vectors: read from files and static models, only for the words needed, and written as word2vec."""
 
 import logging
 import re
@@ -6,18 +6,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from aptool.errors import InputError
+from aptool.errors import InputError, first_line
 from aptool.formats.atomic import atomic_file
 from aptool.formats.location import PathOrUrl
 from aptool.formats.urls import is_remote
+from aptool.text.tokenizer import require
 from aptool.text.vector_files import VectorFile, open_vectors
 
 logger = logging.getLogger(__name__)
 
-# How a word is looked up: the first spelling that has a vector is used.
+# Spellings of a word in order of precedence.
 SPELLINGS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("as written", str),
     ("in lower case", str.lower),
@@ -26,6 +28,7 @@ SPELLINGS: tuple[tuple[str, Callable[[str], str]], ...] = (
 )
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_WORD_STARTS = "▁Ġ"  # tokenizers mark the first token of a word by these prefixes
 _FILE_SUFFIXES = (".bin", ".txt", ".vec", ".gz", ".w2v", ".model", ".zip")
 
 
@@ -34,9 +37,9 @@ class WordVectors:
     """Words with their vectors.
 
     Attributes:
-        words: distinct.
+        words: distinct words.
         matrix: (words, d) float32, finite.
-        source: the file, folder or name that they came from.
+        source: the file, folder or name that the vectors are from.
     """
 
     words: list[str]
@@ -46,13 +49,13 @@ class WordVectors:
 
 @dataclass(frozen=True)
 class VectorCoverage:
-    """How many words of a text have a vector.
+    """The number of words of a text with and without a vector.
 
     Attributes:
         types: distinct words.
         tokens: running words.
         unknown_types: distinct words without a vector.
-        unknown_tokens: running words without one.
+        unknown_tokens: running words without a vector.
     """
 
     types: int
@@ -62,156 +65,117 @@ class VectorCoverage:
 
     @property
     def type_share(self) -> float:
-        """Share of the distinct words that have a vector; 0 where there are no words."""
+        """Share of the distinct words that have a vector; 0 if there are no words."""
         return 1 - self.unknown_types / self.types if self.types else 0.0
 
     @property
     def token_share(self) -> float:
-        """Share of the running words that have a vector; 0 where there are no words."""
+        """Share of the running words that have a vector; 0 if there are no words."""
         return 1 - self.unknown_tokens / self.tokens if self.tokens else 0.0
 
 
 def read_vectors(source: PathOrUrl, words: Iterable[str] | None = None) -> WordVectors:
-    """Reads the vectors of the wanted words, in one pass and in memory for these alone.
+    """Read word vectors in one pass; memory holds the vectors of the requested words.
 
-    A file may be word2vec binary or text, GloVe text, fastText ``.vec``, or gz of any; its bytes tell which.
-    A folder, or a name on the Hugging Face hub, is a static model for ``model2vec``. In a file, a wanted word
-    is looked up as written, then in lower, title and upper case; the first of two rows of one word is used,
-    and words that are not UTF-8 are skipped.
+    A file may be word2vec binary or text, GloVe text, fastText ``.vec``, or gz of any; its bytes determine
+    the format. A folder, or a name on the Hugging Face hub, is a static model for ``model2vec``. In a file, a
+    word is looked up as written, then in lower, title and upper case. The first of two rows of one word is
+    used, and words that are not UTF-8 are skipped.
 
     Args:
         source: a file, a URL, a folder, or a hub name such as ``minishlab/potion-base-8M``.
-        words: those wanted; None: all.
+        words: the requested words; None: all.
 
     Returns:
-        The wanted words that have a vector, in the order given (all: in the file's), spelled as wanted.
+        The requested words that have a vector, as given and in the order given; all words in the order of
+        the file.
 
     Raises:
-        AptoolError: a static model is wanted and the ``model2vec`` package is not installed.
-        InputError: naming line or record, for a file that is truncated, has rows of different widths, or has
-            anything but finite numbers for a wanted word. Rows of other words are only checked for their
-            width.
+        AptoolError: ``source`` is a static model and the ``model2vec`` package is not installed.
+        InputError: with line or record: the file is truncated, has rows of different widths, or has a number
+            that is not finite for a requested word.
     """
     if _is_static_model(source):
-        from aptool.text.static_models import read_static_model
-
-        found, matrix = read_static_model(source, words)
-        return WordVectors(found, matrix, str(source))
-    return _read_file(source, words)
-
-
-def write_vectors(path: PathOrUrl, vectors: WordVectors, *, binary: bool = True) -> None:
-    """Writes a word2vec file, byte for byte as gensim writes it.
-
-    Raises:
-        InputError: a word is empty, repeated or contains white space, which the format cannot express, a
-            number is not finite, or the file cannot be written.
-    """
-    matrix = np.ascontiguousarray(vectors.matrix, dtype="<f4")
-    if matrix.ndim != 2 or len(matrix) != len(vectors.words):
-        raise ValueError(f"{len(vectors.words)} words with a matrix of shape {matrix.shape}")
-    repeated = Counter(vectors.words)
-    for word, row in zip(vectors.words, matrix, strict=True):
-        if not word or re.search(r"[ \t\r\n]", word):
-            raise InputError(path, column="word", value=word, expected="a word without white space")
-        if repeated[word] > 1:
-            raise InputError(path, column="word", value=word, expected="each word once")
-        if not np.isfinite(row).all():
-            raise InputError(path, column="word", value=word, expected="finite numbers for every word")
-    with atomic_file(path) as temporary, temporary.open("wb") as file:
-        file.write(f"{matrix.shape[0]} {matrix.shape[1]}\n".encode())
-        for word, row in zip(vectors.words, matrix, strict=True):
-            file.write(word.encode() + b" ")
-            file.write(row.tobytes() if binary else (" ".join(map(str, row)) + "\n").encode())
-
-
-def coverage(vectors: WordVectors, counts: Mapping[str, int]) -> VectorCoverage:
-    """How many words of a text, given as the counts of its words, have a vector."""
-    known = set(vectors.words)
-    unknown = [count for word, count in counts.items() if word not in known]
-    return VectorCoverage(len(counts), sum(counts.values()), len(unknown), sum(unknown))
-
-
-def _read_file(path: PathOrUrl, words: Iterable[str] | None) -> WordVectors:
-    with open_vectors(path) as file:
-        found = _all_rows(path, file) if words is None else _wanted_rows(path, file, words)
-        named = "" if words is None else f", {len(found.words):,} of the words wanted"
-        logger.info(f"{path}: {file.kind}, dimension {file.dim}{named}")
-        return found
+        return _read_static_model(source, words)
+    with open_vectors(source) as file:
+        vectors = _all_rows(source, file) if words is None else _requested_rows(source, file, words)
+        found = "" if words is None else f", {len(vectors.words):,} of the words wanted"
+        logger.info(f"{source}: {file.kind}, dimension {file.dim}{found}")
+        return vectors
 
 
 def _all_rows(path: PathOrUrl, file: VectorFile) -> WordVectors:
-    kept = _GrowingMatrix(file.dim)
+    matrix = _GrowingMatrix(file.dim)
     words: dict[str, None] = {}
-    odd: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
     for row in file.rows:
         word = _decoded(row.word)
         if not word:
-            odd["without a word" if word == "" else "whose word is not UTF-8"] += 1
+            skipped["without a word" if word == "" else "whose word is not UTF-8"] += 1
         elif word in words:
-            odd["that repeat a word"] += 1
+            skipped["that repeat a word"] += 1
         else:
             words[word] = None
-            kept.append(file.parse(row))
-    _report_odd(path, odd)
-    return WordVectors(list(words), kept.rows(), str(path))
+            matrix.append(file.parse(row))
+    _log_skipped(path, skipped)
+    return WordVectors(list(words), matrix.rows(), str(path))
 
 
-def _wanted_rows(path: PathOrUrl, file: VectorFile, words: Iterable[str]) -> WordVectors:
-    wanted = [word for word in dict.fromkeys(words) if word]
-    spellings = _spellings(wanted)
-    # For each word, the rank of the spelling that it was found in, and its row.
-    best = np.full(len(wanted), len(SPELLINGS), dtype=np.int64)
-    place = np.zeros(len(wanted), dtype=np.int64)
-    kept = _GrowingMatrix(file.dim)
-    met: set[bytes] = set()
-    odd: Counter[str] = Counter()
+def _requested_rows(path: PathOrUrl, file: VectorFile, words: Iterable[str]) -> WordVectors:
+    requested = [word for word in dict.fromkeys(words) if word]
+    spellings = _spellings(requested)
+    # Per word: the rank of the best spelling so far, and the row of its vector.
+    best = np.full(len(requested), len(SPELLINGS), dtype=np.int64)
+    row_of = np.zeros(len(requested), dtype=np.int64)
+    matrix = _GrowingMatrix(file.dim)
+    seen: set[bytes] = set()
+    skipped: Counter[str] = Counter()
     for row in file.rows:
         users = spellings.get(row.word)
         if users is None:
-            # Nearly all words are ASCII; only the others have to be decoded.
+            # Nearly all words are ASCII; only the other words have to be decoded.
             if not row.word.isascii() and _decoded(row.word) is None:
-                odd["whose word is not UTF-8"] += 1
+                skipped["whose word is not UTF-8"] += 1
             elif not row.word:
-                odd["without a word"] += 1
+                skipped["without a word"] += 1
             continue
-        if row.word in met:
-            odd["that repeat a word"] += 1
+        if row.word in seen:
+            skipped["that repeat a word"] += 1
             continue
-        met.add(row.word)
+        seen.add(row.word)
         better = [(word, rank) for word, rank in users if rank < best[word]]
         if better:
-            at = kept.append(file.parse(row))
+            index = matrix.append(file.parse(row))
             for word, rank in better:
-                best[word], place[word] = rank, at
-    _report_odd(path, odd)
+                best[word], row_of[word] = rank, index
+    _log_skipped(path, skipped)
     found = np.flatnonzero(best < len(SPELLINGS))
     for rank, (name, _) in enumerate(SPELLINGS[1:], start=1):
         if hits := int((best == rank).sum()):
             logger.info(f"{path}: found {name}: {hits:,}")
-    return WordVectors([wanted[index] for index in found], kept.rows()[place[found]], str(path))
+    return WordVectors([requested[index] for index in found], matrix.rows()[row_of[found]], str(path))
 
 
-def _spellings(wanted: list[str]) -> dict[bytes, list[tuple[int, int]]]:
-    """Bytes of a word in a file -> the wanted words it is a spelling of: their index, the spelling's rank."""
-    found: dict[bytes, list[tuple[int, int]]] = {}
-    for index, word in enumerate(wanted):
+def _spellings(words: list[str]) -> dict[bytes, list[tuple[int, int]]]:
+    """Map the bytes of a spelling to its words: their index, and the rank of the spelling."""
+    spellings: dict[bytes, list[tuple[int, int]]] = {}
+    for index, word in enumerate(words):
         for rank, (_, spell) in enumerate(SPELLINGS):
-            users = found.setdefault(spell(word).encode("utf-8", "surrogatepass"), [])
-            if not users or users[-1][0] != index:  # equal spellings: the first one's rank
+            users = spellings.setdefault(spell(word).encode("utf-8", "surrogatepass"), [])
+            if not users or users[-1][0] != index:  # of equal spellings, the first rank counts
                 users.append((index, rank))
-    return found
+    return spellings
 
 
 class _GrowingMatrix:
-    """Rows appended one by one; nothing is allocated because a header announces it."""
+    """A matrix that grows row by row, as a header may announce more rows than the file has."""
 
     def __init__(self, dim: int) -> None:
         self._rows = np.empty((0, dim), dtype=np.float32)
         self._count = 0
 
     def append(self, row: np.ndarray) -> int:
-        """Appends a row and returns its index."""
+        """Append a row and return its index."""
         if self._count == len(self._rows):
             larger = np.empty((max(1024, 2 * self._count), self._rows.shape[1]), dtype=np.float32)
             larger[: self._count] = self._rows
@@ -232,9 +196,9 @@ def _decoded(word: bytes) -> str | None:
         return None
 
 
-def _report_odd(path: PathOrUrl, odd: Counter[str]) -> None:
-    for what, rows in sorted(odd.items()):
-        logger.info(f"{path}: {rows:,} rows {what}, skipped")
+def _log_skipped(path: PathOrUrl, skipped: Counter[str]) -> None:
+    for reason, rows in sorted(skipped.items()):
+        logger.info(f"{path}: {rows:,} rows {reason}, skipped")
 
 
 def _is_static_model(source: PathOrUrl) -> bool:
@@ -249,3 +213,76 @@ def _is_static_model(source: PathOrUrl) -> bool:
         and not source.endswith(_FILE_SUFFIXES)
         and not Path(source).parent.is_dir()
     )
+
+
+def _read_static_model(source: PathOrUrl, words: Iterable[str] | None) -> WordVectors:
+    """Read a static model: a word's vector is the mean of its subword vectors.
+
+    Without ``words``, all tokens of the vocabulary that are whole words are read.
+    """
+    library = require("model2vec", purpose=f"{source}: a static model", extra="distill")
+    try:
+        model = library.StaticModel.from_pretrained(source, force_download=False)
+        model.embedding = np.asarray(model.embedding, dtype=np.float32)  # means of float16 would be rounded
+        requested = _whole_words(model) if words is None else [word for word in dict.fromkeys(words) if word]
+        lengths = np.array([len(tokens) for tokens in model.tokenize(requested)], dtype=np.int64)
+        found = [requested[index] for index in np.flatnonzero(lengths)]
+        matrix = np.zeros((0, model.dim), dtype=np.float32)
+        if found:
+            matrix = model.encode(found, normalize=False, max_length=None, use_multiprocessing=False)
+    except Exception as error:  # a network, a hub and several file formats raise exceptions of their own
+        expected = "a static model: its folder, or its name on the Hugging Face hub"
+        raise InputError(source, problem=first_line(error), expected=expected) from error
+    not_finite = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
+    if len(not_finite):
+        word = found[int(not_finite[0])]
+        raise InputError(source, column=word, problem="NaN or infinity", expected="finite numbers")
+    whole = int((lengths == 1).sum())
+    logger.info(
+        f"{source}: static model, dimension {matrix.shape[1]}, {len(found):,} words found, "
+        f"{whole:,} as one token and {len(found) - whole:,} as the mean of their subwords"
+    )
+    return WordVectors(found, matrix.astype(np.float32, copy=False), str(source))
+
+
+def _whole_words(model: Any) -> list[str]:
+    """The words that are one token: those whose text is tokenized into the token itself."""
+    special = {token.content for token in model.tokenizer.get_added_tokens_decoder().values()}
+    vocabulary = sorted(model.tokenizer.get_vocab().items(), key=lambda item: item[1])
+    candidates = [(token.lstrip(_WORD_STARTS), index) for token, index in vocabulary if token not in special]
+    candidates = [(word, index) for word, index in candidates if word and not word.isspace()]
+    # Not model.tokenize, which skips unknown tokens: "▁" may be unknown, and then "ing" would seem a word.
+    texts = [word for word, _ in candidates]
+    encodings = model.tokenizer.encode_batch(texts, add_special_tokens=False)
+    pairs = zip(candidates, encodings, strict=True)
+    return [word for (word, index), encoding in pairs if encoding.ids == [index]]
+
+
+def write_vectors(path: PathOrUrl, vectors: WordVectors, *, binary: bool = True) -> None:
+    """Write a word2vec file, byte for byte as gensim does.
+
+    Words that are empty, repeated or contain white space are refused, as the format cannot express them.
+    """
+    matrix = np.ascontiguousarray(vectors.matrix, dtype="<f4")
+    if matrix.ndim != 2 or len(matrix) != len(vectors.words):
+        raise ValueError(f"{len(vectors.words)} words with a matrix of shape {matrix.shape}")
+    repeated = Counter(vectors.words)
+    for word, row in zip(vectors.words, matrix, strict=True):
+        if not word or re.search(r"[ \t\r\n]", word):
+            raise InputError(path, column="word", value=word, expected="a word without white space")
+        if repeated[word] > 1:
+            raise InputError(path, column="word", value=word, expected="each word once")
+        if not np.isfinite(row).all():
+            raise InputError(path, column="word", value=word, expected="finite numbers for every word")
+    with atomic_file(path) as temporary, temporary.open("wb") as file:
+        file.write(f"{matrix.shape[0]} {matrix.shape[1]}\n".encode())
+        for word, row in zip(vectors.words, matrix, strict=True):
+            file.write(word.encode() + b" ")
+            file.write(row.tobytes() if binary else (" ".join(map(str, row)) + "\n").encode())
+
+
+def coverage(vectors: WordVectors, counts: Mapping[str, int]) -> VectorCoverage:
+    """Count the words of a text, given as the counts of its words, that have a vector."""
+    words = set(vectors.words)
+    unknown = [count for word, count in counts.items() if word not in words]
+    return VectorCoverage(len(counts), sum(counts.values()), len(unknown), sum(unknown))

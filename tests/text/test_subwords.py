@@ -51,9 +51,9 @@ def test_truncation_removes_what_comes_before_the_suffix():
 
 def test_subword_tokens_belong_to_words(pieces):
     # [CLS] where is riv ##er ? [SEP]
-    assert pieces.places("where is River?").tolist() == [-1, 0, 1, 2, 2, 3, -1]
+    assert pieces.word_indices("where is River?").tolist() == [-1, 0, 1, 2, 2, 3, -1]
     assert pieces.split("where is River?") == ["where", "is", "River", "?"]
-    assert pieces.places("").tolist() == [-1, -1]
+    assert pieces.word_indices("").tolist() == [-1, -1]
 
 
 def test_two_texts_are_put_together_as_the_tokenizer_says(pieces):
@@ -82,7 +82,7 @@ def test_what_is_saved_is_what_was_there(pieces, tmp_path):
     again = SubwordTokenizer.load(tmp_path / "tokenizer.json")
 
     assert again.encode(["the river"]).ids.tolist() == pieces.encode(["the river"]).ids.tolist()
-    assert again.places("the river").tolist() == [-1, 0, 1, 1, -1]
+    assert again.word_indices("the river").tolist() == [-1, 0, 1, 1, -1]
 
 
 def test_what_is_no_tokenizer_is_named(tmp_path):
