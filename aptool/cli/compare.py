@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_WIDTH = 110  # characters per line if stdout is not a terminal
+
 
 @click.command("compare", cls=SectionedCommand)
 @click.argument("runs", metavar="RUN_A RUN_B...", nargs=-1, required=True)
@@ -141,12 +143,12 @@ def compare(
         settings |= {"level": level} if level > 1 else {}
         settings |= {"review": reviewed.figures} if reviewed is not None else {}
         tags = {run: content.tag for run, content in read.items()}
-        click.echo(to_json(settings, first, tags, compared.comparisons, compared.deltas, compared.texts))
+        click.echo(_to_json(settings, first, tags, compared.comparisons, compared.deltas, compared.texts))
         return
     shown = short_names(runs)
-    print_comparisons(first, compared.comparisons, confidence, shown)
+    _print_comparisons(first, compared.comparisons, confidence, shown)
     for deltas in compared.deltas:
-        print_deltas(first, deltas, compared.texts, shown)
+        _print_deltas(first, deltas, compared.texts, shown)
     if reviewed is not None:
         print_answers(reviewed.answers)
 
@@ -178,11 +180,7 @@ def _report(compared: ComparedRuns, runs: tuple[str, ...], on_common: bool) -> N
             logger.info(f"{run}: ranks different candidates than {runs[0]} for {count} ({examples})")
 
 
-# Characters per line if stdout is not a terminal.
-_WIDTH = 110
-
-
-def print_comparisons(
+def _print_comparisons(
     baseline: str, comparisons: list[Comparison], confidence: float, names: Mapping[str, str]
 ) -> None:
     """Print the means and differences, the p-values, and a sentence per comparison."""
@@ -214,11 +212,9 @@ def print_comparisons(
     print_table(tests)
     click.echo()
     _print_power(comparisons, confidence)
-    count = len(comparisons)
-    click.echo(
-        f"{counted(comparisons[0].paired.questions, 'question')}; p of the permutation test, corrected for "
-        f"{counted(count, 'comparison')}:"
-    )
+    questions = counted(comparisons[0].paired.questions, "question")
+    tests_made = counted(len(comparisons), "comparison")
+    click.echo(f"{questions}; p of the permutation test, corrected for {tests_made}:")
     for comparison in comparisons:
         click.echo(_verdict(names[baseline], names[comparison.system], comparison, confidence))
 
@@ -255,7 +251,7 @@ def _p(value: float) -> str:
     return f"{value:.4f}" if value >= 0.0001 else "<0.0001"
 
 
-def print_deltas(baseline: str, deltas: Deltas, texts: FoundTexts | None, names: Mapping[str, str]) -> None:
+def _print_deltas(baseline: str, deltas: Deltas, texts: FoundTexts | None, names: Mapping[str, str]) -> None:
     """Print the questions with the largest gains and losses, two or three lines each."""
     groups = (("gains", deltas.better, deltas.gained), ("losses", deltas.worse, deltas.lost))
     for direction, total, shown in groups:
@@ -305,7 +301,7 @@ def _one_line(line: str, width: int) -> str:
     return shown if len(shown) <= width else shown[: width - 1] + "…"
 
 
-def to_json(
+def _to_json(
     settings: dict[str, Any],
     baseline: str,
     tags: dict[str, str],

@@ -128,8 +128,10 @@ def _json(command_name: str) -> click.Command:
     def command(splits: dict[str, str], **options: Any) -> None:
         """Import JSON with one object per question or per pair.
 
-        {"question": "...", "candidates": [{"text": "...", "label": 1}, ...]}, or
-        {"question": "...", "candidates": ["...", ...], "relevant": [0]}, or
+        {"question": "...", "candidates": [{"text": "...", "label": 1}, ...]}
+
+        {"question": "...", "candidates": ["...", ...], "relevant": [0]}
+
         {"question": "...", "answer": "...", "label": 1}
 
         The file has JSON Lines, an array, or a document with a list (see --field).

@@ -21,7 +21,7 @@ EXTRAS = {
     "transformers": "pretrained encoders, cross-encoders, checkpoints of other libraries",
     "report": "aptool report and plot, explain --html and --png",
     "cluster": "--cluster: training and scoring with Ray",
-    "cloud": "s3://, gs:// and az:// in place of paths",
+    "cloud": "s3://, gs:// and az:// URLs",
     "hub": "aptool push, models from hf://",
     "distill": "word vectors from a sentence encoder, static embedding models",
     "fusion": "aptool fuse --train",
@@ -132,20 +132,14 @@ def _problems(findings: Findings, folder: Path) -> list[str]:
             "pytrec-eval of 2020 is installed and hides pytrec-eval-terrier: uninstall it, and install "
             "pytrec-eval-terrier again"
         )
-    if findings.versions["ray"] is not None:
-        problems.extend(_ray_problems(findings))
-    return problems
-
-
-def _ray_problems(findings: Findings) -> list[str]:
-    shared = Path("/dev/shm")  # Ray's object store is there
+    shared = Path("/dev/shm")  # holds Ray's object store
     free = shutil.disk_usage(shared).free / GIB if shared.is_dir() else 0
-    if free < min(1, 0.1 * findings.memory_gib):
-        return [
+    if findings.versions["ray"] is not None and free < min(1, 0.1 * findings.memory_gib):
+        problems.append(
             f"{shared} has {free:.1f} GiB: Ray's object store falls back to the disk, which is slow "
             "(docker run --shm-size=2g)"
-        ]
-    return []
+        )
+    return problems
 
 
 def _print(findings: Findings) -> None:
@@ -161,13 +155,8 @@ def _print(findings: Findings) -> None:
     ]
     for title, text in lines:
         click.echo(f"{title:10}{text}")
-    _print_extras(findings.extras)
-
-
-def _print_extras(extras: dict[str, list[str]]) -> None:
-    """Print installed extras first, then those with missing packages, in the order of ``EXTRAS``."""
-    names = [name for name in EXTRAS if name in extras]
     click.echo(f"extras, installed with {install_command('NAME')}:")
-    for name in sorted(names, key=lambda name: bool(extras[name])):
-        state = "missing" if extras[name] else "installed"
+    names = [name for name in EXTRAS if name in findings.extras]
+    for name in sorted(names, key=lambda name: bool(findings.extras[name])):  # installed extras first
+        state = "missing" if findings.extras[name] else "installed"
         click.echo(f"  {name:14}{state:11}{EXTRAS[name]}")

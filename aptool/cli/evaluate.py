@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
+# A table with more measures has a row per measure and a column per run; intervals are wide.
+_MOST_COLUMNS, _MOST_INTERVAL_COLUMNS = 8, 4
 
 
 def _check_suffix(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
@@ -162,7 +164,7 @@ def evaluate(
     if by is not None:
         _report_groups(by, next(iter(evaluated.evaluations.values())))
     results = {
-        run: RunResult(content.tag, evaluation.named(names), confidence, evaluated.limits.get(run))
+        run: _RunResult(content.tag, evaluation.named(names), confidence, evaluated.limits.get(run))
         for (run, content), evaluation in zip(read.items(), evaluated.evaluations.values(), strict=True)
     }
     shown = tuple(name_in(names, name) for name in columns)
@@ -174,9 +176,9 @@ def evaluate(
         settings |= {"confidence": confidence} if confidence is not None else {}
         settings |= {"by": by} if by is not None else {}
         settings |= {"review": reviewed.figures} if reviewed is not None else {}
-        click.echo(to_json(settings, results))
+        click.echo(_to_json(settings, results))
         return
-    rows = rows_of(shown, results)
+    rows = _table_rows(shown, results)
     # Stdout has only the table of a paper.
     err = markdown or latex
     if err:
@@ -184,7 +186,9 @@ def evaluate(
     else:
         print_table(rows)
     for run, bounds in evaluated.limits.items():
-        click.echo(limits_line(run, bounds), err=err)
+        without = f"{bounds.without} of {bounds.questions} questions have no relevant candidate"
+        recall = f"the candidates have {100 * bounds.recall:.1f}% of the relevant answers"
+        click.echo(f"{run}: {recall}; {without}", err=err)
     if reviewed is not None:
         print_answers(reviewed.answers, err=err)
 
@@ -201,7 +205,7 @@ def _report_groups(by: str, evaluation: Evaluation) -> None:
         logger.info(f"--by {by}: groups with under {FEW_QUESTIONS} questions, marked (few): {few}")
 
 
-def _write_per_question(path: str, results: dict[str, RunResult]) -> None:
+def _write_per_question(path: str, results: dict[str, _RunResult]) -> None:
     import polars as pl
 
     from aptool.formats.atomic import atomic_file
@@ -219,12 +223,7 @@ def _write_per_question(path: str, results: dict[str, RunResult]) -> None:
             frame.write_ndjson(temporary)
 
 
-# A table with more measures has a row per measure, a column per run; intervals are wide.
-_MOST_COLUMNS = 8
-_MOST_INTERVAL_COLUMNS = 4
-
-
-class RunResult(NamedTuple):
+class _RunResult(NamedTuple):
     """The evaluation of a run, the confidence level of its intervals, and its upper bounds."""
 
     tag: str
@@ -237,13 +236,7 @@ class RunResult(NamedTuple):
         return {} if self.confidence is None else metrics.intervals(self.confidence)
 
 
-def limits_line(run: str, limits: Limits) -> str:
-    """Return the recall of the candidates of a run as a sentence."""
-    without = f"{limits.without} of {limits.questions} questions have no relevant candidate"
-    return f"{run}: the candidates have {100 * limits.recall:.1f}% of the relevant answers; {without}"
-
-
-def to_json(settings: dict[str, Any], results: dict[str, RunResult]) -> str:
+def _to_json(settings: dict[str, Any], results: dict[str, _RunResult]) -> str:
     """Return the results as a JSON document, with the settings that all runs share."""
     import json
 
@@ -254,7 +247,7 @@ def to_json(settings: dict[str, Any], results: dict[str, RunResult]) -> str:
             "questions": result.evaluation.per_question.height,
             "measures": result.evaluation.means,
             **({"intervals": result.intervals(result.evaluation)} if result.confidence is not None else {}),
-            **({"limits": _limits_json(result)} if result.limits is not None else {}),
+            **({"limits": _limits_json(result.limits, result.evaluation)} if result.limits else {}),
             **({"groups": _groups_json(result)} if result.evaluation.groups else {}),
             "missing": list(result.evaluation.missing),
             "extra": list(result.evaluation.extra),
@@ -265,20 +258,18 @@ def to_json(settings: dict[str, Any], results: dict[str, RunResult]) -> str:
     return json.dumps({**settings, "runs": runs}, indent=2, ensure_ascii=False)
 
 
-def _limits_json(result: RunResult) -> dict[str, Any]:
-    assert result.limits is not None
-    best = {name: result.limits.best[name] for name in result.evaluation.means}
-    return {**result.limits._asdict(), "best": best}
+def _limits_json(limits: Limits, evaluation: Evaluation) -> dict[str, Any]:
+    return {**limits._asdict(), "best": {name: limits.best[name] for name in evaluation.means}}
 
 
-def _groups_json(result: RunResult) -> list[dict[str, Any]]:
+def _groups_json(result: _RunResult) -> list[dict[str, Any]]:
     groups = result.evaluation.groups.values()
     if result.confidence is None:
         return [group.to_dict() for group in groups]
     return [{**group.to_dict(), "intervals": result.intervals(group)} for group in groups]
 
 
-def rows_of(names: tuple[str, ...], results: dict[str, RunResult]) -> list[list[str]]:
+def _table_rows(names: tuple[str, ...], results: dict[str, _RunResult]) -> list[list[str]]:
     """Return the cells of the table, headings first."""
     rows = [["run", "questions", *names]]
     for run, result in results.items():

@@ -186,9 +186,8 @@ def _print(explanation: Explanation, model: LoadedModel) -> None:
         if text.special_tokens:
             _line(console, f"{text.special_tokens:.1%} of the weight is on special tokens")
         if text.truncated:
-            _line(
-                console, f"truncated to {limit} tokens: the last {counted(text.truncated, 'word')} not read"
-            )
+            words = counted(text.truncated, "word")
+            _line(console, f"truncated to {limit} tokens: the last {words} not read")
         _line(console, "")
         for word in text.strongest(_LISTED):
             shown, around = visible(text.words[word]), visible(text.window_text(word))
@@ -226,7 +225,7 @@ def coloured(text: TextWeights) -> Text:
 
     shown, intensities, end = Text(), text.intensities, 0
     for number, (begin, stop) in enumerate(text.spans):
-        shown.append(_between(text.text[end:begin]))
+        shown.append(" " if any(map(str.isspace, text.text[end:begin])) else "")
         word, end = visible(text.text[begin:stop]), stop
         if number >= len(intensities):
             shown.append(word, Style(dim=True))
@@ -238,10 +237,6 @@ def coloured(text: TextWeights) -> Text:
         )
         shown.append(word, Style(underline=number in text.unknown, bold=strength > 0.5) + colour)
     return shown
-
-
-def _between(gap: str) -> str:
-    return " " if any(character.isspace() for character in gap) else ""
 
 
 def _shade(strength: float) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
