@@ -27,7 +27,6 @@ from aptool.progress import get_progress
 from aptool.training.checkpoint import (
     STATE,
     VECTORS,
-    TrainingState,
     clean_up,
     load_state,
     remove_state,
@@ -41,6 +40,7 @@ from aptool.training.dev import DevSet
 from aptool.training.frozen_states import keep_states
 from aptool.training.loop import train
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
+from aptool.training.state import TrainingState
 from aptool.training.texts import all_texts, read_mixture, read_teacher, sources
 
 logger = logging.getLogger(__name__)
