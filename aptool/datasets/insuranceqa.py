@@ -186,7 +186,7 @@ def _text(path: str, place: str, words: str, vocabulary: Mapping[str, str]) -> s
     try:
         return " ".join([vocabulary[index] for index in words.split()])
     except KeyError as error:
-        expected = f"an index that stands in {VOCABULARY}"
+        expected = f"an index of {VOCABULARY}"
         raise InputError(path, place=place, value=error.args[0], expected=expected) from error
 
 

@@ -139,7 +139,7 @@ def find_sources(packages: Iterable[str]) -> list[SourceFile]:
 def read_functions(source: SourceFile, dropped: Counter[str]) -> list[Function]:
     """Read the functions and methods of a file with a suitable question and answer, in source order.
 
-    A function inside a function is part of the outer function's source, not an answer of its own.
+    A function inside a function is part of the outer function's source, not a separate answer.
 
     Args:
         source: the file; a file that cannot be read or parsed has no functions.

@@ -32,7 +32,7 @@ _BLOCKS_PER_HIT = 8
 
 
 def words(text: Text) -> list[str]:
-    """Split a text into lower-cased words; a sequence of words is returned as it is."""
+    """Split a text into lower-cased words; a sequence of words is returned unchanged."""
     return _WORD.findall(text.lower()) if isinstance(text, str) else list(text)
 
 
