@@ -133,7 +133,7 @@ def test_v1_training_questions_have_no_wrong_candidate(tmp_path):
     [
         ("vocabulary", None, "vocabulary: file not found; expected this file"),
         ("vocabulary", "idx_1\twhat\nidx_1\tcovers\n", "vocabulary: line 2: 'idx_1\\tcovers'"),
-        ("vocabulary", "idx_1\twhat\n", "answers.label.token_idx: line 1: 'idx_3': expected an index that"),
+        ("vocabulary", "idx_1\twhat\n", "answers.label.token_idx: line 1: 'idx_3': expected an index of"),
         ("answers.label.token_idx", None, "answers.label.token_idx: file not found"),
         ("answers.label.token_idx", "1\tidx_3\n2\tidx_9\n", "answers.label.token_idx: line 2: 'idx_9'"),
         ("answers.label.token_idx", "1\tidx_3\n1\tidx_3\n", "line 2: column 'label': '1': expected each"),
