@@ -229,7 +229,7 @@ def unit_overhead(many: Path, units: int, cores: int, on_cluster: list[str], sma
 
 
 def split(source: Path, target: Path, units: int) -> int:
-    """Write copies of the first question of a file, each with one candidate in a row group of its own."""
+    """Write copies of the first question of a file, each with one candidate in a separate row group."""
     row = pq.read_table(source).slice(0, 1)
     candidates = pa.array([row["candidates"][0].as_py()[:1]], row.schema.field("candidates").type)
     table = row.set_column(

@@ -117,7 +117,7 @@ def _peak_memory() -> int:
 
 
 def measured(folder: Path, threads: int) -> dict[str, Any]:
-    """``score`` in a process of its own."""
+    """``score`` in a separate process."""
     command = [sys.executable, "-m", "bench.end_to_end", "--folder", str(folder), "--threads", str(threads)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
     finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -215,7 +215,7 @@ def outcome(fault: Fault, tool: Callable[[Fault], Figures], index: int) -> str:
         with warnings.catch_warnings(), contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
             warnings.simplefilter("ignore")
             value = tool(fault)[index]
-    except Exception:  # each tool has errors of its own
+    except Exception:  # each tool has its own errors
         return "refused"
     if fault.truth is None:
         return f"{value:.4f}, silent"

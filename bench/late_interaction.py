@@ -9,7 +9,7 @@ answers, and WikiQA's dev split, whose pools do not. The poolings alternate in e
 medians.
 
 With the folder of a matrix whose systems have the names of poolings, a picture shows their accuracy against
-the bytes kept of an answer there, and against these pairs a second where pools share answers.
+the bytes kept of an answer there, and against these pairs per second where pools share answers.
 """
 
 import statistics

@@ -47,7 +47,7 @@ class Lexicon:
         self.texts = np.array([spelled(rank) for rank in range(vocabulary)], dtype=object)
 
     def synonyms(self, positions: np.ndarray, groups: np.ndarray) -> np.ndarray:
-        """The word of the same topic that stands beside each in rank; its synonym in turn is the first."""
+        """The word of the same topic of the neighboring rank; its synonym in turn is the first."""
         start, end = self.topic.starts[groups], self.topic.starts[groups + 1]
         other = start + ((positions - start) ^ 1)
         return np.where(other < end, other, positions)

@@ -69,7 +69,7 @@ class Server(NamedTuple):
 
 @contextmanager
 def object_server(folder: Path) -> Iterator[Server]:
-    """A server in a process of its own; this process and its children use it while the block runs."""
+    """A server in a separate process; this process and its children use it while the block runs."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

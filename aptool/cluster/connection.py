@@ -168,7 +168,7 @@ def connection_error(
             f"token: {TOKEN_HINT}"
         )
     reason, last_line = first_line(error), text.strip().splitlines()[-1:]
-    # Ray's client server sends the traceback of its own error.
+    # Ray's client server sends its own traceback.
     if reason.endswith(":") and last_line:
         reason = f"{reason.rstrip(':')}: {last_line[0].strip()}"
     return _unreachable(address, reason)

@@ -116,7 +116,7 @@ def ray_failures(address: str) -> Iterator[None]:
         raised = getattr(error, "cause", None)
         if isinstance(raised, AptoolError):
             raise error_with(raised.exit_code, str(raised)) from error
-        # Ray Data raises errors of its own code with a SystemException as their cause.
+        # Ray Data raises its own errors with a SystemException as their cause.
         if isinstance(error, _RAY_ERRORS) or isinstance(error.__cause__, ray.data.exceptions.SystemException):
             raise AptoolError(f"--cluster {address}: {cause(error)}") from error
         raise

@@ -1,4 +1,4 @@
-"""The columns (or JSON keys) of a user's data, and the ids that stand in for missing id columns."""
+"""The columns (or JSON keys) of a user's data, and the ids that replace missing id columns."""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ class ColumnNames:
 
     @property
     def columns(self) -> Columns:
-        """The columns of a row that is a pair; a text stands in for a missing id."""
+        """The columns of a row that is a pair; a text replaces a missing id."""
         question_id, answer_id = self.question_id or self.question, self.answer_id or self.pair_answer
         return Columns(question_id, self.question, answer_id, self.pair_answer, self.label)
 

@@ -1,4 +1,4 @@
-"""Folds for model selection without a test set: the questions of train and dev, split anew.
+"""Folds for model selection without a test set: the questions of train and dev, split again.
 
 The dev split of each fold has one part of all questions, its train split the other parts. Near copies of a
 question are in the same part, so that no fold trains on its dev questions. Folds are deterministic.

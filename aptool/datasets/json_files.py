@@ -95,7 +95,7 @@ def _documents(path: str | Path, text: str, strict: bool) -> Iterator[Any]:
 
 
 def _items(path: str | Path, document: Any, field: str | None) -> Iterator[Any]:
-    """The objects of one document; a list on the way to the field stands for all of its objects."""
+    """The objects of one document; a list on the way to the field means all of its objects."""
     values = document if isinstance(document, list) else [document]
     for key in field.split(".") if field is not None else ():
         if not all(isinstance(value, dict) and key in value for value in values):

@@ -1,4 +1,4 @@
-"""Labels of a user's data, and the relevance that they stand for."""
+"""Labels of a user's data, and the relevance that they mean."""
 
 import json
 import re

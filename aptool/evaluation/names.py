@@ -150,7 +150,7 @@ def measure_names(names: Iterable[str]) -> tuple[str, ...]:
 
 @cache
 def common_name(name: str) -> str | None:
-    """The common name of a measure; None if ``name`` is unknown or stands for several measures."""
+    """The common name of a measure; None if ``name`` is unknown or names several measures."""
     measures = _parse(name) if len(name) <= _LONGEST_NAME else ()
     return measures[0].name if len(measures) == 1 else None
 

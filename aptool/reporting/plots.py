@@ -446,7 +446,7 @@ def _histograms(axes: Axes, data: pl.DataFrame, theme: Theme) -> dict[str, Any]:
         axes.stairs(data[column], edges, color=colour, linewidth=1.5)
         parts = [axes.stairs(data[column], edges, fill=True, color=f"{colour}40", linewidth=0)]
         if hatch:
-            # A patch of its own: in an SVG the hatching of a filled patch has no transparency.
+            # A separate patch: in an SVG the hatching of a filled patch has no transparency.
             lines = axes.stairs(data[column], edges, fill=True, edgecolor=colour, hatch=hatch, linewidth=0)
             lines.set_facecolor("none")
             parts.append(lines)

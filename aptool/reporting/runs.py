@@ -118,7 +118,7 @@ def find_collections(runs: Runs, given: Mapping[str, Location]) -> dict[str, Col
     Args:
         runs: the folder of runs.
         given: folders by name, which take precedence over the folders recorded with the runs. The folder
-            named "" is used for the collection of its own name, or for the only collection.
+            named "" is used for the collection of the same name, or for the only collection.
     """
     names = list(dict.fromkeys(entry.collection for entry in runs.entries))
     for name in given:
