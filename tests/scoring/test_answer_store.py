@@ -231,7 +231,7 @@ def test_a_part_of_another_store_is_refused(tmp_path):
         stored.flush()
     (file,) = (tmp_path / "fp16").iterdir()
 
-    with pytest.raises(InputError, match="another store"):
+    with pytest.raises(InputError, match="another answer store"):
         read_part(file, f"{'f' * 16} fp32")
 
 
