@@ -116,7 +116,7 @@ def _release(folder: str, pool_size: int, tokens: str) -> Release:
         if any(_find(folder, name) for name in (*release.splits.values(), release.answers))
     ]
     if len(releases) == 2:
-        expected = "files of version 1 or of version 2, each in a folder of its own"
+        expected = "files of version 1 or of version 2, each in a separate folder"
         raise InputError(folder, problem="files of both versions", expected=expected)
     if not releases:
         expected = f"the folder V1 (with {V1_TRAIN}, …) or V2 (with {v2_splits['train']}.gz, …) of {HOME}"

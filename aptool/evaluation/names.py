@@ -38,13 +38,13 @@ class Family(NamedTuple):
 
     plain: str | None  # trec_eval's name without a cutoff
     at: str | None = None  # trec_eval's name with a cutoff (a rank or a recall level)
-    own: str | None = None  # key of `rankings.RANKING_MEASURES`, for measures that trec_eval lacks
+    ranking: str | None = None  # key of `rankings.RANKING_MEASURES`, for measures that trec_eval lacks
     parameters: tuple[str, ...] = ("rel",)  # allowed in parentheses
 
 
 _AP, _RR, _P, _R = (
     Family("map", "map_cut"),
-    Family("recip_rank", own="RR"),
+    Family("recip_rank", ranking="RR"),
     Family(None, "P"),
     Family(None, "recall"),
 )
@@ -61,8 +61,8 @@ FAMILIES = {
     "Recall": _R,
     "nDCG": _NDCG,
     "Success": Family(None, "success"),
-    "RBP": Family(None, own="RBP", parameters=("p", "rel")),
-    "Judged": Family(None, own="Judged", parameters=()),
+    "RBP": Family(None, ranking="RBP", parameters=("p", "rel")),
+    "Judged": Family(None, ranking="Judged", parameters=()),
     "IPrec": Family(None, "iprec_at_recall"),
     "Rprec": Family("Rprec"),
     "bpref": Family("bpref"),
@@ -192,7 +192,7 @@ def _parse(name: str) -> tuple[Measure, ...]:
 def _parse_registered(name: str) -> tuple[Measure, ...]:
     parts = _NAME.fullmatch(name)
     family = _family(parts[1]) if parts is not None else None
-    if parts is not None and family is not None and (family.plain or family.own or parts[3]):
+    if parts is not None and family is not None and (family.plain or family.ranking or parts[3]):
         measure = _of_family(family, *parts.groups()[1:])
         return (measure,) if measure is not None else ()
     printed = printed_names(_in_trec_eval_case(name))
@@ -233,15 +233,15 @@ def _of_family(family: Family, written_parameters: str | None, cutoff: str | Non
         if len(printed) != 1:
             return None
         return Measure(_common_name(printed[0], level), printed[0], printed[0], level=level)
-    if family.own is None or (cutoff is not None and not _INTEGER.fullmatch(cutoff)):
+    if family.ranking is None or (cutoff is not None and not _INTEGER.fullmatch(cutoff)):
         return None
     written = parameters.get("p", str(PERSISTENCE))
     options = [f"p=0.{written.partition('.')[2].rstrip('0')}"] if "p" in family.parameters else []
     options += [f"rel={level}"] if level is not None else []
-    name = {"RR": "MRR"}.get(family.own, family.own) + (f"({','.join(options)})" if options else "")
+    name = {"RR": "MRR"}.get(family.ranking, family.ranking) + (f"({','.join(options)})" if options else "")
     name += f"@{int(cutoff)}" if cutoff is not None else ""
     rank = int(cutoff) if cutoff is not None else None
-    return Measure(name, family.own, None, rank, level, float(written))
+    return Measure(name, family.ranking, None, rank, level, float(written))
 
 
 def _parameters(family: Family, written: str | None) -> dict[str, str] | None:
@@ -274,11 +274,13 @@ def _near_names(name: str) -> list[str]:
     """The common names of the measures nearest to an unknown name."""
     pattern = r"(.*?)(?:\(.*\))?[@._]?([\d.]*)"
     word, cutoff = re.fullmatch(pattern, name.strip().lower(), re.DOTALL).groups()  # type: ignore[union-attr]
-    known = {trec_eval.lower(): trec_eval for trec_eval in known_measures()}
-    known |= _FAMILY_OF_LOWER_CASE | _ALIASES
-    close = [word] if word in known else difflib.get_close_matches(word, known, n=3, cutoff=0.6)
+    by_lower_case = {trec_eval.lower(): trec_eval for trec_eval in known_measures()}
+    by_lower_case |= _FAMILY_OF_LOWER_CASE | _ALIASES
+    close = (
+        [word] if word in by_lower_case else difflib.get_close_matches(word, by_lower_case, n=3, cutoff=0.6)
+    )
     near: dict[str, None] = {}
-    for base in map(known.__getitem__, close):
+    for base in map(by_lower_case.__getitem__, close):
         rank = cutoff if _INTEGER.fullmatch(cutoff) else _CUTOFF_OF_SUGGESTIONS.get(base, "10")
         candidates = [f"{base}@{rank}", f"{base}_{rank}"]
         candidates.insert(2 if cutoff else 0, base)

@@ -121,7 +121,7 @@ def check_recipe(recipe: Recipe) -> None:
         raise _wrong(recipe, "pooling.type", recipe.pooling["type"], expected)
     similarity_class, _ = _similarity_of(recipe)
     if not issubclass(pooling_class, VectorPooling) and similarity_class is not Cosine:
-        expected = f"none: {recipe.pooling['type']} pooling has one of its own"
+        expected = f"none: {recipe.pooling['type']} pooling has its own similarity"
         raise _wrong(recipe, "similarity.type", recipe.similarity["type"], expected)
     _check_head(recipe)
     training = recipe.training

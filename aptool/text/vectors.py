@@ -99,8 +99,8 @@ def read_vectors(source: PathOrUrl, words: Iterable[str] | None = None) -> WordV
         return _read_static_model(source, words)
     with open_vectors(source) as file:
         vectors = _all_rows(source, file) if words is None else _requested_rows(source, file, words)
-        found = "" if words is None else f", {len(vectors.words):,} of the words wanted"
-        logger.info(f"{source}: {file.kind}, dimension {file.dim}{found}")
+        suffix = "" if words is None else f", {len(vectors.words):,} of the requested words"
+        logger.info(f"{source}: {file.kind}, dimension {file.dim}{suffix}")
         return vectors
 
 
@@ -149,11 +149,11 @@ def _requested_rows(path: PathOrUrl, file: VectorFile, words: Iterable[str]) -> 
             for word, rank in better:
                 best[word], row_of[word] = rank, index
     _log_skipped(path, skipped)
-    found = np.flatnonzero(best < len(SPELLINGS))
+    rows = np.flatnonzero(best < len(SPELLINGS))
     for rank, (name, _) in enumerate(SPELLINGS[1:], start=1):
         if hits := int((best == rank).sum()):
             logger.info(f"{path}: found {name}: {hits:,}")
-    return WordVectors([requested[index] for index in found], matrix.rows()[row_of[found]], str(path))
+    return WordVectors([requested[index] for index in rows], matrix.rows()[row_of[rows]], str(path))
 
 
 def _spellings(words: list[str]) -> dict[bytes, list[tuple[int, int]]]:
@@ -226,23 +226,23 @@ def _read_static_model(source: PathOrUrl, words: Iterable[str] | None) -> WordVe
         model.embedding = np.asarray(model.embedding, dtype=np.float32)  # means of float16 would be rounded
         requested = _whole_words(model) if words is None else [word for word in dict.fromkeys(words) if word]
         lengths = np.array([len(tokens) for tokens in model.tokenize(requested)], dtype=np.int64)
-        found = [requested[index] for index in np.flatnonzero(lengths)]
+        encodable = [requested[index] for index in np.flatnonzero(lengths)]
         matrix = np.zeros((0, model.dim), dtype=np.float32)
-        if found:
-            matrix = model.encode(found, normalize=False, max_length=None, use_multiprocessing=False)
+        if encodable:
+            matrix = model.encode(encodable, normalize=False, max_length=None, use_multiprocessing=False)
     except Exception as error:  # a network, a hub and several file formats raise exceptions of their own
         expected = "a static model: its folder, or its name on the Hugging Face hub"
         raise InputError(source, problem=first_line(error), expected=expected) from error
     not_finite = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
     if len(not_finite):
-        word = found[int(not_finite[0])]
+        word = encodable[int(not_finite[0])]
         raise InputError(source, column=word, problem="NaN or infinity", expected="finite numbers")
     whole = int((lengths == 1).sum())
     logger.info(
-        f"{source}: static model, dimension {matrix.shape[1]}, {len(found):,} words found, "
-        f"{whole:,} as one token and {len(found) - whole:,} as the mean of their subwords"
+        f"{source}: static model, dimension {matrix.shape[1]}, {len(encodable):,} words found, "
+        f"{whole:,} as one token and {len(encodable) - whole:,} as the mean of their subwords"
     )
-    return WordVectors(found, matrix.astype(np.float32, copy=False), str(source))
+    return WordVectors(encodable, matrix.astype(np.float32, copy=False), str(source))
 
 
 def _whole_words(model: Any) -> list[str]:

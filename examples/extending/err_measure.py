@@ -28,4 +28,4 @@ def expected_reciprocal_rank(measure: Measure, within: pl.Expr, level: int) -> p
 
 
 RANKING_MEASURES["ERR"] = expected_reciprocal_rank
-FAMILIES["ERR"] = Family(None, own="ERR", parameters=())
+FAMILIES["ERR"] = Family(None, ranking="ERR", parameters=())

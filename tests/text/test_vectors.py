@@ -94,7 +94,7 @@ def test_what_was_found_in_which_case_is_reported(file):
     assert told.messages == [
         f"{path}: found in title case: 1",
         f"{path}: found in upper case: 1",
-        f"{path}: text without a header, dimension 1, 3 of the words wanted",
+        f"{path}: text without a header, dimension 1, 3 of the requested words",
     ]
 
 
