@@ -84,7 +84,9 @@ class Runner:
 
     def _run(self, processes: Callable[[], AbstractContextManager[Processes]] | None) -> list[Result]:
         collections = self._open_collections()
-        experiments = [one for one in self._matrix.experiments if one.evaluated in collections]
+        experiments = [
+            experiment for experiment in self._matrix.experiments if experiment.evaluated in collections
+        ]
         runner = TrialRunner(
             self._matrix,
             self._output,
@@ -96,12 +98,14 @@ class Runner:
         )
         trials = list_trials(experiments, self._matrix.systems)
         if processes is None:
-            found = [runner.run(trial) for trial in trials]
+            by_trial = [runner.run(trial) for trial in trials]
         else:
             with processes() as opened:
-                found = run_side_by_side(trials, runner, opened)
+                by_trial = run_side_by_side(trials, runner, opened)
         results = {
-            (result.collection, result.system, result.seed): result for some in found for result in some
+            (result.collection, result.system, result.seed): result
+            for trial_results in by_trial
+            for result in trial_results
         }
         ordered = [
             (experiment.evaluated, results[experiment.evaluated.name, experiment.system.name, seed])

@@ -183,12 +183,12 @@ def score_distribution(
         candidates = run.join(qrels, on="question_id", how="semi")
         keys = ["question_id", "answer_id"]
         relevant = candidates.join(judged, on=keys, how="semi")["score"].to_numpy()
-        others = candidates.join(judged, on=keys, how="anti")["score"].to_numpy()
+        irrelevant = candidates.join(judged, on=keys, how="anti")["score"].to_numpy()
         count = bins or min(max(math.isqrt(len(relevant)), 10), 40)
-        edges = _edges(system, np.concatenate([relevant, others]), count)
+        edges = _edges(system, np.concatenate([relevant, irrelevant]), count)
         shares = {
             name: np.histogram(scores, edges)[0] / max(1, len(scores))
-            for name, scores in (("relevant", relevant), ("others", others))
+            for name, scores in (("relevant", relevant), ("others", irrelevant))
         }
         bounds = {"low": edges[:-1], "high": edges[1:]}
         parts.append(pl.DataFrame({"system": [system] * count, **bounds, **shares}))

@@ -1,0 +1,140 @@
+"""Import and scoring of questions that all have the same answers: JSON lines, BEIR's layout, a plain loop.
+
+    python -m bench.shared_answers [--questions 1249] [--answers 719] [--model FOLDER] [--output shared.json]
+
+JSON lines repeat every answer for every question. Questions and answers are random words by Zipf's law. The
+model is AP-CNN of the paper's size with random weights unless another is given. The loop reads the JSON
+lines, encodes every distinct text once with the same model, and scores all pairs. Each step is a process.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from aptool.config import load_recipe
+from aptool.models.build import build_ranker
+from aptool.models.model import save_model
+from aptool.text.tokenizer import WordTokenizer
+from bench.common import benchmark_parser, write_results
+
+_WORDS = np.array([f"w{number}" for number in range(20_000)], dtype=object)
+_LENGTH = 70
+
+_LOOP = """
+import json, sys
+import numpy as np
+from aptool.models.checkpoints.load import load_any
+from aptool.scoring.scorer import Scorer
+model = load_any(sys.argv[2], "cpu")
+text, rows, questions, pairs = model.recipe.text, {}, [], []
+for line in open(sys.argv[1]):
+    pool = json.loads(line)
+    pairs.append([rows.setdefault(answer, len(rows)) for answer in pool["candidates"]])
+    questions.append(pool["question"])
+answers = model.tokenizer.encode(list(rows), text.max_answer_tokens)
+questions = model.tokenizer.encode(questions, text.max_question_tokens, "question")
+of = np.repeat(np.arange(len(pairs)), [len(pool) for pool in pairs])
+print(Scorer(model.ranker).score(questions, answers, of, np.concatenate(pairs)).shape)
+"""
+
+
+def write_files(folder: Path, questions: int, answers: int) -> None:
+    """Writes the same data as JSON lines and in BEIR's layout, with a run file that has every pair."""
+    draw = np.random.default_rng(0)
+    share = 1 / np.arange(1, len(_WORDS) + 1)
+    below = np.cumsum(share / share.sum())
+    lengths = draw.poisson(_LENGTH, answers) + 1
+    words = _WORDS[np.searchsorted(below, draw.random(lengths.sum())).clip(max=len(_WORDS) - 1)]
+    texts = [" ".join(some) for some in np.split(words, np.cumsum(lengths)[:-1])]
+    (folder / "qrels").mkdir()
+    corpus = [json.dumps({"_id": f"d{i}", "title": "", "text": text}) for i, text in enumerate(texts)]
+    (folder / "corpus.jsonl").write_text("\n".join(corpus))
+    with (
+        (folder / "faq.jsonl").open("w") as pools,
+        (folder / "queries.jsonl").open("w") as queries,
+        (folder / "qrels" / "test.tsv").open("w") as qrels,
+        (folder / "all.run").open("w") as run,
+    ):
+        qrels.write("query-id\tcorpus-id\tscore\n")
+        for number in range(questions):
+            relevant = int(draw.integers(answers))
+            question = f"{' '.join(draw.choice(texts[relevant].split(), 8))} {number}"
+            pools.write(
+                json.dumps({"question": question, "candidates": texts, "relevant": [relevant]}) + "\n"
+            )
+            queries.write(json.dumps({"_id": f"q{number}", "text": question}) + "\n")
+            qrels.write(f"q{number}\td{relevant}\t1\n")
+            run.writelines(f"q{number} Q0 d{i} {i + 1} {-i} all\n" for i in range(answers))
+
+
+def write_model(folder: Path) -> None:
+    """Writes AP-CNN with random weights."""
+    torch.manual_seed(0)
+    recipe = load_recipe("ap-cnn-paper", ["text.max_answer_tokens=400"])
+    ranker = build_ranker(recipe, len(_WORDS) + 2, 100).eval()
+    metadata = {"collection": "bench", "fingerprint": "bench", "seed": 0, "best_epoch": 0, "dev": {}}
+    save_model(folder, ranker, WordTokenizer.from_words(_WORDS.tolist()), recipe, metadata, [])
+
+
+def cpu_seconds(folder: Path, *arguments: str) -> float:
+    """CPU seconds of a Python process."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    path = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    subprocess.run(
+        [sys.executable, *arguments], check=True, cwd=folder, env=environment, stdout=subprocess.DEVNULL
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def run(folder: Path, options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """CPU seconds of each step by layout."""
+    write_files(folder, options.questions, options.answers)
+    if options.model is None:
+        write_model(folder / "model")
+    model = str(options.model.absolute() if options.model is not None else folder / "model")
+    depth = ["--depth", str(options.answers)]
+    imports = {
+        "json-lines": ["jsonl", "test=faq.jsonl"],
+        "beir": ["beir", ".", "--run", "test=all.run", *depth],
+    }
+    seconds: dict[str, dict[str, float]] = {}
+    for name, source in imports.items():
+        scored = ["score", f"{name}/test.pools.parquet", "--model", model, "--output", f"{name}.run"]
+        seconds[name] = {
+            "import": cpu_seconds(folder, "-m", "aptool", "data", "import", *source, "--output", name),
+            "score": cpu_seconds(folder, "-m", "aptool", *scored),
+        }
+    seconds["loop"] = {"score": cpu_seconds(folder, "-c", _LOOP, "faq.jsonl", model)}
+    return seconds
+
+
+def main() -> None:
+    """Prints a line per layout."""
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--questions", type=int, default=1249, help="(default 1249)")
+    parser.add_argument("--answers", type=int, default=719, help="(default 719)")
+    parser.add_argument("--model", type=Path, help="model folder")
+    parser.add_argument("--output", type=Path, help="JSON file for the figures")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        seconds = run(Path(name), options)
+    total = {name: sum(steps.values()) for name, steps in seconds.items()}
+    print(f"{options.questions:,} questions, {options.answers:,} answers: CPU seconds")
+    for name, steps in seconds.items():
+        parts = ", ".join(f"{step} {spent:.1f}" for step, spent in steps.items())
+        print(f"{name:<11} {total[name]:>7.1f}  {total['json-lines'] / total[name]:.2f}  ({parts})")
+    write_results(seconds, options.output)
+
+
+if __name__ == "__main__":
+    main()
