@@ -23,7 +23,7 @@ class Limits(NamedTuple):
     questions: int  # questions with a relevant answer
     without: int  # of these, questions without a relevant candidate
     relevant: int  # relevant answers of all questions
-    retrieved: int  # of these, answers that are candidates
+    found: int  # of these, answers that are candidates
     best: Mapping[str, float]  # each measure of the best order
 
 
@@ -45,7 +45,7 @@ def candidate_limits(
         questions=answerable.height,
         without=answerable.filter(pl.col("NumRelRet") == 0).height,
         relevant=int(evaluation.means["num_rel"]),
-        retrieved=int(evaluation.means["num_rel_ret"]),
+        found=int(evaluation.means["num_rel_ret"]),
         best=MeasureValues({name: evaluation.means[name] for name in names}),
     )
 

@@ -92,8 +92,8 @@ def limits_answer(limits: Mapping[str, Limits], measures: Sequence[str]) -> Answ
         runs = "all" if len(names) == len(limits) > 1 else ", ".join(names)
         without = f"{bounds.without:,} of {bounds.questions:,}"
         rows.append([runs, f"{bounds.recall:.4f}", *best, without])
-    worst = min(limits.values(), key=lambda bounds: bounds.retrieved / max(bounds.relevant, 1))
-    missed = worst.relevant - worst.retrieved
+    worst = min(limits.values(), key=lambda bounds: bounds.found / max(bounds.relevant, 1))
+    missed = worst.relevant - worst.found
     sentence = (
         "No: every relevant answer is a candidate."
         if not missed
